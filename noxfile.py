@@ -20,7 +20,9 @@ import nox
 import nox.project
 
 ROOT = Path(__file__).resolve().parent
-sys.path.insert(0, str(ROOT / "tools"))  # a plain `nox` does not have the noxfile's folder in its path
+sys.path.insert(
+    0, str(ROOT / "tools")
+)  # a plain `nox` does not have the noxfile's folder in its path
 from environments import (  # noqa: E402
     BACKEND,
     CLEAN,
@@ -61,7 +63,11 @@ STAGING = f"{TRAIN}/staged"
 KIT = "packages/accel_testing/src/accel_testing/conformance"
 CHECKS = f"{KIT}/[cfir]*/*"  # compute, frameworks, interface, ranks: on devices
 NAMED = "tests/truth/test_outside.py"  # what we name of others' packages, read where those are installed
-ATHERIS = sys.platform == "linux" and platform.machine() == "x86_64" and sys.version_info >= (3, 11)
+ATHERIS = (
+    sys.platform == "linux"
+    and platform.machine() == "x86_64"
+    and sys.version_info >= (3, 11)
+)
 # One more than cores, as many tests wait for processes that they have started.
 WORKERS = str(min(4, 1 + (os.cpu_count() or 1)))
 # Devices and real vendors have sessions: a process each, minutes. Fuzzing and load take their time by night.
@@ -106,23 +112,42 @@ class Row(NamedTuple):
 
     def run(self, session: nox.Session) -> None:
         """Fill the environment, and start pytest or the tool."""
-        prepare(session, *self.groups, torch=True, extra=tuple(self.extra), plugins=self.plugins)
+        prepare(
+            session,
+            *self.groups,
+            torch=True,
+            extra=tuple(self.extra),
+            plugins=self.plugins,
+        )
         require(session, *self.needs)
-        env = {**CLEAN, **{name: value or None for name, value in self.variables.items()}}
+        env = {
+            **CLEAN,
+            **{name: value or None for name, value in self.variables.items()},
+        }
         for variable, (name, *options) in self.apart.items():
             env[variable] = str(in_own_folder(session, name, *options, *group(name)))
         if self.tool:
             session.run("python", *self.tool, *session.posargs, env=env)
         else:
-            pytest(session, *self.always, *(session.posargs or self.arguments()), env=env)
+            pytest(
+                session, *self.always, *(session.posargs or self.arguments()), env=env
+            )
 
     def arguments(self) -> Sequence[str]:
         """Give pytest's arguments; the folders that have sessions of their own are left out."""
         marks = ["-m", self.marks] if self.marks else []
-        return [*(SEVERAL if self.several else ()), *marks, *without(self.tests, OF_OTHERS), *self.tests]
+        return [
+            *(SEVERAL if self.several else ()),
+            *marks,
+            *without(self.tests, OF_OTHERS),
+            *self.tests,
+        ]
 
 
-ROWS = {name: Row(**row) for name, row in nox.project.load_toml(ROOT / "sessions.toml").items()}
+ROWS = {
+    name: Row(**row)
+    for name, row in nox.project.load_toml(ROOT / "sessions.toml").items()
+}
 SHARED = ("tests", "touched", "fuzz", "faults", "simulated", "docs")
 # Sessions that need the same packages, torch among them, use one environment.
 shared(dict.fromkeys(SHARED, "tests") | {name: row.home for name, row in ROWS.items()})
@@ -157,12 +182,21 @@ APART = "site simulated npu_real tpu_real ipex_real deepspeed deepspeed_oldest t
 def demo(session: nox.Session) -> None:
     """List the backends, and train a small network on the one that is chosen."""
     prepare(session, "example", torch=True)
-    print("\n1/2  Which backends are there, and which one is chosen?\n     $ accel list\n", flush=True)
+    print(
+        "\n1/2  Which backends are there, and which one is chosen?\n     $ accel list\n",
+        flush=True,
+    )
     session.run("accel", "list", log=False)
     train = "python examples/train_digits.py"
-    print(f"\n2/2  Train on it: 1,797 real images of digits\n     $ {train}\n", flush=True)
-    said = {"PYTHONWARNINGS": "ignore:No accelerator is usable:UserWarning"}  # by the list, just now
-    session.run("python", "examples/train_digits.py", *session.posargs, env=said, log=False)
+    print(
+        f"\n2/2  Train on it: 1,797 real images of digits\n     $ {train}\n", flush=True
+    )
+    said = {
+        "PYTHONWARNINGS": "ignore:No accelerator is usable:UserWarning"
+    }  # by the list, just now
+    session.run(
+        "python", "examples/train_digits.py", *session.posargs, env=said, log=False
+    )
     script = os.path.relpath(Path(session.bin) / "activate")
     print(AFTER_THE_DEMO.format(activate=f"`{script}`" if WINDOWS else f"`. {script}`"))
 
@@ -175,12 +209,16 @@ def test(session: nox.Session) -> None:
     with frameworks, devices or a browser are left out, as each has an environment of its own.
     """
     if "--all" in session.posargs:
-        print(f"Left out: {APART.replace(' ', ', ')}. CI runs those too; `./dev NAME` runs one.")
+        print(
+            f"Left out: {APART.replace(' ', ', ')}. CI runs those too; `./dev NAME` runs one."
+        )
         oldest = next(iter(interpreters()))
         steps = ["docs", "lint", "types", "tests", f"tests_torchfree({oldest})"]
         failed = run_steps([*map(Step, steps)], beside=Step("wheels"), until=3)
     else:
-        parts = [part for part in PARTS if part == "core" or changed(ROOT, folders(part))]
+        parts = [
+            part for part in PARTS if part == "core" or changed(ROOT, folders(part))
+        ]
         failed = run_steps([*map(Step, ("lint", "types", *parts))])
     if failed:
         session.error("not every session passed")
@@ -214,14 +252,32 @@ def touched(session: nox.Session) -> None:
     require(session, "torch", "sklearn")
     files = differing(ROOT)
     if files is None:
-        session.error("git knows no branch main to compare with: git fetch origin main:main")
+        session.error(
+            "git knows no branch main to compare with: git fetch origin main:main"
+        )
     found = near_tests(ROOT, files, OF_OTHERS)
     if not found:
-        session.log("no test is near what differs from main: ./dev core runs all of accel-core's")
+        session.log(
+            "no test is near what differs from main: ./dev core runs all of accel-core's"
+        )
         return
-    session.log(f"nearest first: {', '.join(found[:4])}{f' and {len(found) - 4} more' if found[4:] else ''}")
+    session.log(
+        f"nearest first: {', '.join(found[:4])}{f' and {len(found) - 4} more' if found[4:] else ''}"
+    )
     # One test at a time to each worker: so they run in that order.
-    several = ("-n", WORKERS, "--dist", "load", "--maxschedchunk", "1", "-q", "-p", "touched", "-m", ORDINARY)
+    several = (
+        "-n",
+        WORKERS,
+        "--dist",
+        "load",
+        "--maxschedchunk",
+        "1",
+        "-q",
+        "-p",
+        "touched",
+        "-m",
+        ORDINARY,
+    )
     env = {**CLEAN, "PYTHONPATH": str(ROOT / "tools"), UNTIL: str(time.time() + 40)}
     pytest(session, *several, *session.posargs, *found, env=env)
 
@@ -236,25 +292,44 @@ def tests(session: nox.Session) -> None:
         return
     # The integrations are measured where their frameworks are: sessions deepspeed and trainers; the staged
     # process group where devices are: session simulated.
-    measured(session, EVERYTHING.arguments(), CLEAN, f"--omit={INTEGRATIONS},{STAGING}/*,{CHECKS}")
+    measured(
+        session,
+        EVERYTHING.arguments(),
+        CLEAN,
+        f"--omit={INTEGRATIONS},{STAGING}/*,{CHECKS}",
+    )
 
 
 # What differs without torch, or on the oldest Python; the rest is the same code as in session `tests`.
 WITHOUT_TORCH = Row(
     "",
     [
-        *("tests/faults", "tests/test_import_hygiene.py", "tests/test_settings.py", "tests/test_budgets.py"),
-        *("tests/cli/test_list.py", "packages/accel_testing/tests/commands/test_new.py"),
+        *(
+            "tests/faults",
+            "tests/test_import_hygiene.py",
+            "tests/test_settings.py",
+            "tests/test_budgets.py",
+        ),
+        *(
+            "tests/cli/test_list.py",
+            "packages/accel_testing/tests/commands/test_new.py",
+        ),
     ],
 )
 
 
 @nox.session
-@nox.parametrize("python", [nox.param(path, id=version) for version, path in interpreters().items()])
+@nox.parametrize(
+    "python", [nox.param(path, id=version) for version, path in interpreters().items()]
+)
 def tests_torchfree(session: nox.Session) -> None:
     """Run without torch what differs then, on the oldest and on the newest Python; all of it but on Linux."""
     prepare(session, "test")
-    row = WITHOUT_TORCH if sys.platform == "linux" else Row("", [*EVERYTHING.tests, "tests/faults"])
+    row = (
+        WITHOUT_TORCH
+        if sys.platform == "linux"
+        else Row("", [*EVERYTHING.tests, "tests/faults"])
+    )
     pytest(session, *(session.posargs or row.arguments()), env=CLEAN)
 
 
@@ -277,7 +352,9 @@ def faults(session: nox.Session) -> None:
     shutil.rmtree(seen)
     try:
         env = {**CLEAN, "ACCEL_FAULTS_RECORD": seen}
-        pytest(session, *SEVERAL, "-m", "faults", "tests/faults", *session.posargs, env=env)
+        pytest(
+            session, *SEVERAL, "-m", "faults", "tests/faults", *session.posargs, env=env
+        )
     finally:  # what is not as promised goes onto the page too
         session.run("python", "tools/fault_record.py", seen)
 
@@ -298,7 +375,13 @@ def simulated(session: nox.Session) -> None:
     staged = f"{tests}/test_staged.py"
     pytest(session, *SEVERAL, *BY_DAY, tests, f"--ignore={staged}", env=CLEAN)
     # Less than elsewhere: what its threads and the ends of processes pass is not seen.
-    measured(session, (*SEVERAL, *BY_DAY, staged), CLEAN, f"--include={STAGING}/*", "--fail-under=85")
+    measured(
+        session,
+        (*SEVERAL, *BY_DAY, staged),
+        CLEAN,
+        f"--include={STAGING}/*",
+        "--fail-under=85",
+    )
 
 
 #: How-tos from DeepSpeed's interface to ours.
@@ -311,7 +394,15 @@ def deepspeed(session: nox.Session) -> None:
 
     With `-m nightly` and its folder: the CPU, a device with less than a GPU, and all of level 4.
     """
-    prepare(session, "test", "example", "docs", "deepspeed", torch=True, extra=("deepspeed==0.19.8",))
+    prepare(
+        session,
+        "test",
+        "example",
+        "docs",
+        "deepspeed",
+        torch=True,
+        extra=("deepspeed==0.19.8",),
+    )
     require(session, "deepspeed", "torch", "sklearn")
     # DeepSpeed asks every extension of that name that it finds.
     home = in_own_folder(session, "of_intel", "intel-extension-for-deepspeed==0.9.4")
@@ -321,18 +412,31 @@ def deepspeed(session: nox.Session) -> None:
         return
     own = "packages/accel_train/tests/deepspeed"
     # By day session `tests` runs those that need no DeepSpeed; they measure the same code.
-    more = [f"packages/accel_train/tests/ops/test_{of}.py" for of in ("arguments", "deepspeed_builders")]
+    more = [
+        f"packages/accel_train/tests/ops/test_{of}.py"
+        for of in ("arguments", "deepspeed_builders")
+    ]
     found = (*SEVERAL, *BY_DAY, own, NAMED, *(more if MEASURED else ()))
     measured(session, found, env, f"--include={TRAIN}/deepspeed/*")
     # Afterwards: the tests have compiled what one of them needs.
-    pages = [f"docs/{page}.md" for page in ("howto/deepspeed", "tutorial/deepspeed", *OF_DEEPSPEED)]
+    pages = [
+        f"docs/{page}.md"
+        for page in ("howto/deepspeed", "tutorial/deepspeed", *OF_DEEPSPEED)
+    ]
     session.run("python", "tools/run_documents.py", "README.md", *pages, env=env)
 
 
 @nox.session
 def deepspeed_oldest(session: nox.Session) -> None:
     """Activate and launch the oldest DeepSpeed that is supported."""
-    prepare(session, "test", "example", "deepspeed", torch=True, extra=("deepspeed==0.16.0",))
+    prepare(
+        session,
+        "test",
+        "example",
+        "deepspeed",
+        torch=True,
+        extra=("deepspeed==0.16.0",),
+    )
     require(session, "deepspeed", "torch")
     # What depends on its release: its modules, its launcher here and on other hosts.
     names = (
@@ -340,7 +444,10 @@ def deepspeed_oldest(session: nox.Session) -> None:
         "other_hosts_get_the_choice_and_the_activation",
         "status_and_words",
     )
-    launch = [f"packages/accel_train/tests/deepspeed/test_launch.py::test_{name}" for name in names]
+    launch = [
+        f"packages/accel_train/tests/deepspeed/test_launch.py::test_{name}"
+        for name in names
+    ]
     found = ("packages/accel_train/tests/deepspeed/test_activate.py", *launch)
     pytest(session, *SEVERAL, *(session.posargs or found), env=for_deepspeed(session))
 
@@ -350,7 +457,12 @@ def trainers(session: nox.Session) -> None:
     """Train with Lightning, Accelerate, Transformers and TRL on our accelerators."""
     prepare(session, "test", "example", "docs", "trainers", torch=True)
     require(session, "lightning", "pytorch_lightning", "accelerate", "torch", "sklearn")
-    env = {**CLEAN, "ACCEL_OLD_LIGHTNING": str(in_own_folder(session, "old_lightning", "lightning==2.2.5"))}
+    env = {
+        **CLEAN,
+        "ACCEL_OLD_LIGHTNING": str(
+            in_own_folder(session, "old_lightning", "lightning==2.2.5")
+        ),
+    }
     if session.posargs:
         pytest(session, *session.posargs, env=env)
         return
@@ -368,9 +480,19 @@ def wheels(session: nox.Session) -> None:
     watched(session, "python", "tools/release.py", "--build")
     # The clean environments see torch through a .pth file, as the sessions do.
     torch_paths = os.pathsep.join(torch_home(session).paths)
-    env = {**CLEAN, "ACCEL_WHEELS": str(ROOT / "dist"), "ACCEL_TORCH_PATHS": torch_paths}
+    env = {
+        **CLEAN,
+        "ACCEL_WHEELS": str(ROOT / "dist"),
+        "ACCEL_TORCH_PATHS": torch_paths,
+    }
     # The other tests' conftest.py imports the project, which is not installed here on purpose.
-    pytest(session, "--confcutdir=tests/wheels", "tests/wheels", *(session.posargs or BY_DAY), env=env)
+    pytest(
+        session,
+        "--confcutdir=tests/wheels",
+        "tests/wheels",
+        *(session.posargs or BY_DAY),
+        env=env,
+    )
 
 
 @nox.session
@@ -394,7 +516,9 @@ def lint(session: nox.Session) -> None:
     paths = [str(path / "src") for path in PROJECTS]
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": os.pathsep.join(paths)})
+    session.run(
+        "lint-imports", "--no-cache", env={"PYTHONPATH": os.pathsep.join(paths)}
+    )
     session.run("python", "tools/public_names.py", "--check")
     session.run("python", "tools/metadata.py", "--check")
     session.run("python", "tools/plain_english.py")
@@ -423,11 +547,15 @@ def surface(session: nox.Session) -> None:
     """Compare the public names with those of the last release's tag (griffe)."""
     prepare(session, "surface", project=False)
     last = ("git", "describe", "--tags", "--match", "v[0-9]*", "--abbrev=0")
-    tag = session.run(*last, external=True, silent=True, success_codes=[0, 128], log=False)
+    tag = session.run(
+        *last, external=True, silent=True, success_codes=[0, 128], log=False
+    )
     if not tag or not tag.startswith("v"):
         session.log("no release has a tag yet: there is nothing to compare with")
         return
-    session.run("griffe", "check", "accel_core", "--search", "src", "--against", tag.strip())
+    session.run(
+        "griffe", "check", "accel_core", "--search", "src", "--against", tag.strip()
+    )
 
 
 @nox.session(venv_backend="shared")
@@ -443,7 +571,17 @@ def docs(session: nox.Session) -> None:
     for name in ("backend_pages", "member_page", "recipes"):
         watched(session, "python", f"tools/{name}.py", *write, env=CLEAN)
     session.run("python", "tools/check_docs.py")
-    sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]
+    sphinx = [
+        "sphinx-build",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-E",
+        "-j",
+        "2",
+        "-d",
+        ".nox/doctrees",
+    ]
     watched(session, *sphinx, "docs", "site", env=CLEAN)
     if not WINDOWS:  # their commands are a POSIX shell's
         session.run("python", "tools/run_documents.py", env=CLEAN)
@@ -457,4 +595,6 @@ def site(session: nox.Session) -> None:
         session.error("site/ is not built: run ./dev docs first")
     prepare(session, "test", "site", project=False)
     # The other tests' conftest.py imports the project, which is not installed here.
-    pytest(session, "--confcutdir=tests/site", "tests/site", *session.posargs, env=CLEAN)
+    pytest(
+        session, "--confcutdir=tests/site", "tests/site", *session.posargs, env=CLEAN
+    )

@@ -8,4 +8,10 @@ from benchmarks import calling, commands, finding
 from benchmarks.harness import show
 
 if __name__ == "__main__":
-    sys.exit(show("core", "What the interface costs", [*finding.rows(), *calling.rows(), *commands.rows()]))
+    sys.exit(
+        show(
+            "core",
+            "What the interface costs",
+            [*finding.rows(), *calling.rows(), *commands.rows()],
+        )
+    )

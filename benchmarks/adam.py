@@ -38,13 +38,21 @@ def rows(sizes: tuple[tuple[int, int], ...] = SIZES) -> list[Row]:
         step = _extension(ours, tensors)
         for peer, bound, make in (
             ("DeepSpeed CPUAdam", DEEPSPEED, lambda t: _extension(theirs, t)),
-            ("torch.optim.Adam(foreach=True)", FOREACH, lambda t: _torch(t, foreach=True)),
+            (
+                "torch.optim.Adam(foreach=True)",
+                FOREACH,
+                lambda t: _torch(t, foreach=True),
+            ),
             ("torch.optim.Adam(fused=True)", FUSED, lambda t: _torch(t, fused=True)),
         ):
             other = make(tensors)
             step(), other()  # threads are started, pages are touched
             pairs = in_turns(partial(_seconds, step), partial(_seconds, other), rounds)
-            found.append(ratio_row(f"Adam, {count // 1_000_000} M parameters", peer, pairs, bound))
+            found.append(
+                ratio_row(
+                    f"Adam, {count // 1_000_000} M parameters", peer, pairs, bound
+                )
+            )
     return found
 
 
@@ -57,7 +65,9 @@ def _tensors(count: int) -> Tensors:
 def _extension(op: Any, tensors: Tensors) -> Callable[[], None]:
     steps = iter(range(1, 1_000_000))
     op.create_adam(0, _RATE, *_BETAS, _EPS, 0.0, False, False)
-    return lambda: op.adam_update(0, next(steps), _RATE, *_BETAS, _EPS, 0.0, True, *tensors)
+    return lambda: op.adam_update(
+        0, next(steps), _RATE, *_BETAS, _EPS, 0.0, True, *tensors
+    )
 
 
 def _torch(tensors: Tensors, **how: bool) -> Callable[[], None]:
@@ -65,7 +75,11 @@ def _torch(tensors: Tensors, **how: bool) -> Callable[[], None]:
     parameter = torch.nn.Parameter(p)
     parameter.grad = g
     optimizer = torch.optim.Adam([parameter], lr=_RATE, betas=_BETAS, eps=_EPS, **how)
-    optimizer.state[parameter] = {"step": torch.tensor(0.0), "exp_avg": m, "exp_avg_sq": v}
+    optimizer.state[parameter] = {
+        "step": torch.tensor(0.0),
+        "exp_avg": m,
+        "exp_avg_sq": v,
+    }
     return lambda: optimizer.step()
 
 
@@ -84,7 +98,9 @@ def _check(ours: Any, theirs: Any) -> None:
         for _ in range(3):
             step()
         results.append(tensors)
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True)), "not the same numbers"
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True)), (
+        "not the same numbers"
+    )
 
 
 if __name__ == "__main__":

@@ -65,7 +65,9 @@ def main() -> None:
         home = os.environ.get(f"ACCEL_DOOR_{modules[0].upper()}", "")
         if not home and find_spec(modules[0]) is None:
             continue
-        found = [_seconds(modules, home) for _ in range(_ROUNDS + 1)][1:]  # the first writes byte code
+        found = [_seconds(modules, home) for _ in range(_ROUNDS + 1)][
+            1:
+        ]  # the first writes byte code
         added, whole = zip(*found, strict=True)
         median = statistics.median(added) * 1e3
         spread = f"{min(added) * 1e3:.2f} to {max(added) * 1e3:.2f}"
@@ -74,10 +76,16 @@ def main() -> None:
 
 
 def _seconds(modules: tuple[str, ...], home: str) -> tuple[float, float]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))}
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ACCEL_", "DS_"))
+    }
     environ |= {**COMPILED, "PYTHONPATH": home} if home else COMPILED
     words = [sys.executable, "-c", _CHILD, *modules]
-    done = subprocess.run(words, check=True, capture_output=True, text=True, env=environ)
+    done = subprocess.run(
+        words, check=True, capture_output=True, text=True, env=environ
+    )
     ours, whole = json.loads(done.stdout.splitlines()[-1])
     return ours, whole
 

@@ -23,7 +23,11 @@ def accessor_row(rounds: int = 15) -> Row:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", accel_core.AcceleratorFallbackWarning)
         get_accelerator()
-    pairs = in_turns(lambda: loop_time(get_accelerator, _CALLS), lambda: loop_time(_empty, _CALLS), rounds)
+    pairs = in_turns(
+        lambda: loop_time(get_accelerator, _CALLS),
+        lambda: loop_time(_empty, _CALLS),
+        rounds,
+    )
     return ratio_row("get_accelerator(), warm", "an empty function", pairs, 2.0)
 
 
@@ -39,13 +43,33 @@ def member_rows(rounds: int = 25) -> list[Row]:
 
     rows = []
     # torch.cuda of any build: these answer without a device, so the row can be measured everywhere.
-    cuda = accel_core.TorchAccelerator(accel_core.Backend(name="cuda", priority=0, device_type="cuda"))
-    module = torch.cuda  # a caller who keeps the module at hand saves one look-up: the harder comparison
+    cuda = accel_core.TorchAccelerator(
+        accel_core.Backend(name="cuda", priority=0, device_type="cuda")
+    )
+    module = (
+        torch.cuda
+    )  # a caller who keeps the module at hand saves one look-up: the harder comparison
     for name, ours, peer in (
-        ("device_count", lambda: cuda.device_count(), lambda: torch.cuda.device_count()),
-        ("memory_allocated", lambda: cuda.memory_allocated(), lambda: torch.cuda.memory_allocated()),
-        ("is_initialized", lambda: cuda.is_initialized(), lambda: torch.cuda.is_initialized()),
-        ("is_initialized", lambda: cuda.is_initialized(), lambda: module.is_initialized()),
+        (
+            "device_count",
+            lambda: cuda.device_count(),
+            lambda: torch.cuda.device_count(),
+        ),
+        (
+            "memory_allocated",
+            lambda: cuda.memory_allocated(),
+            lambda: torch.cuda.memory_allocated(),
+        ),
+        (
+            "is_initialized",
+            lambda: cuda.is_initialized(),
+            lambda: torch.cuda.is_initialized(),
+        ),
+        (
+            "is_initialized",
+            lambda: cuda.is_initialized(),
+            lambda: module.is_initialized(),
+        ),
     ):
         bound = getattr(cuda, name) is getattr(torch.cuda, name)
         number = _enough(peer)

@@ -37,10 +37,14 @@ def list_row(distributions: int, plugins: int, bound: float, rounds: int = 21) -
         for index in range(distributions):
             finding.distribution(Path(folder), index, plugin=index < plugins)
         code = _LIST.format(root=folder)
-        page = _output("-c", code, environ=COMPILED)  # leaves byte code, as pip does at installation
+        page = _output(
+            "-c", code, environ=COMPILED
+        )  # leaves byte code, as pip does at installation
         assert len(re.findall(r"\bplug\d+\b", page)) == plugins, page
         assert "torch is not installed" in page, page
-        pairs = in_turns(partial(_seconds, "-c", code), partial(_seconds, "-c", "pass"), rounds)
+        pairs = in_turns(
+            partial(_seconds, "-c", code), partial(_seconds, "-c", "pass"), rounds
+        )
     seconds, bare = (statistics.median(side) for side in zip(*pairs, strict=True))
     label = f"accel list, no torch, {plugins} plugins among {distributions}"
     return Row(label, "bare Python", seconds, bare, seconds * 1e3, bound, "ms")
@@ -50,8 +54,12 @@ def torch_row(command: str, rounds: int = 9) -> Row:
     """A command beside a torch that it does not import, against importing torch; for information."""
     arguments = ("-m", "accel_core", command)
     _output(*arguments, environ=COMPILED)
-    pairs = in_turns(partial(_seconds, *arguments), partial(_seconds, "-c", "import torch"), rounds)
-    return ratio_row(f"accel {command}, for information", 'python -c "import torch"', pairs, math.inf)
+    pairs = in_turns(
+        partial(_seconds, *arguments), partial(_seconds, "-c", "import torch"), rounds
+    )
+    return ratio_row(
+        f"accel {command}, for information", 'python -c "import torch"', pairs, math.inf
+    )
 
 
 def _output(*arguments: str, environ: Mapping[str, str] | None = None) -> str:

@@ -59,7 +59,8 @@ print(json.dumps(seconds))
 """
 )
 _ACTIVATED = _IMPORT.format(
-    first="from accel_train.deepspeed import activate; activate()", expected="accel_core."
+    first="from accel_train.deepspeed import activate; activate()",
+    expected="accel_core.",
 )
 _ALONE = _IMPORT.format(first="", expected="deepspeed.")
 
@@ -71,10 +72,16 @@ def _with_plugins(folder: str, *names: str) -> str:
     for name in names:
         info = Path(folder, f"accel_{name}-0.1.0.dist-info")
         info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: accel-{name}\nVersion: 0.1.0\n")
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: accel-{name}\nVersion: 0.1.0\n"
+        )
         more = "xpu.external = accel_xpu.external\n" if name == "xpu" else ""
-        (info / "entry_points.txt").write_text(f"[accel.backends]\n{name} = accel_{name}\n{more}")
-        Path(folder, f"accel_{name}").symlink_to(PLUGINS / f"accel_{name}" / "src" / f"accel_{name}")
+        (info / "entry_points.txt").write_text(
+            f"[accel.backends]\n{name} = accel_{name}\n{more}"
+        )
+        Path(folder, f"accel_{name}").symlink_to(
+            PLUGINS / f"accel_{name}" / "src" / f"accel_{name}"
+        )
     return f"import sys; sys.path.insert(0, {folder!r})\n{_OURS}"
 
 
@@ -83,16 +90,33 @@ def rows(rounds: int = 11) -> list[Row]:
 
     For information: they differ by milliseconds, beside an import of torch that takes a second.
     """
-    every = tuple(path.name.removeprefix("accel_") for path in sorted(PLUGINS.glob("accel_*")))
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as all_of_them:
+    every = tuple(
+        path.name.removeprefix("accel_") for path in sorted(PLUGINS.glob("accel_*"))
+    )
+    with (
+        tempfile.TemporaryDirectory() as one,
+        tempfile.TemporaryDirectory() as all_of_them,
+    ):
         found = []
         for label, code in (
             ("first get_accelerator(), core alone", _OURS),
-            ("first get_accelerator(), accel-cuda beside it", _with_plugins(one, "cuda")),
-            (f"first get_accelerator(), {len(every)} plugins", _with_plugins(all_of_them, *every)),
+            (
+                "first get_accelerator(), accel-cuda beside it",
+                _with_plugins(one, "cuda"),
+            ),
+            (
+                f"first get_accelerator(), {len(every)} plugins",
+                _with_plugins(all_of_them, *every),
+            ),
         ):
-            child_seconds(code, COMPILED)  # leaves byte code, as pip does at installation
-            pairs = in_turns(lambda code=code: child_seconds(code), lambda: child_seconds(_PEER), rounds)
+            child_seconds(
+                code, COMPILED
+            )  # leaves byte code, as pip does at installation
+            pairs = in_turns(
+                lambda code=code: child_seconds(code),
+                lambda: child_seconds(_PEER),
+                rounds,
+            )
             found.append(ratio_row(label, "DeepSpeed's own", pairs, math.inf))
     return [*found, import_row(rounds)]
 
@@ -101,8 +125,12 @@ def import_row(rounds: int = 11) -> Row:
     """Activating and importing DeepSpeed, against importing it alone."""
     for code in (_ACTIVATED, _ALONE):
         child_seconds(code, COMPILED)
-    pairs = in_turns(lambda: child_seconds(_ACTIVATED), lambda: child_seconds(_ALONE), rounds)
-    return ratio_row("activate() and import deepspeed", "import deepspeed alone", pairs, 1.1)
+    pairs = in_turns(
+        lambda: child_seconds(_ACTIVATED), lambda: child_seconds(_ALONE), rounds
+    )
+    return ratio_row(
+        "activate() and import deepspeed", "import deepspeed alone", pairs, 1.1
+    )
 
 
 if __name__ == "__main__":

@@ -62,22 +62,36 @@ def rows() -> list[Row]:
         made = []
         for what, words in (
             ("a training of 500 steps", ["loop.py"]),
-            ("a suite of 400 tests", ["-m", "pytest", "-q", "-p", "no:cacheprovider", "test_all.py"]),
+            (
+                "a suite of 400 tests",
+                ["-m", "pytest", "-q", "-p", "no:cacheprovider", "test_all.py"],
+            ),
         ):
             simulate = [sys.executable, "-m", "accel_core", "simulate"]
             peer = [*simulate, "acme", "--", sys.executable, *words]
-            ours = [*simulate, "--report", "a.md", "--report", "a.json", *peer[len(simulate) :]]
+            ours = [
+                *simulate,
+                "--report",
+                "a.md",
+                "--report",
+                "a.json",
+                *peer[len(simulate) :],
+            ]
             for side in (ours, peer):  # the device is built, and files are in memory
                 _run(side, folder)
             pairs = [
-                _pair(lambda a=ours: _run(a, folder), lambda b=peer: _run(b, folder), turn)  # type: ignore[misc]
+                _pair(
+                    lambda a=ours: _run(a, folder), lambda b=peer: _run(b, folder), turn
+                )  # type: ignore[misc]
                 for turn in range(_ROUNDS)
             ]
             made.append(ratio_row(f"{what}, with a report", "without", pairs, _BOUND))
     return made
 
 
-def _pair(ours: Callable[[], float], peer: Callable[[], float], turn: int) -> tuple[float, float]:
+def _pair(
+    ours: Callable[[], float], peer: Callable[[], float], turn: int
+) -> tuple[float, float]:
     if turn % 2:
         theirs = peer()
         return ours(), theirs
@@ -85,7 +99,11 @@ def _pair(ours: Callable[[], float], peer: Callable[[], float], turn: int) -> tu
 
 
 def _run(command: list[str], folder: Path) -> float:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))}
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ACCEL_", "DS_"))
+    }
     start = time.perf_counter()
     subprocess.run(command, cwd=folder, env=environ, check=True, capture_output=True)
     return time.perf_counter() - start

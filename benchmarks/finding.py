@@ -60,10 +60,14 @@ print(json.dumps(seconds))
 def import_row(rounds: int = 21) -> Row:
     """What `import accel_core` adds to a bare interpreter, in milliseconds."""
     seconds = statistics.median(child_seconds(_IMPORT) for _ in range(rounds))
-    return Row("import accel_core", "bare Python", seconds, 0.0, seconds * 1e3, 15.0, "ms")
+    return Row(
+        "import accel_core", "bare Python", seconds, 0.0, seconds * 1e3, 15.0, "ms"
+    )
 
 
-def discovery_row(distributions: int, plugins: int, bound: float, *, warm: bool, rounds: int = 9) -> Row:
+def discovery_row(
+    distributions: int, plugins: int, bound: float, *, warm: bool, rounds: int = 9
+) -> Row:
     """Find and load all plugins, against `entry_points(group=…)` and loading each.
 
     `warm`: what each side imports of pluggy, importlib.metadata and its own modules is imported before the
@@ -79,11 +83,18 @@ def discovery_row(distributions: int, plugins: int, bound: float, *, warm: bool,
             for body in (_OURS, _PEER)
         )
         for code in (ours, peer):
-            child_seconds(code, COMPILED)  # compiles the plugins' modules, as pip does at installation
-        pairs = in_turns(lambda: child_seconds(ours), lambda: child_seconds(peer), rounds)
+            child_seconds(
+                code, COMPILED
+            )  # compiles the plugins' modules, as pip does at installation
+        pairs = in_turns(
+            lambda: child_seconds(ours), lambda: child_seconds(peer), rounds
+        )
     state = "imports done" if warm else "fresh process"
     return ratio_row(
-        f"find {plugins} plugins among {distributions} ({state})", "entry_points() + load()", pairs, bound
+        f"find {plugins} plugins among {distributions} ({state})",
+        "entry_points() + load()",
+        pairs,
+        bound,
     )
 
 
@@ -95,16 +106,24 @@ def distribution(root: Path, index: int, *, plugin: bool) -> None:
     headers = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nSummary: synthetic\n\ntext\n"
     (info / "METADATA").write_text(headers)
     if plugin:
-        (info / "entry_points.txt").write_text(f"[accel.backends]\n{name} = {name}_module\n")
-        (root / f"{name}_module.py").write_text(_PLUGIN.format(name=name, priority=index))
+        (info / "entry_points.txt").write_text(
+            f"[accel.backends]\n{name} = {name}_module\n"
+        )
+        (root / f"{name}_module.py").write_text(
+            _PLUGIN.format(name=name, priority=index)
+        )
     elif index % 4 == 0:
-        (info / "entry_points.txt").write_text(f"[console_scripts]\n{name} = {name}:main\n")
+        (info / "entry_points.txt").write_text(
+            f"[console_scripts]\n{name} = {name}:main\n"
+        )
 
 
 def rows() -> list[Row]:
     """All rows of this module."""
     if sys.flags.dont_write_bytecode:
-        print("note: PYTHONDONTWRITEBYTECODE is set; sources without byte code are compiled at every import")
+        print(
+            "note: PYTHONDONTWRITEBYTECODE is set; sources without byte code are compiled at every import"
+        )
     return [
         import_row(),
         discovery_row(1000, 20, 0.5, warm=True),

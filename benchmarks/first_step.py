@@ -85,7 +85,11 @@ _FORMS = {
         "import accel_core\ndevice = accel_core.get_accelerator().current_device_name()",
         "device = 'DEVICE'",
     ),
-    "deepspeed": (_DEEPSPEED, "from accel_train.deepspeed import activate; activate()", ""),
+    "deepspeed": (
+        _DEEPSPEED,
+        "from accel_train.deepspeed import activate; activate()",
+        "",
+    ),
     "lightning": (
         _LIGHTNING,
         "from accel_train.lightning import trainer_options\noptions = trainer_options(devices=1)",
@@ -128,17 +132,33 @@ def rows(rounds: int = _ROUNDS) -> list[Row]:
                 ours.write_text(program.format(choose=with_accel) + _END)
                 peer = Path(folder, f"{name}_{device}_alone.py")
                 plain = f"{device}:0" if device == "acme" else device
-                peer.write_text(program.format(choose=without.replace("DEVICE", plain)) + _END)
-                pairs = in_turns(lambda: _seconds(ours, device), lambda: _seconds(peer, device), rounds + 1)  # noqa: B023
-                there = "the same" if device == "cpu" or name == "torch" else "on the CPU beside the device"
+                peer.write_text(
+                    program.format(choose=without.replace("DEVICE", plain)) + _END
+                )
+                pairs = in_turns(
+                    lambda: _seconds(ours, device),
+                    lambda: _seconds(peer, device),
+                    rounds + 1,
+                )
+                there = (
+                    "the same"
+                    if device == "cpu" or name == "torch"
+                    else "on the CPU beside the device"
+                )
                 label = f"{_NAMES.get(name, name.capitalize())}, on {device}"
-                found.append(ratio_row(label, f"{there}, without accel", pairs[1:], _BOUND))
+                found.append(
+                    ratio_row(label, f"{there}, without accel", pairs[1:], _BOUND)
+                )
     return found
 
 
 def _seconds(program: Path, device: str) -> float:
     """Run the program in a process of its own; the seconds until it has ended."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))}
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ACCEL_", "DS_"))
+    }
     environ |= {**COMPILED, "PYTHONWARNINGS": "ignore", "HF_HUB_OFFLINE": "1"}
     if program.name.startswith("deepspeed"):
         environ |= _ONE_RANK
@@ -146,11 +166,17 @@ def _seconds(program: Path, device: str) -> float:
         environ |= {"ACCEL_SIMULATE": "acme:1"}
     start = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, program.name], capture_output=True, text=True, env=environ, cwd=program.parent
+        [sys.executable, program.name],
+        capture_output=True,
+        text=True,
+        env=environ,
+        cwd=program.parent,
     )
     seconds = time.perf_counter() - start
     if "first step done" not in done.stdout:
-        sys.exit(f"{program.name} did not train:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+        sys.exit(
+            f"{program.name} did not train:\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+        )
     return seconds
 
 

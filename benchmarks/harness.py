@@ -40,15 +40,21 @@ class Row:
         return self.figure <= self.bound
 
 
-def ratio_row(name: str, peer: str, pairs: Sequence[tuple[float, float]], bound: float) -> Row:
+def ratio_row(
+    name: str, peer: str, pairs: Sequence[tuple[float, float]], bound: float
+) -> Row:
     """A row from measured pairs (ours, peer): the median of the pairs' ratios against `bound`."""
     ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
     ratios = [a / b for a, b in pairs]
     spread = (min(ratios), max(ratios))
-    return Row(name, peer, ours, theirs, statistics.median(ratios), bound, spread=spread)
+    return Row(
+        name, peer, ours, theirs, statistics.median(ratios), bound, spread=spread
+    )
 
 
-def in_turns(ours: Callable[[], float], peer: Callable[[], float], rounds: int) -> list[tuple[float, float]]:
+def in_turns(
+    ours: Callable[[], float], peer: Callable[[], float], rounds: int
+) -> list[tuple[float, float]]:
     """Measure both sides `rounds` times, alternating which goes first, so that drift hits both."""
     pairs = []
     for index in range(rounds):
@@ -103,7 +109,12 @@ def show(slug: str, title: str, rows: Sequence[Row]) -> int:
             spread(row), *promise(row),
         )  # fmt: skip
     Console(width=None if sys.stdout.isatty() else 140).print(table)
-    print("written:", report.write(slug, title, rows, (_LOAD_BEFORE, after), report.out_of(sys.argv[1:])))
+    print(
+        "written:",
+        report.write(
+            slug, title, rows, (_LOAD_BEFORE, after), report.out_of(sys.argv[1:])
+        ),
+    )
     return 0 if all(row.met for row in rows) else 1
 
 

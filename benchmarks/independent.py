@@ -50,7 +50,9 @@ class Rates(NamedTuple):
 def row_of(title: str, effort: Effort) -> Measurement:
     """The row of `accel bench cpu`."""
     wanted = next(
-        step for step in steps(accel_core.accelerator("cpu"), effort, ranks=1) if step.title == title
+        step
+        for step in steps(accel_core.accelerator("cpu"), effort, ranks=1)
+        if step.title == title
     )
     (row,) = wanted.run()
     return row
@@ -79,13 +81,24 @@ def stream_loop(threads: int) -> Callable[[np.ndarray, np.ndarray], None]:
     folder = Path(tempfile.mkdtemp(prefix="accel-stream-"))
     source, library = folder / "loop.c", folder / "loop.so"
     source.write_text(_LOOP)
-    flags = ["-O3", "-march=native", "-fopenmp", "-fno-tree-loop-distribute-patterns", "-shared", "-fPIC"]
+    flags = [
+        "-O3",
+        "-march=native",
+        "-fopenmp",
+        "-fno-tree-loop-distribute-patterns",
+        "-shared",
+        "-fPIC",
+    ]
     subprocess.run(["cc", *flags, str(source), "-o", str(library)], check=True)
     loop = ctypes.CDLL(str(library))
     os.environ["OMP_NUM_THREADS"] = str(threads)
 
     def copy(to: np.ndarray, of: np.ndarray) -> None:
-        loop.copy(ctypes.c_void_p(to.ctypes.data), ctypes.c_void_p(of.ctypes.data), ctypes.c_size_t(to.size))
+        loop.copy(
+            ctypes.c_void_p(to.ctypes.data),
+            ctypes.c_void_p(of.ctypes.data),
+            ctypes.c_size_t(to.size),
+        )
 
     return copy
 
@@ -95,13 +108,18 @@ def numpy_copy(threads: int) -> Callable[[np.ndarray, np.ndarray], None]:
     pool = ThreadPoolExecutor(threads)
 
     def copy(to: np.ndarray, of: np.ndarray) -> None:
-        parts = [slice(len(to) * i // threads, len(to) * (i + 1) // threads) for i in range(threads)]
+        parts = [
+            slice(len(to) * i // threads, len(to) * (i + 1) // threads)
+            for i in range(threads)
+        ]
         list(pool.map(lambda part: np.multiply(of[part], 1.0, out=to[part]), parts))
 
     return copy
 
 
-def copy_peer(copy: Callable[[np.ndarray, np.ndarray], None], size: int) -> Callable[[], Rates]:
+def copy_peer(
+    copy: Callable[[np.ndarray, np.ndarray], None], size: int
+) -> Callable[[], Rates]:
     of, to = np.arange(size // 8, dtype=np.float64), np.zeros(size // 8)
 
     def measure() -> Rates:
@@ -112,13 +130,17 @@ def copy_peer(copy: Callable[[np.ndarray, np.ndarray], None], size: int) -> Call
     return measure
 
 
-def product_peer(dtype: type, rows: int, *, by_torch: bool = False) -> Callable[[], Rates]:
+def product_peer(
+    dtype: type, rows: int, *, by_torch: bool = False
+) -> Callable[[], Rates]:
     """A product of numpy's, or of torch's on numpy's memory."""
     left, right = (np.random.rand(rows, rows).astype(dtype) for _ in range(2))
     product = np.empty_like(left)
     if by_torch:
         tensors = [torch.from_numpy(array) for array in (left, right, product)]
-        return lambda: rates(lambda: torch.matmul(*tensors[:2], out=tensors[2]), 2.0 * rows**3)
+        return lambda: rates(
+            lambda: torch.matmul(*tensors[:2], out=tensors[2]), 2.0 * rows**3
+        )
     return lambda: rates(lambda: np.matmul(left, right, out=product), 2.0 * rows**3)
 
 
@@ -128,32 +150,68 @@ def main(rounds: int) -> int:
     size = round(row_of("copy on the device", effort).work / 2)
     fixed = effort._replace(matrix_most=1024, matrix_seconds=60.0, seconds=_SECONDS)
     peers = [
-        ("copy on the device", "STREAM-like loop in C", copy_peer(stream_loop(threads), size), effort, "B/s"),
-        ("copy on the device", "numpy, times 1", copy_peer(numpy_copy(threads), size), effort, "B/s"),
+        (
+            "copy on the device",
+            "STREAM-like loop in C",
+            copy_peer(stream_loop(threads), size),
+            effort,
+            "B/s",
+        ),
+        (
+            "copy on the device",
+            "numpy, times 1",
+            copy_peer(numpy_copy(threads), size),
+            effort,
+            "B/s",
+        ),
     ]
     for dtype in (np.float32, np.float64):
         name = np.dtype(dtype).name
-        peers.append((f"matrix {name}", "numpy.matmul", product_peer(dtype, 1024), fixed, "FLOP/s"))
+        peers.append(
+            (
+                f"matrix {name}",
+                "numpy.matmul",
+                product_peer(dtype, 1024),
+                fixed,
+                "FLOP/s",
+            )
+        )
         # MKL against OpenBLAS is a difference of its own; this is the same product by another clock.
         peers.append(
-            (f"matrix {name}", "torch.matmul", product_peer(dtype, 1024, by_torch=True), fixed, "FLOP/s")
+            (
+                f"matrix {name}",
+                "torch.matmul",
+                product_peer(dtype, 1024, by_torch=True),
+                fixed,
+                "FLOP/s",
+            )
         )
-    print(f"{usable_cores()} cores, {threads} threads, load {os.getloadavg()[0]:.1f} before")
+    print(
+        f"{usable_cores()} cores, {threads} threads, load {os.getloadavg()[0]:.1f} before"
+    )
     missed = 0
     for title, peer, measure, how, unit in peers:
         pairs = []
         for index in range(rounds):
             # Who goes first changes, so that drift hits both.
-            first, second = (lambda: ours(title, how), measure)[:: -1 if index % 2 else 1]  # noqa: B023
+            first, second = (lambda: ours(title, how), measure)[
+                :: -1 if index % 2 else 1
+            ]
             pair = (first(), second())
             pairs.append(pair[:: -1 if index % 2 else 1])
-        mine, theirs = (max(rates.fastest for rates in side) for side in zip(*pairs, strict=True))
-        figure, by_median = (statistics.median(a[i] / b[i] for a, b in pairs) for i in range(2))
+        mine, theirs = (
+            max(rates.fastest for rates in side) for side in zip(*pairs, strict=True)
+        )
+        figure, by_median = (
+            statistics.median(a[i] / b[i] for a, b in pairs) for i in range(2)
+        )
         met = 1 / _BOUND <= figure <= _BOUND
         missed += not met
         verdict, load = f"{'within' if met else 'NOT within'} 15 %", os.getloadavg()[0]
         sides = f"{scaled(mine, unit):14} {peer:22} {scaled(theirs, unit):14}"
-        print(f"{title:20} {sides} {figure:5.2f} {verdict}, by medians {by_median:.2f}, load {load:.1f}")
+        print(
+            f"{title:20} {sides} {figure:5.2f} {verdict}, by medians {by_median:.2f}, load {load:.1f}"
+        )
     return 1 if missed else 0
 
 

@@ -27,15 +27,27 @@ _ROUNDS = 61
 def rows() -> list[Row]:
     """A row for each operator and size, measured in one process that simulates `acme`."""
     root = str(Path(__file__).parents[1])
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))}
-    simulated = {"ACCEL_SIMULATE": "acme:1", "ACCEL_SIMULATE_MEMORY_MB": "2048", "OMP_NUM_THREADS": "1"}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ACCEL_", "DS_"))
+    }
+    simulated = {
+        "ACCEL_SIMULATE": "acme:1",
+        "ACCEL_SIMULATE_MEMORY_MB": "2048",
+        "OMP_NUM_THREADS": "1",
+    }
     done = subprocess.run(
         [sys.executable, "-c", "import benchmarks.launching as b, json; print(json.dumps(b.measure()))"],
         env={**kept, **simulated, "PYTHONPATH": root}, stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
-    answer: dict[str, list[tuple[float, float]]] = json.loads(done.stdout.splitlines()[-1])
+    answer: dict[str, list[tuple[float, float]]] = json.loads(
+        done.stdout.splitlines()[-1]
+    )
     return [
-        ratio_row(f"{name} elements", "on the CPU", pairs, _SIZES[name.rpartition(", ")[2]][1])
+        ratio_row(
+            f"{name} elements", "on the CPU", pairs, _SIZES[name.rpartition(", ")[2]][1]
+        )
         for name, pairs in answer.items()
     ]
 
@@ -52,7 +64,11 @@ def measure() -> dict[str, list[tuple[float, float]]]:
     found = {}
     for size, (elements, _, number) in _SIZES.items():
         for name in _calls(torch, elements, "cpu"):
-            times = max(1, number // 100) if name == "matmul" and elements > 1 << 12 else number
+            times = (
+                max(1, number // 100)
+                if name == "matmul" and elements > 1 << 12
+                else number
+            )
             pairs = []
             for turn in range(_ROUNDS if times > 1 else 15):
                 both = {}

@@ -39,15 +39,33 @@ def rows(rounds: int = _ROUNDS) -> list[Row]:
     more = [one - other for one, other in pairs]
     label = "a job of two ranks, processor time"
     spread = (min(more), max(more))
-    above = Row(f"{label} above torchrun's", "torchrun", a, b, statistics.median(more), 0.5, "s", spread)
+    above = Row(
+        f"{label} above torchrun's",
+        "torchrun",
+        a,
+        b,
+        statistics.median(more),
+        0.5,
+        "s",
+        spread,
+    )
     return [above, ratio_row(label, "torchrun", pairs, 1.1)]
 
 
 def _seconds(*arguments: str) -> float:
     """Processor time of the command, and of all that it waited for."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))}
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ACCEL_", "DS_"))
+    }
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *arguments], check=True, capture_output=True, env={**environ, **COMPILED})
+    subprocess.run(
+        [sys.executable, *arguments],
+        check=True,
+        capture_output=True,
+        env={**environ, **COMPILED},
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

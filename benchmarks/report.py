@@ -44,14 +44,22 @@ def machine() -> dict[str, Any]:
 
 def _processor() -> str:
     try:
-        names = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+        names = re.findall(
+            r"^model name\s*: (.*)$",
+            Path("/proc/cpuinfo").read_text("utf-8"),
+            re.MULTILINE,
+        )
     except OSError:
         names = []
     return names[0] if names else platform.processor() or platform.machine()
 
 
 def write(
-    slug: str, title: str, rows: Sequence[Row], load: tuple[float, float], folder: Path = FOLDER
+    slug: str,
+    title: str,
+    rows: Sequence[Row],
+    load: tuple[float, float],
+    folder: Path = FOLDER,
 ) -> Path:
     """Write `slug`.json, .svg and .md into `folder`; the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +70,9 @@ def write(
         "load": load,
         "rows": [asdict(r) for r in rows],
     }
-    (folder / f"{slug}.json").write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    (folder / f"{slug}.json").write_text(
+        json.dumps(kept, indent=2) + "\n", encoding="utf-8"
+    )
     draw(rows, folder / f"{slug}.svg")
     path = folder / f"{slug}.md"
     path.write_text(page(slug, kept, rows), encoding="utf-8")
@@ -78,7 +88,9 @@ def _number(value: Any) -> Any:
 def page(slug: str, kept: dict[str, Any], rows: Sequence[Row]) -> str:
     """The page: the plot, the table, and what it was taken on."""
     taken, (before, after) = kept["machine"], kept["load"]
-    versions = ", ".join(f"{name} {number}" for name, number in taken["packages"].items())
+    versions = ", ".join(
+        f"{name} {number}" for name, number in taken["packages"].items()
+    )
     lines = [
         f"# {kept['title']}", "",
         f"![{kept['title']}: each row beside its peer]({slug}.svg)", "",
@@ -92,10 +104,17 @@ def page(slug: str, kept: dict[str, Any], rows: Sequence[Row]) -> str:
             f"| {row.name} | {row.peer} | {formatted(row.ours_s)} | {formatted(row.peer_s)} | {figure} | "
             f"{spread(row)} | {bound} | {'**missed**' if met == 'missed' else met} |"
         )
-    where = f"{taken['processor']} ({taken['processors']} processors, {taken['system']})"
-    lines += ["", f"Taken {taken['date']} on {where}, Python {taken['python']}, {versions}."]
+    where = (
+        f"{taken['processor']} ({taken['processors']} processors, {taken['system']})"
+    )
+    lines += [
+        "",
+        f"Taken {taken['date']} on {where}, Python {taken['python']}, {versions}.",
+    ]
     lines += [f"Load average {before:.2f} before, {after:.2f} after."]
-    lines += ["Each ratio is the median of pairs that were measured in turns; 1 is the peer."]
+    lines += [
+        "Each ratio is the median of pairs that were measured in turns; 1 is the peer."
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -104,25 +123,40 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("svg")
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "accel", "font.size": 9})
+    mpl.rcParams.update(
+        {"svg.fonttype": "none", "svg.hashsalt": "accel", "font.size": 9}
+    )
     from matplotlib import pyplot as plt
 
     ratios = [row for row in rows if row.unit == "x"]
-    figure, axes = plt.subplots(figsize=(8, 0.9 + 0.42 * len(ratios)), layout="constrained")
+    figure, axes = plt.subplots(
+        figsize=(8, 0.9 + 0.42 * len(ratios)), layout="constrained"
+    )
     edge = CUT * max(row.bound for row in ratios if math.isfinite(row.bound))
     for place, row in enumerate(reversed(ratios)):
         colour = "#3b75af" if row.met else "#c44e52"
         axes.barh(place, min(row.figure, edge), height=0.6, color=colour)
         least, worst = (min(value, edge) for value in row.spread)
         axes.plot([least, worst], [place, place], color="black", linewidth=1)
-        axes.plot([row.bound, row.bound], [place - 0.38, place + 0.38], color="#222222", linewidth=2)
+        axes.plot(
+            [row.bound, row.bound],
+            [place - 0.38, place + 0.38],
+            color="#222222",
+            linewidth=2,
+        )
         bounds = [row.bound] if math.isfinite(row.bound) else []
         beyond = min(max(row.figure, worst, *bounds), edge) + 0.02
         axes.text(beyond, place, f"{row.figure:.2f}", va="center")
     axes.axvline(1, color="grey", linestyle=":", linewidth=1)
-    axes.set_yticks(range(len(ratios)), [f"{r.name}\nvs {r.peer}" for r in reversed(ratios)], fontsize=8)
+    axes.set_yticks(
+        range(len(ratios)),
+        [f"{r.name}\nvs {r.peer}" for r in reversed(ratios)],
+        fontsize=8,
+    )
     axes.set_xlim(0, edge)
-    axes.set_xlabel("time against the peer's (dotted: 1); thick mark: bound; thin line: least to worst")
+    axes.set_xlabel(
+        "time against the peer's (dotted: 1); thick mark: bound; thin line: least to worst"
+    )
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, format="svg", metadata={"Date": None})
     plt.close(figure)

@@ -32,13 +32,24 @@ def rows() -> list[Row]:
     from accel_tests.on_simulated import run_on
 
     root = str(Path(__file__).parents[1])
-    answer = run_on("acme", "benchmarks.staged:measure", processes=2, path=[root], timeout=600).answer
+    answer = run_on(
+        "acme", "benchmarks.staged:measure", processes=2, path=[root], timeout=600
+    ).answer
     made = []
     for name, pairs in answer.items():
         ours, peer = (statistics.median(side) for side in zip(*pairs, strict=True))
         figure = statistics.median(a / b for a, b in pairs)
         bound = _BOUNDS[name.split(",")[0]]
-        made.append(Row(f"staged all_reduce, {name}", "gloo on the CPU", ours, peer, figure, bound))
+        made.append(
+            Row(
+                f"staged all_reduce, {name}",
+                "gloo on the CPU",
+                ours,
+                peer,
+                figure,
+                bound,
+            )
+        )
     return made
 
 
@@ -70,11 +81,17 @@ def measure() -> dict[str, list[tuple[float, float]]]:
         host = torch.ones(size // 4)
         device = host.to("acme")
         calls = {
-            "": (lambda d=device: dist.all_reduce(d), lambda h=host: dist.all_reduce(h, group=gloo)),
+            "": (
+                lambda d=device: dist.all_reduce(d),
+                lambda h=host: dist.all_reduce(h, group=gloo),
+            ),
         }
         if size > 1 << 16:
             parts, hosts = device.chunk(8), host.chunk(8)
-            calls[", 8 at once"] = (lambda p=parts: _all(p, None), lambda h=hosts: _all(h, gloo))
+            calls[", 8 at once"] = (
+                lambda p=parts: _all(p, None),
+                lambda h=hosts: _all(h, gloo),
+            )
         for what, (ours, peer) in calls.items():
             for call in (ours, peer):
                 call()

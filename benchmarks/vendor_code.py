@@ -74,8 +74,20 @@ if __name__ == "__main__":
 """
 #: A name, the package that it needs, the device, the program and its arguments.
 _PROGRAMS = (
-    ("accelerate-test_script", "accelerate", "xpu:2", _SCRIPT.format("test_script"), ()),
-    ("accelerate-test_sync", "accelerate", "acme:2", _STATE + _SCRIPT.format("test_sync"), ()),
+    (
+        "accelerate-test_script",
+        "accelerate",
+        "xpu:2",
+        _SCRIPT.format("test_script"),
+        (),
+    ),
+    (
+        "accelerate-test_sync",
+        "accelerate",
+        "acme:2",
+        _STATE + _SCRIPT.format("test_sync"),
+        (),
+    ),
     ("transformers-trainer", "transformers", "acme:2", _STATE + _TRAINER, ("out",)),
     ("lightning-boring", "lightning", "acme:2", _LIGHTNING, ("out",)),
     ("deepspeed-by-itself", "deepspeed", "acme:2", _DEEPSPEED, ("out", "own")),
@@ -86,17 +98,37 @@ _PROGRAMS = (
 
 def main(folder: Path) -> None:
     """Run each program whose package is installed, and print what was found in packages."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))}
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ACCEL_", "DS_"))
+    }
     for name, package, device, source, arguments in _PROGRAMS:
         if find_spec(package) is None:
             continue
         (folder / f"{name}.py").write_text(source)
-        reports = [word for ending in ("md", "json") for word in ("--report", f"{name}.{ending}")]
-        simulate = [sys.executable, "-m", "accel_core", "simulate", *reports, device, "--"]
+        reports = [
+            word
+            for ending in ("md", "json")
+            for word in ("--report", f"{name}.{ending}")
+        ]
+        simulate = [
+            sys.executable,
+            "-m",
+            "accel_core",
+            "simulate",
+            *reports,
+            device,
+            "--",
+        ]
         words = [*simulate, sys.executable, f"{name}.py", *arguments]
-        done = subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            words, cwd=folder, env=environ, capture_output=True, text=True, check=False
+        )
         told = json.loads((folder / f"{name}.json").read_text())
-        found, asks = ([p for p in told[key] if p["package"]] for key in ("assumptions", "asks"))
+        found, asks = (
+            [p for p in told[key] if p["package"]] for key in ("assumptions", "asks")
+        )
         print(
             f"{name:24} {package} {metadata.version(package):12} {device:7} exit {done.returncode}: "
             f"{len(found)} places, {sum(p['times'] for p in found)} times; "

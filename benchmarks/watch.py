@@ -89,7 +89,13 @@ class Others:
             mine = line.call(["127.0.0.1"], self._real_port, "round", rank, 10)
             mine.rank = speaker
         self.real[rank] = Watch(
-            rank, self._hosts, _SILENCE, name="round", listener=listener, line=mine, call=call
+            rank,
+            self._hosts,
+            _SILENCE,
+            name="round",
+            listener=listener,
+            line=mine,
+            call=call,
         )
         self.real[rank].start()
 
@@ -104,14 +110,18 @@ class Others:
                         each.send(line.message("beat"))
             for key, _ in self._selector.select(0.05):
                 self._hear(key.data)
-            alive = [known for rank, known in self.knows.items() if rank not in self.silent]
+            alive = [
+                known for rank, known in self.knows.items() if rank not in self.silent
+            ]
             alive += [set(watch._matters) for watch in self.real.values()]
             if until is not None and all(known >= until for known in alive):
                 break
         return time.monotonic() - began
 
     def _hear(self, rank: int) -> None:
-        *whole, self._unread[rank] = (self._unread[rank] + self.lines[rank].recv(1 << 16)).split(b"\n")
+        *whole, self._unread[rank] = (
+            self._unread[rank] + self.lines[rank].recv(1 << 16)
+        ).split(b"\n")
         for word, detail in map(json.loads, whole):
             if word == "lost":
                 self.knows[rank] = set(map(int, detail))
@@ -149,18 +159,39 @@ def measure(ranks: int) -> list[Row]:
     took = others.beat(_SECONDS)
     cpu = (ask(ranks - 1, set())[0] - before) / took
     name = f"{ranks} ranks, {lines} lines"
-    rows = [Row(f"{name}: processor time of rank 0's watch", "each second", cpu, 1.0, cpu, _CPU)]
+    rows = [
+        Row(
+            f"{name}: processor time of rank 0's watch",
+            "each second",
+            cpu,
+            1.0,
+            cpu,
+            _CPU,
+        )
+    ]
 
     def known(what: str, happens: Callable[[], object], now_lost: set[int]) -> None:
         lost.update(now_lost)
         happens()
         seconds = others.beat(60.0, lost)
-        rows.append(Row(f"{name}: {what}, all know", "at most", seconds, _KNOWN, seconds, _KNOWN, "s"))
+        rows.append(
+            Row(
+                f"{name}: {what}, all know",
+                "at most",
+                seconds,
+                _KNOWN,
+                seconds,
+                _KNOWN,
+                "s",
+            )
+        )
 
     lost: set[int] = set()
     speaker, rank = _REAL[0], _REAL[-1]
     known("a rank dies", lambda: others.kill(rank), {rank})
-    known("a rank that speaks for its host dies", lambda: others.kill(speaker), {speaker})
+    known(
+        "a rank that speaks for its host dies", lambda: others.kill(speaker), {speaker}
+    )
     others.beat(1.5 * _SILENCE)
     ask(ranks - 3, lost)  # those for whom it spoke have called
     host = set(range(ranks - _ON_A_HOST, ranks))
@@ -175,4 +206,10 @@ if __name__ == "__main__":
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     print(json.dumps({"load before": os.getloadavg()[0]}))
-    sys.exit(show("watch", "Rank 0's watch on a job", [row for ranks in _RANKS for row in measure(ranks)]))
+    sys.exit(
+        show(
+            "watch",
+            "Rank 0's watch on a job",
+            [row for ranks in _RANKS for row in measure(ranks)],
+        )
+    )

@@ -7,7 +7,15 @@ from dataclasses import MISSING, fields, replace
 import pytest
 
 from accel_core import backend as backend_module
-from accel_core.backend import Backend, Environment, Granted, Hardware, InTorch, Provenance, Visibility
+from accel_core.backend import (
+    Backend,
+    Environment,
+    Granted,
+    Hardware,
+    InTorch,
+    Provenance,
+    Visibility,
+)
 from accel_core.errors import AccelError, InvalidBackendError
 
 
@@ -79,7 +87,11 @@ def test_a_name_that_could_not_be_pinned_is_refused(name):
         ("name", 3, "name 3 is int, expected str"),
         ("name", None, "name None is NoneType, expected str"),
         ("priority", "high", "priority 'high' is str, expected int"),
-        ("priority", 10**10, "priority 10000000000 is malformed, expected a number from -1000000000 to"),
+        (
+            "priority",
+            10**10,
+            "priority 10000000000 is malformed, expected a number from -1000000000 to",
+        ),
         ("priority", 1.5, "priority 1.5 is float, expected int"),
         ("priority", True, "priority True is bool, expected int"),
         ("priority", None, "priority None is NoneType, expected int"),
@@ -87,34 +99,98 @@ def test_a_name_that_could_not_be_pinned_is_refused(name):
         ("device_type", "npu:0", "device_type 'npu:0' is malformed"),
         ("vendor_import", "torch-npu", "vendor_import 'torch-npu' is malformed"),
         ("vendor_import", (), "vendor_import names no module"),
-        ("vendor_import", ["torch_npu"], "vendor_import ['torch_npu'] is list, expected a tuple of str"),
-        ("vendor_import", ("a", 1), "vendor_import ('a', 1) is tuple, expected a tuple of str"),
+        (
+            "vendor_import",
+            ["torch_npu"],
+            "vendor_import ['torch_npu'] is list, expected a tuple of str",
+        ),
+        (
+            "vendor_import",
+            ("a", 1),
+            "vendor_import ('a', 1) is tuple, expected a tuple of str",
+        ),
         ("accelerator", "accel_npu.NPU", "accelerator 'accel_npu.NPU' is malformed"),
         ("accelerator", "a:b.c", "accelerator 'a:b.c' is malformed"),
-        ("requires", "torch>=2.6", "requires 'torch>=2.6' is str, expected a tuple of str"),
+        (
+            "requires",
+            "torch>=2.6",
+            "requires 'torch>=2.6' is str, expected a tuple of str",
+        ),
         ("hardware", "NPU", "hardware 'NPU' is str, expected Hardware"),
         ("hardware", ("NPU",), "hardware ('NPU',) is tuple, expected Hardware"),
         ("hardware", Hardware(name=1), "hardware.name 1 is int, expected str"),
-        ("hardware", Hardware(nodes="/dev/x"), "hardware.nodes '/dev/x' is str, expected a tuple of str"),
-        ("hardware", Hardware(nodes=("dev/npu",)), "hardware.nodes 'dev/npu' is malformed"),
+        (
+            "hardware",
+            Hardware(nodes="/dev/x"),
+            "hardware.nodes '/dev/x' is str, expected a tuple of str",
+        ),
+        (
+            "hardware",
+            Hardware(nodes=("dev/npu",)),
+            "hardware.nodes 'dev/npu' is malformed",
+        ),
         ("hardware", Hardware(nodes=("/",)), "hardware.nodes '/' is malformed"),
         ("hardware", Hardware(nodes=("",)), "hardware.nodes '' is malformed"),
-        ("hardware", Hardware(nodes=("/dev/**/npu",)), "hardware.nodes '/dev/**/npu' is malformed"),
-        ("hardware", Hardware(pci_ids=("10DE",)), "hardware.pci_ids '10DE' is malformed"),
-        ("hardware", Hardware(pci_ids=("0x10de",)), "hardware.pci_ids '0x10de' is malformed"),
+        (
+            "hardware",
+            Hardware(nodes=("/dev/**/npu",)),
+            "hardware.nodes '/dev/**/npu' is malformed",
+        ),
+        (
+            "hardware",
+            Hardware(pci_ids=("10DE",)),
+            "hardware.pci_ids '10DE' is malformed",
+        ),
+        (
+            "hardware",
+            Hardware(pci_ids=("0x10de",)),
+            "hardware.pci_ids '0x10de' is malformed",
+        ),
         ("visibility", Visibility(("A B",)), "visibility.variables 'A B' is malformed"),
-        ("visibility", Visibility(grammar="x"), "visibility.grammar 'x' is malformed, expected one of cuda"),
+        (
+            "visibility",
+            Visibility(grammar="x"),
+            "visibility.grammar 'x' is malformed, expected one of cuda",
+        ),
         ("granted", {}, "granted {} is dict, expected Granted"),
-        ("granted", Granted(slurm=("gpu",)), "granted.slurm ('gpu',) is tuple, expected str"),
-        ("in_torch", InTorch(builds=("rocm",)), "in_torch.builds 'rocm' is malformed, expected one of cuda"),
-        ("in_torch", InTorch(taken_over_by=("a.b",)), "in_torch.taken_over_by 'a.b' is malformed"),
-        ("in_torch", InTorch(impersonates="torch.cuda"), "in_torch.impersonates 'torch.cuda' is malformed"),
-        ("in_torch", InTorch(private_use1=1), "in_torch.private_use1 1 is int, expected bool"),
+        (
+            "granted",
+            Granted(slurm=("gpu",)),
+            "granted.slurm ('gpu',) is tuple, expected str",
+        ),
+        (
+            "in_torch",
+            InTorch(builds=("rocm",)),
+            "in_torch.builds 'rocm' is malformed, expected one of cuda",
+        ),
+        (
+            "in_torch",
+            InTorch(taken_over_by=("a.b",)),
+            "in_torch.taken_over_by 'a.b' is malformed",
+        ),
+        (
+            "in_torch",
+            InTorch(impersonates="torch.cuda"),
+            "in_torch.impersonates 'torch.cuda' is malformed",
+        ),
+        (
+            "in_torch",
+            InTorch(private_use1=1),
+            "in_torch.private_use1 1 is int, expected bool",
+        ),
         ("environment", Environment(set=("A",)), "environment.set 'A' is malformed"),
-        ("provenance", "accel-npu", "provenance 'accel-npu' is str, expected Provenance"),
+        (
+            "provenance",
+            "accel-npu",
+            "provenance 'accel-npu' is str, expected Provenance",
+        ),
         ("hints", (("a",),), "hints ('a',) is malformed"),
         ("hints", {}, "hints {} is dict, expected a tuple of pairs of str"),
-        ("computes_otherwise", ("a",), "computes_otherwise 'a' is malformed, expected e.g. ('compute"),
+        (
+            "computes_otherwise",
+            ("a",),
+            "computes_otherwise 'a' is malformed, expected e.g. ('compute",
+        ),
         ("description", None, "description None is NoneType, expected str"),
     ],
 )
@@ -141,12 +217,18 @@ def test_a_variable_may_have_any_value(value):
     ("field", "value"),
     [
         ("hardware", Hardware(pci_ids=("10de", "10de:2335", "10de/03", "1002/12"))),
-        ("hardware", Hardware(nodes=("/dev/davinci[0-9]*", "/usr/lib/wsl/lib/libcuda.so.1"))),
+        (
+            "hardware",
+            Hardware(nodes=("/dev/davinci[0-9]*", "/usr/lib/wsl/lib/libcuda.so.1")),
+        ),
         ("hardware", Hardware(platforms=("linux", "darwin-arm64"))),
         ("in_torch", InTorch(private_use1=True, impersonates="cuda")),
         ("accelerator", "a.b:C"),
         ("priority", -5),
-        *(("visibility", Visibility(grammar=grammar)) for grammar in backend_module.GRAMMARS),
+        *(
+            ("visibility", Visibility(grammar=grammar))
+            for grammar in backend_module.GRAMMARS
+        ),
     ],
 )
 def test_well_formed_fields_are_taken(field, value):
@@ -156,9 +238,18 @@ def test_well_formed_fields_are_taken(field, value):
 def test_every_fault_is_named_at_once():
     with pytest.raises(InvalidBackendError) as caught:
         declare(
-            name="N", device_type="", hardware=Hardware(pci_ids=("x",)), visibility=Visibility(grammar="?")
+            name="N",
+            device_type="",
+            hardware=Hardware(pci_ids=("x",)),
+            visibility=Visibility(grammar="?"),
         )
-    for it in ("backend 'N'", "name 'N'", "device_type ''", "hardware.pci_ids 'x'", "visibility.grammar '?'"):
+    for it in (
+        "backend 'N'",
+        "name 'N'",
+        "device_type ''",
+        "hardware.pci_ids 'x'",
+        "visibility.grammar '?'",
+    ):
         assert it in str(caught.value)
     with pytest.raises(InvalidBackendError) as caught:
         declare(priority="1", in_torch=InTorch(private_use1=None))
@@ -172,19 +263,24 @@ def test_what_is_missing_or_unknown_is_a_type_error_as_for_any_class():
         with pytest.raises(TypeError, match="'colour'") as caught:
             make()
         assert backend_module.is_unknown_field(caught.value)
-    assert not backend_module.is_unknown_field(TypeError("f() got an unexpected keyword argument 'x'"))
+    assert not backend_module.is_unknown_field(
+        TypeError("f() got an unexpected keyword argument 'x'")
+    )
     with pytest.raises(TypeError, match="priority"):
         Backend(name="npu", device_type="npu")
 
 
-@pytest.mark.parametrize("prefix", ["", "A", "AB", "_", "___", "A__", "NCCL*", "npu-", "É_X", "A B"])
+@pytest.mark.parametrize(
+    "prefix", ["", "A", "AB", "_", "___", "A__", "NCCL*", "npu-", "É_X", "A B"]
+)
 def test_a_prefix_that_forwards_too_much_or_nothing_is_a_fault(prefix):
     """An empty one sent the whole environment to every host, secrets with it."""
     with pytest.raises(InvalidBackendError) as refused:
         declare(environment=Environment(forward=("HCCL", prefix)))
     assert (
         f"environment.forward {prefix!r} is malformed, "
-        "expected a prefix of three characters or more, such as 'HCCL_'" in str(refused.value)
+        "expected a prefix of three characters or more, such as 'HCCL_'"
+        in str(refused.value)
     )
 
 

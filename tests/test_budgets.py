@@ -20,11 +20,15 @@ def test_finding_the_backends_imports_neither_torch_nor_a_vendor(torch_world):
     torch_world.module("torch_acme", "")
     torch_world.backend("acme", 900, vendor_import="torch_acme")
     code = "import accel_core; assert 'acme' in [each.name for each in accel_core.discover()]\n"
-    imported = torch_world.child(code + IMPORTED.format(names=["torch", "torch_acme"]), bare=False).answer
+    imported = torch_world.child(
+        code + IMPORTED.format(names=["torch", "torch_acme"]), bare=False
+    ).answer
     assert imported == []
 
 
-def test_the_first_call_imports_the_chosen_vendor_and_none_that_ranks_lower(torch_world):
+def test_the_first_call_imports_the_chosen_vendor_and_none_that_ranks_lower(
+    torch_world,
+):
     for name, priority in (("acme", 900), ("zebra", 300)):
         torch_world.module(f"torch_{name}", "")
         torch_world.backend(name, priority, vendor_import=f"torch_{name}")
@@ -38,7 +42,10 @@ def test_the_first_call_with_the_cpu_pinned_imports_no_vendor(torch_world):
     torch_world.backend("acme", 900, vendor_import="torch_acme")
     code = "import accel_core; assert accel_core.get_accelerator().name == 'cpu'\n"
     code += IMPORTED.format(names=["torch_acme"])
-    assert torch_world.child(code, variables={"DS_ACCELERATOR": "cpu"}, bare=False).answer == []
+    assert (
+        torch_world.child(code, variables={"DS_ACCELERATOR": "cpu"}, bare=False).answer
+        == []
+    )
 
 
 @pytest.mark.parametrize("plugin", [False, True], ids=["no plugin", "one plugin"])

@@ -18,7 +18,9 @@ _TOUCHED = load("touched")
 
 
 def test_help_of_a_session_runs_nothing(capsys, monkeypatch):
-    monkeypatch.setattr(_BOOTSTRAP, "ensure_environment", lambda: pytest.fail("an environment was made"))
+    monkeypatch.setattr(
+        _BOOTSTRAP, "ensure_environment", lambda: pytest.fail("an environment was made")
+    )
     assert _BOOTSTRAP.main(["lint", "tests", "--help"]) == 0
     told = capsys.readouterr().out
     assert told.startswith("./dev lint\n\nCheck style (ruff)")
@@ -79,7 +81,9 @@ def test_the_nearest_tests_come_first(change):
 
 def test_a_plugin_gets_its_own_tests_but_not_those_of_another_session():
     found = _TOUCHED.near_tests(
-        TREE, ["plugins/accel_npu/src/accel_npu/device.py"], ["plugins/accel_npu/tests/real"]
+        TREE,
+        ["plugins/accel_npu/src/accel_npu/device.py"],
+        ["plugins/accel_npu/tests/real"],
     )
     own = [name for name in found if name.startswith("plugins/")]
     assert own == found[: len(own)]
@@ -105,8 +109,16 @@ def test_what_no_time_is_left_for_is_skipped(monkeypatch):
 def clone(tmp_path):
     """What `./dev` needs of a clone until it has installed anything."""
     folder = tmp_path / "clone"
-    shutil.copytree(TREE / "tools", folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("dev", "noxfile.py", "sessions.toml", "constraints.txt", "pyproject.toml"):
+    shutil.copytree(
+        TREE / "tools", folder / "tools", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for name in (
+        "dev",
+        "noxfile.py",
+        "sessions.toml",
+        "constraints.txt",
+        "pyproject.toml",
+    ):
         shutil.copy(TREE / name, folder / name)
     return folder
 
@@ -115,11 +127,23 @@ def in_namespace(made, *words, network=True):
     """What these words say on stderr where the shell's commands have made the situation; they must fail."""
     if os.name == "nt" or os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("mounts and networks of one's own need root, and Linux")
-    if subprocess.run(["unshare", "-m", "-n", "true"], check=False, capture_output=True).returncode:
+    if subprocess.run(
+        ["unshare", "-m", "-n", "true"], check=False, capture_output=True
+    ).returncode:
         pytest.skip("this root may not make namespaces")
-    command = ["unshare", "-m", *([] if network else ["-n"]), "sh", "-ec", f'{made}\nexec "$@"', "sh"]
+    command = [
+        "unshare",
+        "-m",
+        *([] if network else ["-n"]),
+        "sh",
+        "-ec",
+        f'{made}\nexec "$@"',
+        "sh",
+    ]
     environ = {**os.environ, "UV_HTTP_RETRIES": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([*command, *map(str, words)], env=environ, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, *map(str, words)], env=environ, capture_output=True, text=True
+    )
     assert done.returncode == 1, done.stdout
     return done.stderr.splitlines()
 
@@ -142,38 +166,76 @@ SAID = {
 
 @pytest.mark.parametrize("what", LACKING)
 def test_what_is_lacking_is_said_with_what_helps(clone, what):
-    names = {"clone": clone, "python": sys.executable, "stdlib": sysconfig.get_path("stdlib")}
+    names = {
+        "clone": clone,
+        "python": sys.executable,
+        "stdlib": sysconfig.get_path("stdlib"),
+    }
     names["version"] = "{}.{}".format(*sys.version_info)
     *_, sentence = in_namespace(
-        LACKING[what].format(**names), sys.executable, clone / "tools/bootstrap.py", "lint"
+        LACKING[what].format(**names),
+        sys.executable,
+        clone / "tools/bootstrap.py",
+        "lint",
     )
     assert fnmatch(sentence, f"dev: {SAID[what]}".format(**names))
 
 
 def test_without_a_network_uvs_words_are_understood(clone, tmp_path):
     uv = pytest.importorskip("uv").find_uv_bin()
-    command = [uv, "pip", "install", "--no-cache", "--target", str(tmp_path / "home"), "six"]
+    command = [
+        uv,
+        "pip",
+        "install",
+        "--no-cache",
+        "--target",
+        str(tmp_path / "home"),
+        "six",
+    ]
     code = f"import running; running.quietly('installing six', {command})"
-    *_, sentence = in_namespace(f"cd {clone}/tools", sys.executable, "-c", code, network=False)
+    *_, sentence = in_namespace(
+        f"cd {clone}/tools", sys.executable, "-c", code, network=False
+    )
     assert sentence == (
         "dev: installing six failed. The packages' index does not answer. Connect to a network, or name a "
         "mirror, and run the same again: export PIP_INDEX_URL=https://MIRROR/simple"
     )
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that even root may not write")
-def test_where_home_may_not_be_written_uv_keeps_its_cache_in_the_clone(monkeypatch, tmp_path, capsys):
+@pytest.mark.skipif(
+    not Path("/proc/self").exists(), reason="no folder that even root may not write"
+)
+def test_where_home_may_not_be_written_uv_keeps_its_cache_in_the_clone(
+    monkeypatch, tmp_path, capsys
+):
     pytest.importorskip("uv")
     monkeypatch.setattr(_BOOTSTRAP, "DEV_PYTHON", Path(sys.executable))
     monkeypatch.setattr(_BOOTSTRAP, "NOX", tmp_path / ".nox")
     monkeypatch.delenv("UV_CACHE_DIR", raising=False)
     monkeypatch.setenv("HOME", "/proc/none")
-    command = [str(Path(sys.executable).with_name("uv")), "pip", "list", "--python", sys.executable]
-    assert "Failed to initialize cache" in subprocess.run(command, capture_output=True, text=True).stderr
+    command = [
+        str(Path(sys.executable).with_name("uv")),
+        "pip",
+        "list",
+        "--python",
+        sys.executable,
+    ]
+    assert (
+        "Failed to initialize cache"
+        in subprocess.run(command, capture_output=True, text=True).stderr
+    )
     variables = _BOOTSTRAP.packages_cache()
     assert variables == {"UV_CACHE_DIR": str(tmp_path / ".nox" / "cache")}
-    assert "/proc/none/.cache/uv may not be written (No such file or directory)" in capsys.readouterr().out
-    assert subprocess.run(command, env={**os.environ, **variables}, capture_output=True).returncode == 0
+    assert (
+        "/proc/none/.cache/uv may not be written (No such file or directory)"
+        in capsys.readouterr().out
+    )
+    assert (
+        subprocess.run(
+            command, env={**os.environ, **variables}, capture_output=True
+        ).returncode
+        == 0
+    )
     monkeypatch.setenv("HOME", str(tmp_path))
     assert _BOOTSTRAP.packages_cache() == {}
 
@@ -181,18 +243,24 @@ def test_where_home_may_not_be_written_uv_keeps_its_cache_in_the_clone(monkeypat
 # ---------------------------------------------------------------------------- what one reads meanwhile
 
 
-def test_a_silent_command_shows_that_it_works_and_its_output_only_if_it_fails(monkeypatch, capsys):
+def test_a_silent_command_shows_that_it_works_and_its_output_only_if_it_fails(
+    monkeypatch, capsys
+):
     monkeypatch.setattr(_RUNNING, "BEAT", 0.2)
     code = "import time; print('hidden', flush=True); time.sleep(0.7)"
     assert _RUNNING.quietly("counting", [sys.executable, "-c", code]) == "hidden\n"
     told = capsys.readouterr().out
     assert told.startswith("     … counting: 0 s so far\n")
     assert "hidden" not in told
-    with pytest.raises(_RUNNING.CommandFailedError, match=r"(?s)hidden.*dev: counting failed"):
+    with pytest.raises(
+        _RUNNING.CommandFailedError, match=r"(?s)hidden.*dev: counting failed"
+    ):
         _RUNNING.quietly("counting", [sys.executable, "-c", f"{code}; exit(3)"])
 
 
-@pytest.mark.skipif(not _RUNNING.DEV_PYTHON.is_file(), reason="`./dev` has an environment with nox")
+@pytest.mark.skipif(
+    not _RUNNING.DEV_PYTHON.is_file(), reason="`./dev` has an environment with nox"
+)
 def test_pytests_command_line_is_short_and_one_process_names_each_test():
     session = "SimpleNamespace(name='core', run=lambda *words, **_: print(*words))"
     code = "import sys; from types import SimpleNamespace; sys.path.insert(0, 'tools'); import environments"
@@ -200,7 +268,9 @@ def test_pytests_command_line_is_short_and_one_process_names_each_test():
 
     def shown(*arguments):
         command = [_RUNNING.DEV_PYTHON, "-c", code, *arguments]
-        return subprocess.run(command, cwd=TREE, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            command, cwd=TREE, capture_output=True, text=True, check=True
+        ).stdout
 
     assert len(shown("-n", "2", *["tests/test_dev.py"] * 100)) < 150
     assert " -v " in shown("tests/test_dev.py")
@@ -209,7 +279,9 @@ def test_pytests_command_line_is_short_and_one_process_names_each_test():
 
 def test_sessions_are_counted_and_told_what_is_left(monkeypatch, tmp_path, capfd):
     stand_in = tmp_path / "nox.py"
-    stand_in.write_text("import sys; print('ran', sys.argv[1]); sys.exit(sys.argv[1] == 'types')")
+    stand_in.write_text(
+        "import sys; print('ran', sys.argv[1]); sys.exit(sys.argv[1] == 'types')"
+    )
     words = [sys.executable, str(stand_in)]
     monkeypatch.setattr(_RUNNING, "_command", lambda step: [*words, step.session])
     monkeypatch.setattr(_RUNNING, "NOX", tmp_path)

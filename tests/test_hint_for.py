@@ -4,7 +4,11 @@ import pytest
 
 from accel_core import hint_for
 
-HINTS = ((r"lib(hccl|ascendcl)[\w.]*\.so", "source set_env.sh"), (r"^127$", "old torch"), ("memory", "less"))
+HINTS = (
+    (r"lib(hccl|ascendcl)[\w.]*\.so", "source set_env.sh"),
+    (r"^127$", "old torch"),
+    ("memory", "less"),
+)
 
 
 class Mute(Exception):

@@ -32,15 +32,23 @@ def test_help_tells_every_field_of_a_declaration():
     names = {kind: [field.name for field in fields(kind)] for kind in kinds}
     assert len(names) == 6
     for kind, expected in names.items():
-        text = inspect.cleandoc(kind.__doc__ or "")  # Python 3.13 takes the indentation off itself
+        text = inspect.cleandoc(
+            kind.__doc__ or ""
+        )  # Python 3.13 takes the indentation off itself
         assert re.findall(r"^    (\w+): \S", text, re.MULTILINE) == expected
         assert getattr(accel_core, kind.__name__) is kind
 
 
 def test_the_page_of_members_has_each_once():
-    rows = [line.split("|")[1] for line in MEMBERS.read_text("utf-8").splitlines() if line.startswith("| `")]
+    rows = [
+        line.split("|")[1]
+        for line in MEMBERS.read_text("utf-8").splitlines()
+        if line.startswith("| `")
+    ]
     told = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    assert sorted(told) == sorted(name for name in dir(accel_core.Accelerator) if name[0] != "_")
+    assert sorted(told) == sorted(
+        name for name in dir(accel_core.Accelerator) if name[0] != "_"
+    )
 
 
 def test_the_stand_ins_are_public():
@@ -64,26 +72,37 @@ def version(text):
 def test_they_are_those_of_the_surface_and_of_what_is_bound():
     known = TOOL.facts()
     surface = surfaces.load("torch_accelerator").modules["torch.accelerator"]
-    public = {n for n, entry in surface.items() if n[0] != "_" and entry.kind != "module"}
+    public = {
+        n for n, entry in surface.items() if n[0] != "_" and entry.kind != "module"
+    }
     since = known["since"]
     assert public == {
         name for name in since if version(since[name]) <= (2, 13)
     }  # the surface is of torch 2.13
-    assert {name: torchs for name, torchs in FORWARDED.items() if torchs}.items() <= known["members"].items()
+    assert {
+        name: torchs for name, torchs in FORWARDED.items() if torchs
+    }.items() <= known["members"].items()
 
 
 def test_they_are_those_of_the_torch_that_is_here():
     torch = pytest.importorskip("torch")
     known = TOOL.facts()
     here = version(torch.__version__)
-    expected = {name for name, since in known["since"].items() if version(since) <= here}
-    random = [f"random.{name}" for name in getattr(getattr(torch.accelerator, "random", None), "__all__", ())]
+    expected = {
+        name for name, since in known["since"].items() if version(since) <= here
+    }
+    random = [
+        f"random.{name}"
+        for name in getattr(getattr(torch.accelerator, "random", None), "__all__", ())
+    ]
     found = {*torch.accelerator.__all__, *random}
     assert found == expected if here <= version(known["read_to"]) else found >= expected
     # Torch 2.6 lacks both, 2.10 the second.
     newer = {"torch.Stream.__enter__": (2, 7), "torch.Stream.is_capturing": (2, 12)}
     for path in known["elsewhere"].values():
-        assert here < newer.get(path, here) or attrgetter(path.removeprefix("torch."))(torch)
+        assert here < newer.get(path, here) or attrgetter(path.removeprefix("torch."))(
+            torch
+        )
 
 
 # ---------------------------------------------------------------------------- page of commands
@@ -102,8 +121,20 @@ def page_of_commands(tmp_path_factory):
     source = folder / "source"
     source.mkdir()
     shutil.copy(DOCS / "reference/command.md", source)
-    sphinx = [sys.executable, "-m", "sphinx", "-W", "-q", "-c", DOCS, "-D", "root_doc=command"]
-    built = subprocess.run([*sphinx, source, folder / "site"], capture_output=True, text=True, check=False)
+    sphinx = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "-q",
+        "-c",
+        DOCS,
+        "-D",
+        "root_doc=command",
+    ]
+    built = subprocess.run(
+        [*sphinx, source, folder / "site"], capture_output=True, text=True, check=False
+    )
     assert built.returncode == 0, built.stderr
     return (folder / "site" / "command.html").read_text(encoding="utf-8")
 
@@ -119,16 +150,24 @@ def test_every_command_of_the_help_has_a_heading(page_of_commands):
 
 def test_every_option_is_on_the_page(page_of_commands):
     with click.Context(accel, info_name="accel") as context:
-        commands = {name: accel.get_command(context, name) for name in accel.list_commands(context)}
+        commands = {
+            name: accel.get_command(context, name)
+            for name in accel.list_commands(context)
+        }
     for name, command in commands.items():
         for option in command.params:
             if isinstance(option, click.Option) and not option.hidden:
-                anchor = f'id="cmdoption-accel-{name}{option.opts[0].removeprefix("-")}"'
+                anchor = (
+                    f'id="cmdoption-accel-{name}{option.opts[0].removeprefix("-")}"'
+                )
                 assert anchor in page_of_commands, anchor
     for option_of_run in ("--one-device-per-rank", "--nproc-per-node N"):
         assert option_of_run in page_of_commands
 
 
 def test_the_columns_of_the_examples_stay(page_of_commands):
-    assert "accel list                    the backends, and which of them can be used\n" in page_of_commands
+    assert (
+        "accel list                    the backends, and which of them can be used\n"
+        in page_of_commands
+    )
     assert "zsh, in ~/.zshrc:                     eval " in page_of_commands

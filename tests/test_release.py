@@ -69,7 +69,9 @@ def test_nothing_stands_against_it(tool, tree):
 
 
 def test_everything_that_stands_against_it_is_said_at_once(tool, tree):
-    (tree / "dist/accel_acme-1.2.0.tar.gz").rename(tree / "dist/accel_acme-1.1.9.tar.gz")
+    (tree / "dist/accel_acme-1.2.0.tar.gz").rename(
+        tree / "dist/accel_acme-1.1.9.tar.gz"
+    )
     (tree / "dist/accel_core-1.2.0.tar.gz").unlink()
     (tree / "changelog.d/1.feature.md").write_text("New.")
     (tree / "CHANGELOG.md").write_text("# Changelog\n")
@@ -90,12 +92,17 @@ def test_everything_that_stands_against_it_is_said_at_once(tool, tree):
 
 def test_a_section_without_a_date_stands_against_it(tool, tree):
     (tree / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.0 (unreleased)\n")
-    assert "CHANGELOG.md calls 1.2.0 unreleased: write the date into that heading" in tool.faults(tree)
+    assert (
+        "CHANGELOG.md calls 1.2.0 unreleased: write the date into that heading"
+        in tool.faults(tree)
+    )
 
 
 def test_version_pins_and_addresses_are_copied_from_one_place(tree):
     wanted = _METADATA.wanted(tree)
-    core, plugin = (wanted[tree / path / "pyproject.toml"] for path in (".", "plugins/accel_acme"))
+    core, plugin = (
+        wanted[tree / path / "pyproject.toml"] for path in (".", "plugins/accel_acme")
+    )
     assert '"accel-train==1.2.0"' in core
     for words in (
         'version = "1.2.0"',
@@ -141,5 +148,9 @@ def test_what_is_released_together_has_one_version_and_pins_the_others(tool):
         assert f'\nversion = "{wanted}"\n' in text, project
         assert ("accel-core", f"=={wanted}") in pins, project
         own = re.findall(r'(?m)^name = "(.+)"', text)
-        others = {(name, version.partition(";")[0].strip()) for name, version in pins if name not in own}
+        others = {
+            (name, version.partition(";")[0].strip())
+            for name, version in pins
+            if name not in own
+        }
         assert {version for _, version in others} == {f"=={wanted}"}, project

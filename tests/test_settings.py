@@ -5,7 +5,15 @@ from accel_tests import variables
 
 from accel_core import settings
 from accel_core.errors import AccelError, SettingError
-from accel_core.settings import Pin, Settings, Variable, flag, parse_pin, read, whole_number
+from accel_core.settings import (
+    Pin,
+    Settings,
+    Variable,
+    flag,
+    parse_pin,
+    read,
+    whole_number,
+)
 
 FLAG, COUNT = Variable("FLAG", flag, False), Variable("LOCAL_SIZE", whole_number, 0)
 #: Every form in which a setting may be written: case, padding, emptiness. Values by their texts.
@@ -37,7 +45,9 @@ READ = [
 
 
 @pytest.mark.parametrize(
-    ("variable", "text", "value"), READ, ids=lambda each: getattr(each, "name", repr(each))
+    ("variable", "text", "value"),
+    READ,
+    ids=lambda each: getattr(each, "name", repr(each)),
 )
 def test_what_is_read(variable, text, value):
     found = variable.read({variable.name: text})
@@ -58,12 +68,16 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(
-    ("variable", "text", "words"), REFUSED, ids=lambda each: getattr(each, "name", repr(each))
+    ("variable", "text", "words"),
+    REFUSED,
+    ids=lambda each: getattr(each, "name", repr(each)),
 )
 def test_what_is_refused_names_the_variable(variable, text, words):
     with pytest.raises(SettingError) as caught:
         variable.read({variable.name: text})
-    assert str(caught.value).startswith(f"{variable.name}={text!r} is not valid, expected {words}")
+    assert str(caught.value).startswith(
+        f"{variable.name}={text!r} is not valid, expected {words}"
+    )
     assert str(caught.value).endswith(f"Correct it, or unset {variable.name}.")
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, AccelError)
@@ -71,7 +85,12 @@ def test_what_is_refused_names_the_variable(variable, text, words):
 
 
 def test_settings_are_what_the_variables_say():
-    given = {"ACCEL_ALLOW": "npu", "ACCEL_BLOCK": "cpu", "ACCEL_STRICT": "1", "ACCEL_PROBE": "isolated"}
+    given = {
+        "ACCEL_ALLOW": "npu",
+        "ACCEL_BLOCK": "cpu",
+        "ACCEL_STRICT": "1",
+        "ACCEL_PROBE": "isolated",
+    }
     assert read({**given, "ACCEL_PROBE_TIMEOUT": "3"}) == Settings(
         asked="DS_ACCELERATOR=''", allow=(Pin("npu"),), block=(Pin("cpu"),), strict="1", isolated=True,
         probe_timeout=3.0,
@@ -79,15 +98,24 @@ def test_settings_are_what_the_variables_say():
 
 
 def test_a_variable_that_is_nearly_one_of_ours():
-    environ = {"ACCEL_STRIKT": "1", "ACCEL_FROM_ELSEWHERE": "1", "ACCEL_BLOCK": "npu", "ACCELERATE_X": "1"}
+    environ = {
+        "ACCEL_STRIKT": "1",
+        "ACCEL_FROM_ELSEWHERE": "1",
+        "ACCEL_BLOCK": "npu",
+        "ACCELERATE_X": "1",
+    }
     assert read(environ).misspelt == (("ACCEL_STRIKT", "ACCEL_STRICT"),)
-    assert read({"ACCEL_COMPILED": "1"}).misspelt == (("ACCEL_COMPILED", "ACCEL_COMPILE"),)
+    assert read({"ACCEL_COMPILED": "1"}).misspelt == (
+        ("ACCEL_COMPILED", "ACCEL_COMPILE"),
+    )
 
 
 def test_what_others_read_is_not_misspelt():
     ours = [name for name in variables.NAMES if name.startswith("ACCEL_")]
     assert len(ours) > len(settings._ELSEWHERE)
-    assert sorted(settings._ELSEWHERE) == sorted(set(ours) - {v.name for v in settings.VARIABLES})
+    assert sorted(settings._ELSEWHERE) == sorted(
+        set(ours) - {v.name for v in settings.VARIABLES}
+    )
     assert read(dict.fromkeys(settings._ELSEWHERE, "1")).misspelt == ()
 
 
@@ -124,7 +152,9 @@ def test_nothing_set_gives_the_defaults_and_the_process_is_read_by_default(monke
 
 def test_the_table_holds_every_variable_once_with_a_line_for_people():
     names = [v.name for v in settings.VARIABLES]
-    declared = [v.name for v in vars(settings).values() if isinstance(v, settings.Variable)]
+    declared = [
+        v.name for v in vars(settings).values() if isinstance(v, settings.Variable)
+    ]
     assert sorted(names) == sorted(declared)
     assert len(set(names)) == len(names)
     assert all(v.help.endswith(".") for v in settings.VARIABLES)

@@ -27,7 +27,13 @@ TABLE = "docs/reference/backends.md"
 BEGIN = "<!-- backends: written by tools/backend_pages.py -->"
 END = "<!-- end of backends -->"
 #: What the notes on every backend must tell.
-HEADINGS = ("## Detection", "## Variables", "## Importing it", "## Known limits", "## Run on")
+HEADINGS = (
+    "## Detection",
+    "## Variables",
+    "## Importing it",
+    "## Known limits",
+    "## Run on",
+)
 NONE = "—"
 BUILDS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
 
@@ -51,7 +57,9 @@ class Shipped(NamedTuple):
 
 def section(text: str, header: str) -> str:
     """Give the lines of one table of a pyproject.toml: Python 3.10 has no parser of its own."""
-    found = re.search(rf"^\[{re.escape(header)}\]\n(.*?)(?=^\[|\Z)", text, re.MULTILINE | re.DOTALL)
+    found = re.search(
+        rf"^\[{re.escape(header)}\]\n(.*?)(?=^\[|\Z)", text, re.MULTILINE | re.DOTALL
+    )
     return found[1] if found else ""
 
 
@@ -66,7 +74,9 @@ def shipped(root: Path = ROOT) -> list[Shipped]:
     found = [Shipped(c.backend, "accel-core", ()) for c in builtin_verdicts()]
     for project in sorted(root.glob("plugins/*/pyproject.toml")):
         text = project.read_text(encoding="utf-8")
-        distribution = re.findall(r'^name = "(.+)"', section(text, "project"), re.MULTILINE)[0]
+        distribution = re.findall(
+            r'^name = "(.+)"', section(text, "project"), re.MULTILINE
+        )[0]
         extras = section(text, "project.optional-dependencies")
         extra = re.search(r"^vendor = \[(.*)\]", extras, re.MULTILINE)
         vendor = tuple(re.findall(r'"([^"]+)"', extra[1])) if extra else ()
@@ -98,7 +108,11 @@ def device_type(backend: Backend) -> str:
 
 
 def communication(backend: Backend) -> str:
-    return f"`{backend.communication_backend}`" if backend.communication_backend else "asked of torch"
+    return (
+        f"`{backend.communication_backend}`"
+        if backend.communication_backend
+        else "asked of torch"
+    )
 
 
 def bus(pci_id: str) -> str:
@@ -116,7 +130,10 @@ def grammar(backend: Backend) -> str:
 def prose(text: str) -> str:
     """Escape what Markdown would read as a tag: of `GPU-<uuid>` the site would show `GPU-`."""
     parts = text.split("`")  # every second one is code, where nothing is a tag
-    return "`".join(part if number % 2 else part.replace("<", "\\<") for number, part in enumerate(parts))
+    return "`".join(
+        part if number % 2 else part.replace("<", "\\<")
+        for number, part in enumerate(parts)
+    )
 
 
 def path_to(backend: Backend) -> str:
@@ -128,17 +145,25 @@ def rows(backend: Backend) -> dict[str, str]:
     """Everything declared that a user can meet."""
     seen = ""
     if backend.visibility.variables:
-        first = "the first that is set of " if len(backend.visibility.variables) > 1 else ""
+        first = (
+            "the first that is set of " if len(backend.visibility.variables) > 1 else ""
+        )
         seen = f"{first}{code(backend.visibility.variables)}: {grammar(backend)}"
     filters = code(backend.visibility.filters) if backend.visibility.filters else ""
-    slot = ", torch's PrivateUse1, of which a process has one" if backend.in_torch.private_use1 else ""
+    slot = (
+        ", torch's PrivateUse1, of which a process has one"
+        if backend.in_torch.private_use1
+        else ""
+    )
     stolen = (
         f"`torch.{backend.in_torch.impersonates}`, so it ranks before it"
         if backend.in_torch.impersonates
         else ""
     )
     aside = (
-        f"while {code(backend.in_torch.taken_over_by)} is imported" if backend.in_torch.taken_over_by else ""
+        f"while {code(backend.in_torch.taken_over_by)} is imported"
+        if backend.in_torch.taken_over_by
+        else ""
     )
     return {
         "`DS_ACCELERATOR`": f"`{backend.name}`",
@@ -149,9 +174,15 @@ def rows(backend: Backend) -> dict[str, str]:
         "takes over": stolen,
         "stands aside": aside,
         "needs": code(backend.requires) if backend.requires else "",
-        "made for one torch": code(backend.in_torch.same_version) if backend.in_torch.same_version else "",
-        "torch built with": " or ".join(BUILDS[name] for name in backend.in_torch.builds),
-        "platforms": code(backend.hardware.platforms) if backend.hardware.platforms else "any",
+        "made for one torch": code(backend.in_torch.same_version)
+        if backend.in_torch.same_version
+        else "",
+        "torch built with": " or ".join(
+            BUILDS[name] for name in backend.in_torch.builds
+        ),
+        "platforms": code(backend.hardware.platforms)
+        if backend.hardware.platforms
+        else "any",
         "hardware": prose(backend.hardware.name),
         "device nodes": code(backend.hardware.nodes),
         "nodes that others have too": code(backend.hardware.shared_nodes)
@@ -162,7 +193,9 @@ def rows(backend: Backend) -> dict[str, str]:
         if backend.hardware.driver_file
         else "",
         "without its driver": prose(backend.hardware.driver_step),
-        "granted by": ", ".join(f"{by} `{word}`" for by, word in asdict(backend.granted).items() if word),
+        "granted by": ", ".join(
+            f"{by} `{word}`" for by, word in asdict(backend.granted).items() if word
+        ),
         "visible devices": seen or NONE,
         "filtered before by": filters,
         "forwarded to other nodes": code(backend.environment.forward, "*"),
@@ -181,7 +214,9 @@ def rows(backend: Backend) -> dict[str, str]:
 def table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     head = list(head)
     cells = [head, ["---"] * len(head), *lines]
-    return "\n".join("| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in cells)
+    return "\n".join(
+        "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in cells
+    )
 
 
 # ---------------------------------------------------------------------------- writing
@@ -199,11 +234,24 @@ def install(family: list[Shipped]) -> str:
         return text + "\nNothing more: accel-core brings it. It needs torch.\n"
     if first.vendor:
         text += f'    pip install {core}"{folder}[vendor]"    # with {", ".join(first.vendor)}\n'
-    hints = [(s.backend.install_hint, path_to(s.backend)) for s in family if s.backend.install_hint]
+    hints = [
+        (s.backend.install_hint, path_to(s.backend))
+        for s in family
+        if s.backend.install_hint
+    ]
     several = len({hint for hint, _ in hints}) > 1
     steps = [(prose(hint), where) for hint, where in hints]
-    told = list(dict.fromkeys(f"- {where}: {hint}" if several else f"- {hint}" for hint, where in steps))
-    return text + "\nWhere the vendor's part is missing, `accel why` says:\n\n" + "\n".join(told) + "\n"
+    told = list(
+        dict.fromkeys(
+            f"- {where}: {hint}" if several else f"- {hint}" for hint, where in steps
+        )
+    )
+    return (
+        text
+        + "\nWhere the vendor's part is missing, `accel why` says:\n\n"
+        + "\n".join(told)
+        + "\n"
+    )
 
 
 def otherwise(family: list[Shipped]) -> str:
@@ -226,7 +274,9 @@ def page(name: str, family: list[Shipped], notes: str) -> str:
         for key in keys:
             first, *others = [each[key] or NONE for each in told]
             alike = len(first) > 20 and all(other == first for other in others)
-            lines.append([key, first, *(["the same"] * len(others) if alike else others)])
+            lines.append(
+                [key, first, *(["the same"] * len(others) if alike else others)]
+            )
     names = sorted({f"`{s.backend.name}`" for s in family})
     before, heading, after = notes.strip().partition(HEADINGS[0])
     after, run_on, tried = after.partition(HEADINGS[-1])
@@ -253,13 +303,20 @@ def all_of_them(all_shipped: list[Shipped]) -> str:
     """Two tables of every backend: one would be wider than the page."""
     links = [f"[`{s.backend.name}`](../backends/{s.page}.md)" for s in all_shipped]
     asked = [
-        [link, str(s.backend.priority), prose(s.backend.description), f"`{s.distribution}`"]
+        [
+            link,
+            str(s.backend.priority),
+            prose(s.backend.description),
+            f"`{s.distribution}`",
+        ]
         for link, s in zip(links, all_shipped, strict=True)
     ]
     names = [
         [
             link,
-            ", ".join(dict.fromkeys((device_type(s.backend), communication(s.backend)))),
+            ", ".join(
+                dict.fromkeys((device_type(s.backend), communication(s.backend)))
+            ),
             code(s.backend.vendor_imports),
             code(s.backend.visibility.variables),
         ]
@@ -274,7 +331,9 @@ variables that select devices:
 {table(("backend", "in torch", "imports", "visible devices"), names)}"""
 
 
-def texts(all_shipped: list[Shipped], root: Path = ROOT) -> tuple[dict[Path, str], list[str]]:
+def texts(
+    all_shipped: list[Shipped], root: Path = ROOT
+) -> tuple[dict[Path, str], list[str]]:
     """What each generated file must hold, and what is wrong with what people write."""
     wanted: dict[Path, str] = {}
     faults = []
@@ -286,16 +345,27 @@ def texts(all_shipped: list[Shipped], root: Path = ROOT) -> tuple[dict[Path, str
         notes = file.read_text(encoding="utf-8") if file.is_file() else ""
         missing = [heading for heading in HEADINGS if heading not in notes.splitlines()]
         if missing:
-            faults.append(f"{file.relative_to(root).as_posix()}: lacks {', '.join(missing)}")
+            faults.append(
+                f"{file.relative_to(root).as_posix()}: lacks {', '.join(missing)}"
+            )
         else:
             wanted[root / PAGES / f"{name}.md"] = page(name, family, notes)
-    left = [file for file in sorted((root / PAGES).rglob("*.md")) if file.stem not in families]
-    faults += [f"{file.relative_to(root).as_posix()}: no backend has this name, delete it" for file in left]
+    left = [
+        file
+        for file in sorted((root / PAGES).rglob("*.md"))
+        if file.stem not in families
+    ]
+    faults += [
+        f"{file.relative_to(root).as_posix()}: no backend has this name, delete it"
+        for file in left
+    ]
     together = root / TABLE
     before, begin, rest = together.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if begin and end:
-        wanted[together] = f"{before}{BEGIN}\n\n{all_of_them(all_shipped)}\n\n{END}{after}"
+        wanted[together] = (
+            f"{before}{BEGIN}\n\n{all_of_them(all_shipped)}\n\n{END}{after}"
+        )
     else:
         faults.append(f"{TABLE}: lacks the lines {BEGIN} and {END}")
     return wanted, faults

@@ -48,13 +48,17 @@ def sessions() -> dict[str, str]:
     for node in tree.body:
         if not isinstance(node, ast.FunctionDef):
             continue
-        if any(ast.unparse(mark).startswith("nox.session") for mark in node.decorator_list):
+        if any(
+            ast.unparse(mark).startswith("nox.session") for mark in node.decorator_list
+        ):
             takes = "posargs" in (code := ast.unparse(node)) and "pytest(" in code
             found[node.name] = (ast.get_docstring(node) or "") + (
                 _FOR_PYTEST.format(node.name) if takes else ""
             )
     rows = (ROOT / "sessions.toml").read_text(encoding="utf-8")
-    for name, about, more in re.findall(r'(?ms)^\[(\w+)\]\nabout = "(.+?)"$(.*?)(?=^\[|\Z)', rows):
+    for name, about, more in re.findall(
+        r'(?ms)^\[(\w+)\]\nabout = "(.+?)"$(.*?)(?=^\[|\Z)', rows
+    ):
         found[name] = about + ("" if "\ntool" in more else _FOR_PYTEST.format(name))
     return found
 
@@ -62,7 +66,10 @@ def sessions() -> dict[str, str]:
 def help_text(known: dict[str, str]) -> str:
     """Say what can be run."""
     width = max(map(len, known))
-    lines = [f"  {name:<{width}}  {text.partition(chr(10))[0]}" for name, text in known.items()]
+    lines = [
+        f"  {name:<{width}}  {text.partition(chr(10))[0]}"
+        for name, text in known.items()
+    ]
     usage = "./dev SESSION... [arguments]      (Windows: python tools\\bootstrap.py SESSION...)"
     return "\n".join([usage, "./dev SESSION --help", "", *lines])
 
@@ -107,12 +114,17 @@ def make_environment() -> list[object]:
 def ensure_environment() -> None:
     """Make `.dev/` unless it is there and made from the same requirements by the same Python."""
     wanted = requirements()
-    key = hashlib.sha256(repr((wanted, sys.version, sys.base_prefix, str(ROOT))).encode()).hexdigest()
+    key = hashlib.sha256(
+        repr((wanted, sys.version, sys.base_prefix, str(ROOT))).encode()
+    ).hexdigest()
     if STAMP.is_file() and STAMP.read_text() == key and DEV_PYTHON.exists():
         return
     print(f"dev: making {DEV} with {', '.join(wanted)} (once)", flush=True)
     pip = make_environment()
-    quietly("installing nox and uv", [*pip, "install", "--disable-pip-version-check", *wanted])
+    quietly(
+        "installing nox and uv",
+        [*pip, "install", "--disable-pip-version-check", *wanted],
+    )
     STAMP.write_text(key)  # last, so that an interrupted run starts again
 
 
@@ -122,7 +134,10 @@ def packages_cache() -> dict[str, str]:
     trouble = unwritable(Path(folder))
     if not trouble:
         return {}
-    print(f"dev: {folder} may not be written ({trouble}): packages are kept in {NOX / 'cache'}", flush=True)
+    print(
+        f"dev: {folder} may not be written ({trouble}): packages are kept in {NOX / 'cache'}",
+        flush=True,
+    )
     return {"UV_CACHE_DIR": str(NOX / "cache")}
 
 
@@ -142,8 +157,15 @@ def own_torch() -> dict[str, object] | None:
         return None
     home = str(found.locate_file(""))
     # Its dependencies may lie in another directory than torch itself (user site, distribution's own).
-    others = [p for p in sys.path if Path(p).name in ("site-packages", "dist-packages") and Path(p).is_dir()]
-    return {"version": found.version, "paths": list(dict.fromkeys([os.path.abspath(home), *others]))}  # noqa: PTH100
+    others = [
+        p
+        for p in sys.path
+        if Path(p).name in ("site-packages", "dist-packages") and Path(p).is_dir()
+    ]
+    return {
+        "version": found.version,
+        "paths": list(dict.fromkeys([os.path.abspath(home), *others])),
+    }
 
 
 def main(arguments: list[str]) -> int:
@@ -152,7 +174,9 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(help_text(known))
         return 0
-    count = next((i for i, word in enumerate(arguments) if word not in known), len(arguments))
+    count = next(
+        (i for i, word in enumerate(arguments) if word not in known), len(arguments)
+    )
     names, rest = arguments[:count], arguments[count:]
     if names and rest[:1] in (["-h"], ["--help"]):  # after `--` it is the session's
         print("\n\n".join(f"./dev {name}\n\n{known[name]}" for name in names))
@@ -160,7 +184,9 @@ def main(arguments: list[str]) -> int:
     if rest[:1] == ["--"]:
         del rest[0]
     if not names:
-        print(f"dev: no session {arguments[0]!r}.\n\n{help_text(known)}", file=sys.stderr)
+        print(
+            f"dev: no session {arguments[0]!r}.\n\n{help_text(known)}", file=sys.stderr
+        )
         return 2
     if trouble := unwritable(ROOT):
         print(
@@ -175,8 +201,13 @@ def main(arguments: list[str]) -> int:
     except CommandFailedError as error:
         print(error, file=sys.stderr)
         return 1
-    os.environ.update(VIRTUALENV_OVERRIDE_APP_DATA=str(DEV / "virtualenv"), VIRTUALENV_NO_PERIODIC_UPDATE="1")
-    os.environ.update(PIP_DISABLE_PIP_VERSION_CHECK="1", DEV_TORCH_FOUND=json.dumps(own_torch()))
+    os.environ.update(
+        VIRTUALENV_OVERRIDE_APP_DATA=str(DEV / "virtualenv"),
+        VIRTUALENV_NO_PERIODIC_UPDATE="1",
+    )
+    os.environ.update(
+        PIP_DISABLE_PIP_VERSION_CHECK="1", DEV_TORCH_FOUND=json.dumps(own_torch())
+    )
     try:
         return run_steps([Step(name, tuple(rest)) for name in names])
     except KeyboardInterrupt:
@@ -185,5 +216,7 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     if sys.version_info < (3, 10):  # noqa: UP036 (Windows users call this file with whatever `python` is)
-        raise SystemExit("dev: Python 3.10 or newer is needed; this is " + sys.version.split()[0])
+        raise SystemExit(
+            "dev: Python 3.10 or newer is needed; this is " + sys.version.split()[0]
+        )
     raise SystemExit(main(sys.argv[1:]))

@@ -44,7 +44,11 @@ def main(names: list[str]) -> int:
 
 
 def _keep(path: Path, record: dict[str, Any]) -> None:
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
+    path.write_text(
+        json.dumps(record, indent=1, ensure_ascii=False) + "\n",
+        encoding="utf-8",
+        newline="\n",
+    )
 
 
 def _card(name: str) -> dict[str, Any]:

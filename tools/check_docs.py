@@ -26,8 +26,14 @@ PUBLIC = (
 TOLD_ELSEWHERE = {
     *("accel_core.Backend", "accel_core.__version__", "accel_testing.AcceleratorTests"),
     # Parts of a declaration: reference/declaration.md is made from their docstrings.
-    *(f"accel_core.{name}" for name in ("Environment", "Granted", "Hardware", "InTorch", "Visibility")),
-    *(f"accel_train.lightning.{name}" for name in ("STRATEGY", "STRATEGY_DDP", "STRATEGY_FSDP")),
+    *(
+        f"accel_core.{name}"
+        for name in ("Environment", "Granted", "Hardware", "InTorch", "Visibility")
+    ),
+    *(
+        f"accel_train.lightning.{name}"
+        for name in ("STRATEGY", "STRATEGY_DDP", "STRATEGY_FSDP")
+    ),
 }
 SKIPPED = {"dist", "changelog.d", "site"}
 
@@ -35,7 +41,11 @@ SKIPPED = {"dist", "changelog.d", "site"}
 def documents() -> list[Path]:
     found = list(ROOT.glob("*.md"))
     for folder in ROOT.iterdir():  # not .nox: thousands of files of others
-        if folder.is_dir() and not folder.name.startswith(".") and folder.name not in SKIPPED:
+        if (
+            folder.is_dir()
+            and not folder.name.startswith(".")
+            and folder.name not in SKIPPED
+        ):
             found += folder.rglob("*.md")
     return sorted(found)
 
@@ -64,7 +74,9 @@ def variables() -> Iterator[str]:
 
 def untold_names() -> Iterator[str]:
     """Compare the reference with the names that `accel_core` and its public packages offer."""
-    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / REFERENCE).glob("*.md"))
+    pages = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / REFERENCE).glob("*.md")
+    )
     told = set(re.findall(r"\.\. (?:auto\w+|data):: (accel_\w[\w.]+)", pages))
     for package in PUBLIC:
         for name in importlib.import_module(package).__all__:
@@ -92,7 +104,10 @@ def main() -> int:
     checked = documents()
     for path in checked:
         text = path.read_text(encoding="utf-8")
-        faults += [f"{path.relative_to(ROOT).as_posix()}: {fault}" for fault in broken_code(text)]
+        faults += [
+            f"{path.relative_to(ROOT).as_posix()}: {fault}"
+            for fault in broken_code(text)
+        ]
     print("\n".join(faults) or f"{len(checked)} documents checked")
     return 1 if faults else 0
 

@@ -14,7 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parents[1] / "packages/accel_simulated/src/accel_simulated/surfaces"
+HERE = (
+    Path(__file__).parents[1] / "packages/accel_simulated/src/accel_simulated/surfaces"
+)
 #: torch's own `torch.cpu`, which no plugin drives.
 LEFT_OUT = ("cpu",)
 
@@ -25,9 +27,13 @@ def compact(full: dict[str, Any]) -> dict[str, Any]:
     usage = header["evidence"] == "usage"
     modules: dict[str, Any] = {}
     for module in full["modules"]:
-        path = module["exposed_as"].partition(" ")[0]  # "torch.mlu (r1.22)" is an older version
+        path = module["exposed_as"].partition(" ")[
+            0
+        ]  # "torch.mlu (r1.22)" is an older version
         names = _merged(_usage(e) if usage else _entry(e) for e in module["names"])
-        if module.get("bases"):  # a class that stands in the file as if it were a module
+        if module.get(
+            "bases"
+        ):  # a class that stands in the file as if it were a module
             path, _, kind = path.rpartition(".")
             names = {kind: {"class": "?", "open": True, "methods": names}}
         kept = modules.setdefault(path, {"names": {}})
@@ -53,7 +59,9 @@ def _merged(entries: Any) -> dict[str, Any]:
 
 def _short(entry: dict[str, Any]) -> Any:
     """A name that has nothing but its signature or kind is written as that."""
-    return next(iter(entry.values())) if set(entry) in ({"function"}, {"kind"}) else entry
+    return (
+        next(iter(entry.values())) if set(entry) in ({"function"}, {"kind"}) else entry
+    )
 
 
 def _entry(entry: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
@@ -69,7 +77,9 @@ def _entry(entry: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
         short = {"class": _signature(entry)}
         if entry.get("alias_of"):
             short["alias"] = entry["alias_of"]
-        if entry.get("bases", ["object"]) != ["object"] or not ("params" in entry or entry.get("methods")):
+        if entry.get("bases", ["object"]) != ["object"] or not (
+            "params" in entry or entry.get("methods")
+        ):
             short["open"] = True  # what the base brings is not in the file
         if entry.get("methods"):
             short["methods"] = {m["name"]: _method(m) for m in entry["methods"]}
@@ -85,7 +95,9 @@ def _entry(entry: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
 def _method(method: dict[str, Any]) -> str:
     if "params" not in method:
         return "attribute"
-    bound = next((word for word in ("static", "class") if method.get(f"{word}method")), "")
+    bound = next(
+        (word for word in ("static", "class") if method.get(f"{word}method")), ""
+    )
     return f"{bound}{_signature(method)}"
 
 
@@ -102,7 +114,8 @@ def _signature(entry: dict[str, Any]) -> str:
             parts.append("*")
         star = {"varargs": "*", "varkw": "**"}.get(kind, "")
         parts.append(
-            f"{star}{parameter['name']}" + (f"={_default(parameter)}" if "default" in parameter else "")
+            f"{star}{parameter['name']}"
+            + (f"={_default(parameter)}" if "default" in parameter else "")
         )
         before = kind
     return f"({', '.join(parts + ['/'] * (before == 'pos'))})"
@@ -122,13 +135,23 @@ def _usage(entry: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     if not calls:
         used = any(shape["as"] == "attribute" for shape in entry["shapes"])
         return (entry["name"], {"kind": "attribute"}) if used else None
-    keywords = sorted({word for call in calls for word in call.get("keywords", ())} - {"**"})
-    parts = [f"a{place}=..." for place in range(1, max(call["args"] for call in calls) + 1)]
-    parts += ["/"] * bool(parts) + ["*"] * bool(keywords) + [f"{word}=..." for word in keywords]
+    keywords = sorted(
+        {word for call in calls for word in call.get("keywords", ())} - {"**"}
+    )
+    parts = [
+        f"a{place}=..." for place in range(1, max(call["args"] for call in calls) + 1)
+    ]
+    parts += (
+        ["/"] * bool(parts)
+        + ["*"] * bool(keywords)
+        + [f"{word}=..." for word in keywords]
+    )
     if any("**" in call.get("keywords", ()) for call in calls):
         parts.append("**kwargs")
     seen = [[call["args"], *sorted(call.get("keywords", ()))] for call in calls]
-    each = {"calls": [call for place, call in enumerate(seen) if call not in seen[:place]]}
+    each = {
+        "calls": [call for place, call in enumerate(seen) if call not in seen[:place]]
+    }
     if entry["kind"] == "class":
         return entry["name"], {"class": "?", "open": True, **each}
     return entry["name"], {"function": f"({', '.join(parts)})", **each}
@@ -146,7 +169,9 @@ def _nest(modules: dict[str, Any], path: str) -> None:
     for dotted in [name for name in names if "." in name]:
         inner, _, name = dotted.rpartition(".")
         names[inner] = "module"
-        modules.setdefault(f"{path}.{inner}", {"names": {}})["names"][name] = names.pop(dotted)
+        modules.setdefault(f"{path}.{inner}", {"names": {}})["names"][name] = names.pop(
+            dotted
+        )
 
 
 def write(source: Path, target: Path = HERE) -> list[Path]:
@@ -156,7 +181,9 @@ def write(source: Path, target: Path = HERE) -> list[Path]:
     for path in sorted(source.glob("*.json")):
         if path.stem not in LEFT_OUT:
             written.append(target / path.name)
-            text = json.dumps(compact(json.loads(path.read_text())), indent=0, separators=(",", ":"))
+            text = json.dumps(
+                compact(json.loads(path.read_text())), indent=0, separators=(",", ":")
+            )
             written[-1].write_text(text + "\n")
     return written
 

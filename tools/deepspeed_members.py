@@ -48,16 +48,23 @@ def main(sdist: Path) -> int:
 
 def members(tree: ast.Module) -> dict[str, Any]:
     """Every member of the class: its kind, and its parameters without `self`."""
-    body = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == _CLASS).body
+    body = next(
+        n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == _CLASS
+    ).body
     found: dict[str, Any] = {}
     for node in body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("__"):
-            decorators = {ast.unparse(d).rpartition(".")[2] for d in node.decorator_list}
+            decorators = {
+                ast.unparse(d).rpartition(".")[2] for d in node.decorator_list
+            }
             if "property" in decorators:
                 found[node.name] = {"kind": "property"}
             else:
                 kind = "staticmethod" if "staticmethod" in decorators else "method"
-                found[node.name] = {"kind": kind, "parameters": parameters(node.args, kind == "method")}
+                found[node.name] = {
+                    "kind": kind,
+                    "parameters": parameters(node.args, kind == "method"),
+                }
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Name):
@@ -70,13 +77,23 @@ def parameters(arguments: ast.arguments, bound: bool) -> list[dict[str, Any]]:
     positional = [*arguments.posonlyargs, *arguments.args]
     first_default = len(positional) - len(arguments.defaults)
     records = [
-        {"name": argument.arg, "kind": "POSITIONAL_OR_KEYWORD", "required": place < first_default}
+        {
+            "name": argument.arg,
+            "kind": "POSITIONAL_OR_KEYWORD",
+            "required": place < first_default,
+        }
         for place, argument in enumerate(positional)
     ][1 if bound else 0 :]
     if arguments.vararg is not None:
-        records.append({"name": arguments.vararg.arg, "kind": "VAR_POSITIONAL", "required": False})
-    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        records.append({"name": argument.arg, "kind": "KEYWORD_ONLY", "required": default is None})
+        records.append(
+            {"name": arguments.vararg.arg, "kind": "VAR_POSITIONAL", "required": False}
+        )
+    for argument, default in zip(
+        arguments.kwonlyargs, arguments.kw_defaults, strict=True
+    ):
+        records.append(
+            {"name": argument.arg, "kind": "KEYWORD_ONLY", "required": default is None}
+        )
     return records
 
 

@@ -30,7 +30,10 @@ from filelock import FileLock
 from pip_settings import in_uvs_words
 from running import NOX, ROOT, CommandFailedError, quietly
 
-PACKAGES = [ROOT / "packages" / f"accel_{name}" for name in ("train", "tools", "testing", "simulated")]
+PACKAGES = [
+    ROOT / "packages" / f"accel_{name}"
+    for name in ("train", "tools", "testing", "simulated")
+]
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
 PROJECTS = [ROOT, *PACKAGES, *PLUGINS]
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -89,7 +92,9 @@ def shared(homes: dict[str, str]) -> None:
 
 # The user's own choice of a backend must not decide what a test sees.
 CLEAN: dict[str, str | None] = {
-    name: None for name in os.environ if name.startswith("ACCEL_") or name == "DS_ACCELERATOR"
+    name: None
+    for name in os.environ
+    if name.startswith("ACCEL_") or name == "DS_ACCELERATOR"
 }
 if OWN_TORCH:
     # With the user's torch come the user's pytest plugins, which may warn, and warnings are errors.
@@ -106,7 +111,9 @@ def group(*names: str) -> list[str]:
 
 def fresh(environment: Path, *content: object) -> str | None:
     """Give the digest to leave in an environment once it is filled, or None if it is filled already."""
-    key = hashlib.sha256(repr((str(ROOT), sys.version, BACKEND, content)).encode()).hexdigest()
+    key = hashlib.sha256(
+        repr((str(ROOT), sys.version, BACKEND, content)).encode()
+    ).hexdigest()
     stamp = environment / "content.sha256"
     return None if stamp.is_file() and stamp.read_text() == key else key
 
@@ -117,7 +124,9 @@ def filled(environment: Path, key: str) -> None:
     (environment / "content.sha256").write_text(key)
 
 
-def installing(session: nox.Session, what: str, *words: str, python: str = "", **variables: str) -> None:
+def installing(
+    session: nox.Session, what: str, *words: str, python: str = "", **variables: str
+) -> None:
     """Install into the session's environment, or that of another Python, with uv or with pip."""
     python = python or str(Path(session.bin) / "python")
     command = [python, "-m", "pip", "install", *words]
@@ -131,7 +140,9 @@ def installing(session: nox.Session, what: str, *words: str, python: str = "", *
 
 
 def watched(
-    session: nox.Session, *command: str, env: Mapping[str, str | None] = MappingProxyType({})
+    session: nox.Session,
+    *command: str,
+    env: Mapping[str, str | None] = MappingProxyType({}),
 ) -> None:
     """Run a command that may be silent for long: every ten seconds a line says that it runs."""
     session.log(" ".join(command))
@@ -140,7 +151,11 @@ def watched(
     what = " ".join(word for word in command[:2] if not word.startswith("-"))
     words = [shutil.which(command[0], path=path) or command[0], *command[1:]]
     try:
-        output = quietly(what, words, env={name: value for name, value in given.items() if value is not None})
+        output = quietly(
+            what,
+            words,
+            env={name: value for name, value in given.items() if value is not None},
+        )
     except CommandFailedError as error:
         session.error(str(error))
     print(output, end="", flush=True)
@@ -154,7 +169,10 @@ def compiled(session: nox.Session, *devices: str) -> None:
 
     def compile_one(device: str) -> None:
         with contextlib.suppress(CommandFailedError):
-            quietly(f"compiling {device}", [Path(session.bin) / "accel", "simulate", "--build", device])
+            quietly(
+                f"compiling {device}",
+                [Path(session.bin) / "accel", "simulate", "--build", device],
+            )
 
     session.log(f"compiling, unless it is done: {', '.join(devices)}")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -164,20 +182,29 @@ def compiled(session: nox.Session, *devices: str) -> None:
 def torch_home(session: nox.Session) -> TorchHome:
     """Take the torch that the user has, or install the pinned one once for all sessions."""
     if OWN_TORCH:
-        session.log(f"using your own torch {OWN_TORCH['version']} (DEV_TORCH=pinned: the pinned one)")
+        session.log(
+            f"using your own torch {OWN_TORCH['version']} (DEV_TORCH=pinned: the pinned one)"
+        )
         return TorchHome(OWN_TORCH["version"], tuple(OWN_TORCH["paths"]))
     home = NOX / "torch-py{}.{}".format(*sys.version_info)
     python = home / ("Scripts/python.exe" if WINDOWS else "bin/python")
     # Only the lines that matter: editing pyproject.toml must not bring half a minute of torch.
     lines = re.findall(r"(?m)^(?:torch|numpy)\b.*", CONSTRAINTS.read_text())
     with FILLING:
-        if key := fresh(home, group("torch"), lines, *filter(None, [os.environ.get("DEV_TORCH_INDEX")])):
+        if key := fresh(
+            home,
+            group("torch"),
+            lines,
+            *filter(None, [os.environ.get("DEV_TORCH_INDEX")]),
+        ):
             shutil.rmtree(home, ignore_errors=True)
             nox.virtualenv.VirtualEnv(str(home), venv_backend=BACKEND).create()
             install_torch(session, python)
             filled(home, key)
     ask = "import importlib.metadata as m, sysconfig as s; print(m.version('torch'), s.get_path('purelib'))"
-    answer = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
+    answer = subprocess.run(
+        [python, "-c", ask], capture_output=True, text=True, check=True
+    ).stdout.strip()
     version, path = answer.split(" ", 1)
     return TorchHome(version, (path,))
 
@@ -193,7 +220,9 @@ def install_torch(session: nox.Session, python: Path) -> None:
         session.log(torch_build.weight(UV, group("torch"), CONSTRAINTS))
     words = ["-c", str(CONSTRAINTS)]
     if only := torch_build.options(source, with_uv=BACKEND == "uv"):
-        installing(session, "torch", *words, *only, f"torch=={version}", python=str(python))
+        installing(
+            session, "torch", *words, *only, f"torch=={version}", python=str(python)
+        )
     installing(session, "torch and numpy", *words, *group("torch"), python=str(python))
 
 
@@ -213,10 +242,19 @@ def editables(content: list[bytes]) -> list[Path]:
     if key := fresh(folder, content):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        command = [sys.executable, "-c", BUILD_EDITABLE, str(folder), *map(str, PROJECTS)]
+        command = [
+            sys.executable,
+            "-c",
+            BUILD_EDITABLE,
+            str(folder),
+            *map(str, PROJECTS),
+        ]
         subprocess.run(command, check=True, capture_output=True)
         filled(folder, key)
-    return [next(folder.glob(f"{path.name if path != ROOT else 'accel_core'}-*.whl")) for path in PROJECTS]
+    return [
+        next(folder.glob(f"{path.name if path != ROOT else 'accel_core'}-*.whl"))
+        for path in PROJECTS
+    ]
 
 
 def prepare(
@@ -244,7 +282,10 @@ def fill(
     home = torch_home(session) if torch else None
     environment = Path(session.virtualenv.location)
     wanted = group(*groups) if groups else []
-    content = [file.read_bytes() for file in (CONSTRAINTS, *(path / "pyproject.toml" for path in PROJECTS))]
+    content = [
+        file.read_bytes()
+        for file in (CONSTRAINTS, *(path / "pyproject.toml" for path in PROJECTS))
+    ]
     key = fresh(environment, wanted, home, project, plugins, extra, content)
     if key is None:
         return
@@ -256,20 +297,43 @@ def fill(
         ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
         site = session.run("python", "-c", ask, silent=True, log=False)
         lines = [f"import site; site.addsitedir({path!r})" for path in home.paths]
-        Path(str(site).strip(), "zz_torch_home.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        Path(str(site).strip(), "zz_torch_home.pth").write_text(
+            "\n".join(lines) + "\n", encoding="utf-8"
+        )
     constraints.write_text(text, encoding="utf-8")
     wheels = editables(content) if project else []
     ours = [str(wheel) for wheel in wheels[: None if plugins else 1 + len(PACKAGES)]]
     if wanted or ours:
         what = f"what session {session.name} needs"
-        installing(session, what, "-c", str(constraints), *without_torch(environment, home), *wanted, *ours)
+        installing(
+            session,
+            what,
+            "-c",
+            str(constraints),
+            *without_torch(environment, home),
+            *wanted,
+            *ours,
+        )
     if ours:
         # Of an environment that had the same versions the first command has left the old ones.
-        installing(session, f"our {len(ours)} packages, editable", "--force-reinstall", "--no-deps", *ours)
+        installing(
+            session,
+            f"our {len(ours)} packages, editable",
+            "--force-reinstall",
+            "--no-deps",
+            *ours,
+        )
     if extra:
         # Exact versions already, and two sessions may take two of one package.
         build = QUIET_BUILDS | built_with(home)
-        installing(session, ", ".join(extra), "--no-build-isolation", "--no-deps", *extra, **build)
+        installing(
+            session,
+            ", ".join(extra),
+            "--no-build-isolation",
+            "--no-deps",
+            *extra,
+            **build,
+        )
     filled(environment, key)
 
 
@@ -278,7 +342,9 @@ def without_torch(environment: Path, home: TorchHome | None) -> list[str]:
     if home is None or BACKEND != "uv":
         return []
     excludes = environment / "excludes.txt"
-    excludes.write_text("\n".join(["torch"] if OWN_TORCH else group("torch")) + "\n", encoding="utf-8")
+    excludes.write_text(
+        "\n".join(["torch"] if OWN_TORCH else group("torch")) + "\n", encoding="utf-8"
+    )
     return ["--excludes", str(excludes)]
 
 
@@ -301,7 +367,9 @@ def require(session: nox.Session, *modules: str) -> None:
 def runs(python: str) -> bool:
     """Say whether this is a Python that starts (a pyenv shim may stand for nothing)."""
     try:
-        done = subprocess.run([python, "-c", ""], capture_output=True, check=False, timeout=20)
+        done = subprocess.run(
+            [python, "-c", ""], capture_output=True, check=False, timeout=20
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
@@ -313,7 +381,9 @@ def interpreters() -> dict[str, str]:
     found = {}
     for version in ("3.10", "3.13"):
         pyenv = os.environ.get("PYENV_ROOT", "/nonexistent")
-        choices = sorted(glob.glob(f"{pyenv}/versions/{version}.*/bin/python{version}"), reverse=True)
+        choices = sorted(
+            glob.glob(f"{pyenv}/versions/{version}.*/bin/python{version}"), reverse=True
+        )
         choices += [path for path in [shutil.which(f"python{version}")] if path]
         if python := next(filter(runs, choices), None):
             found[version] = python
@@ -326,7 +396,12 @@ def interpreters() -> dict[str, str]:
 def differing(root: Path) -> list[str] | None:
     """Return the files that differ from main, new ones among them; None if git does not know main."""
     git = ("git", "-C", str(root))
-    base = subprocess.run([*git, "merge-base", "main", "HEAD"], capture_output=True, text=True, check=False)
+    base = subprocess.run(
+        [*git, "merge-base", "main", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if base.returncode:
         return None
     asked = (
@@ -336,7 +411,9 @@ def differing(root: Path) -> list[str] | None:
     return [
         name
         for ask in asked
-        for name in subprocess.run(ask, capture_output=True, text=True, check=True).stdout.split("\0")
+        for name in subprocess.run(
+            ask, capture_output=True, text=True, check=True
+        ).stdout.split("\0")
         if name
     ]
 
@@ -344,20 +421,30 @@ def differing(root: Path) -> list[str] | None:
 def changed(root: Path, folders: list[str]) -> bool:
     """Say whether anything in these folders differs from main; True if git does not know main."""
     found = differing(root)
-    return found is None or any(name.startswith(f"{folder}/") for name in found for folder in folders)
+    return found is None or any(
+        name.startswith(f"{folder}/") for name in found for folder in folders
+    )
 
 
 def without(found: Sequence[str], others: Sequence[str]) -> list[str]:
     """Give pytest's options that leave out these folders, where they lie in those that it looks through."""
     inside = tuple(f"{name}/" for name in found)
-    return [f"--ignore={folder}" for folder in others if folder.startswith(inside) and folder not in found]
+    return [
+        f"--ignore={folder}"
+        for folder in others
+        if folder.startswith(inside) and folder not in found
+    ]
 
 
-def pytest(session: nox.Session, *arguments: str, env: Mapping[str, str | None]) -> None:
+def pytest(
+    session: nox.Session, *arguments: str, env: Mapping[str, str | None]
+) -> None:
     """Run pytest; in one process, the name of each test stands there while it runs."""
     if not any(word.startswith("-n") for word in arguments):
         arguments = ("-v", *arguments)
-    session.run("python", "-m", "pytest", "-p", "xdist", *in_short(session, arguments), env=env)
+    session.run(
+        "python", "-m", "pytest", "-p", "xdist", *in_short(session, arguments), env=env
+    )
 
 
 def in_short(session: nox.Session, arguments: Sequence[str]) -> Sequence[str]:
@@ -370,13 +457,27 @@ def in_short(session: nox.Session, arguments: Sequence[str]) -> Sequence[str]:
     return [f"@{os.path.relpath(file)}"]
 
 
-def measured(session: nox.Session, found: Sequence[str], env: Mapping[str, str | None], *parts: str) -> None:
+def measured(
+    session: nox.Session,
+    found: Sequence[str],
+    env: Mapping[str, str | None],
+    *parts: str,
+) -> None:
     """Run pytest; under `DEV_COVERAGE=1`, as by night, with branch coverage, which fails below its bound."""
     if not MEASURED:
         pytest(session, *found, env=env)
         return
     session.run("coverage", "erase")
-    session.run("coverage", "run", "-m", "pytest", "-p", "xdist", *in_short(session, found), env=env)
+    session.run(
+        "coverage",
+        "run",
+        "-m",
+        "pytest",
+        "-p",
+        "xdist",
+        *in_short(session, found),
+        env=env,
+    )
     session.run("coverage", "combine", "--quiet")
     session.run("coverage", "report", *parts)
 
@@ -401,5 +502,13 @@ def in_own_folder(session: nox.Session, name: str, *packages: str) -> Path:
 def for_deepspeed(session: nox.Session) -> dict[str, str | None]:
     """The environment of DeepSpeed's tests: torch's autoload is on, by which its ranks hear of us."""
     # What DeepSpeed compiles is kept beside it, so that two releases of it do not build over each other.
-    kept = Path(session.virtualenv.location) / "torch_extensions" / torch_home(session).version
-    return {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None, "TORCH_EXTENSIONS_DIR": str(kept)}
+    kept = (
+        Path(session.virtualenv.location)
+        / "torch_extensions"
+        / torch_home(session).version
+    )
+    return {
+        **CLEAN,
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": None,
+        "TORCH_EXTENSIONS_DIR": str(kept),
+    }

@@ -114,17 +114,32 @@ def main(words: list[str]) -> int:
     rows = {**before} if names else {}
     for name in names or SUITES:
         rows[name] = _suite(name, home, device)
-        print(f"{name}: {rows[name]['passed']} of {rows[name]['of']}", *rows[name]["failed"], flush=True)
+        print(
+            f"{name}: {rows[name]['passed']} of {rows[name]['of']}",
+            *rows[name]["failed"],
+            flush=True,
+        )
     (found,) = metadata.distributions(name="torchcts", path=[str(home)])
-    told |= {"version": found.version, "torch": metadata.version("torch"), "known": KNOWN}
+    told |= {
+        "version": found.version,
+        "torch": metadata.version("torch"),
+        "known": KNOWN,
+    }
     told["ends_on_tpu"] = ENDS_ON_TPU
     told[key] = {name: rows[name] for name in SUITES if name in rows}
     RECORD.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8", newline="\n")
-    told_of = [name for name in names or SUITES if device == "acme" or before.get(name, {}).get("of")]
+    told_of = [
+        name
+        for name in names or SUITES
+        if device == "acme" or before.get(name, {}).get("of")
+    ]
     failed = {test for name in told_of for test in rows[name]["failed"]}
     known = set(KNOWN)
     if device == "tpu":
-        known = {*VARIES_ON_TPU, *(test for row in before.values() for test in row["failed"])}
+        known = {
+            *VARIES_ON_TPU,
+            *(test for row in before.values() for test in row["failed"]),
+        }
     if new := failed - known:
         print(f"failed, and not known to: {', '.join(sorted(new))}")
     return int(bool(new))
@@ -134,14 +149,27 @@ def _suite(name: str, home: Path, device: str) -> dict[str, Any]:
     """The number of tests of one folder that passed, and the names of those that failed."""
     values, start, left_out, environ = VALUES, [], (), {**os.environ}
     if device == "acme":
-        start = [str(Path(sys.executable).with_name("accel")), "simulate", "acme:2", "--"]
+        start = [
+            str(Path(sys.executable).with_name("accel")),
+            "simulate",
+            "acme:2",
+            "--",
+        ]
     else:
         from accel_tpu.trial import environment
 
         environ |= environment()[0]
         able = {each: each not in WITHOUT_ON_TPU for each in CAPABILITIES}
-        own = {"device_name": "tpu", "backend_import": "tpu_here", "device_count": 1, "capabilities": able}
-        values, left_out = {**VALUES, **own}, ("-k", f"not ({' or '.join(ENDS_ON_TPU)})")
+        own = {
+            "device_name": "tpu",
+            "backend_import": "tpu_here",
+            "device_count": 1,
+            "capabilities": able,
+        }
+        values, left_out = (
+            {**VALUES, **own},
+            ("-k", f"not ({' or '.join(ENDS_ON_TPU)})"),
+        )
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "manifest.py").write_text(
             MANIFEST.format(values=values, dtypes=DTYPES), encoding="utf-8"
@@ -149,23 +177,57 @@ def _suite(name: str, home: Path, device: str) -> dict[str, Any]:
         Path(folder, "tpu_here.py").write_text(TPU_HERE, encoding="utf-8")
         command = [
             *(*start, sys.executable),
-            *("-m", "torchcts", "run", "--device", device, "--level", "8", "-q", "-p", "no:xdist"),
+            *(
+                "-m",
+                "torchcts",
+                "run",
+                "--device",
+                device,
+                "--level",
+                "8",
+                "-q",
+                "-p",
+                "no:xdist",
+            ),
             # Not under this project's settings of pytest, where a warning is an error.
-            *(str(home / "torchcts" / name), "--junitxml=told.xml", "-c", os.devnull, f"--rootdir={home}"),
+            *(
+                str(home / "torchcts" / name),
+                "--junitxml=told.xml",
+                "-c",
+                os.devnull,
+                f"--rootdir={home}",
+            ),
             *(f"--confcutdir={home}", *left_out),
         ]
         environ["PYTHONPATH"] = os.pathsep.join([str(home), folder])
-        done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         told = Path(folder, "told.xml")
         if not told.is_file() and device == "tpu":
             return {"passed": 0, "of": 0, "failed": ["its process ended"]}
         if not told.is_file():
-            raise SystemExit(f"{name}: torchcts did not run: {(done.stdout + done.stderr)[-2000:]}")
+            raise SystemExit(
+                f"{name}: torchcts did not run: {(done.stdout + done.stderr)[-2000:]}"
+            )
         cases = list(ET.parse(told).iter("testcase"))
-    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    failed = [
+        case
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
     skipped = [case for case in cases if case.find("skipped") is not None]
     names = sorted({case.get("name", "").partition("[")[0] for case in failed})
-    return {"passed": len(cases) - len(failed) - len(skipped), "of": len(cases), "failed": names}
+    return {
+        "passed": len(cases) - len(failed) - len(skipped),
+        "of": len(cases),
+        "failed": names,
+    }
 
 
 if __name__ == "__main__":

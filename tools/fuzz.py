@@ -16,14 +16,28 @@ A_ROUND = "100"
 
 parser = argparse.ArgumentParser(prog="./dev fuzz")
 parser.add_argument("workers", help=argparse.SUPPRESS)
-parser.add_argument("--seconds", type=float, default=600.0, help="when to begin no new round [600]")
+parser.add_argument(
+    "--seconds", type=float, default=600.0, help="when to begin no new round [600]"
+)
 arguments, found = parser.parse_known_args()
-command = [sys.executable, "-m", "pytest", "-p", "xdist", "-n", arguments.workers, "--dist", "worksteal"]
+command = [
+    sys.executable,
+    "-m",
+    "pytest",
+    "-p",
+    "xdist",
+    "-n",
+    arguments.workers,
+    "--dist",
+    "worksteal",
+]
 end = time.monotonic() + arguments.seconds
 failed = 0
 while not failed:
     environ = {**os.environ, "FUZZ_EXAMPLES": A_ROUND}
-    failed = subprocess.run([*command, *(found or ["tests/fuzz"])], env=environ, check=False).returncode
+    failed = subprocess.run(
+        [*command, *(found or ["tests/fuzz"])], env=environ, check=False
+    ).returncode
     if time.monotonic() >= end:
         break
 sys.exit(failed)

@@ -37,11 +37,16 @@ READERS: dict[str, Callable[[bytes], None]] = {"visible-devices": _visible_devic
 def main() -> int:
     """Run all of them, one after the other, or the one that is named."""
     parser = argparse.ArgumentParser(prog="fuzz_bytes.py")
-    parser.add_argument("--seconds", type=float, default=300.0, help="for all of them together [300]")
+    parser.add_argument(
+        "--seconds", type=float, default=300.0, help="for all of them together [300]"
+    )
     parser.add_argument("reader", nargs="?", choices=READERS)
     given = parser.parse_args()
     if given.reader:
-        atheris.Setup([sys.argv[0], f"-max_total_time={given.seconds:.0f}", *LIMITS], READERS[given.reader])
+        atheris.Setup(
+            [sys.argv[0], f"-max_total_time={given.seconds:.0f}", *LIMITS],
+            READERS[given.reader],
+        )
         atheris.Fuzz()  # ends the process
     for reader in READERS:
         seconds = max(1.0, given.seconds / len(READERS))

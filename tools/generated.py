@@ -13,8 +13,14 @@ def wants_check(description: str | None, arguments: Sequence[str] | None) -> boo
     """Read a tool's arguments; writing is the default."""
     parser = argparse.ArgumentParser(description=description)
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--check", action="store_true", help="write nothing; fail when a file is out of date")
-    mode.add_argument("--write", action="store_true", help="write the files (the default)")
+    mode.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; fail when a file is out of date",
+    )
+    mode.add_argument(
+        "--write", action="store_true", help="write the files (the default)"
+    )
     return bool(parser.parse_args(arguments).check)
 
 

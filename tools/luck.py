@@ -51,14 +51,24 @@ def main(words: list[str]) -> int:
     """Run them, and write how often each ran and failed; 1 if any failed."""
     from accel_testing.conformance.catalogue import checks
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the processes too, as Ctrl-C does
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # ends the processes too, as Ctrl-C does
     more = "--more" in words
     words = [word for word in words if word != "--more"]
     times = int(words.pop(0)) if words and words[0].isdecimal() else 200
-    wanted = [c for c in checks() if 1 <= c.level <= 3 and (not words or any(w in c.name for w in words))]
+    wanted = [
+        c
+        for c in checks()
+        if 1 <= c.level <= 3 and (not words or any(w in c.name for w in words))
+    ]
     apart = [check.name for check in wanted if check.group.name in APART]
     one = [check.name for check in wanted if check.group.name not in APART]
-    before = json.loads(RECORD.read_text(encoding="utf-8")) if more else {"runs": {}, "alarms": {}}
+    before = (
+        json.loads(RECORD.read_text(encoding="utf-8"))
+        if more
+        else {"runs": {}, "alarms": {}}
+    )
     runs: Counter[str] = Counter(before["runs"])
     alarms: dict[str, list[str]] = before["alarms"]
     try:
@@ -68,7 +78,9 @@ def main(words: list[str]) -> int:
     finally:
         row = {"runs": dict(sorted(runs.items())), "alarms": alarms}
         if more or not words:
-            RECORD.write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8", newline="\n")
+            RECORD.write_text(
+                json.dumps(row, indent=1) + "\n", encoding="utf-8", newline="\n"
+            )
     print(
         f"{sum(runs.values())} runs of {len(runs)} checks, at least {min(runs.values(), default=0)} of each"
     )
@@ -77,11 +89,19 @@ def main(words: list[str]) -> int:
 
 
 def _run(
-    program: str, names: Sequence[str], times: int, runs: Counter[str], alarms: dict[str, list[str]]
+    program: str,
+    names: Sequence[str],
+    times: int,
+    runs: Counter[str],
+    alarms: dict[str, list[str]],
 ) -> None:
     """Divide the times among processes, each of which begins with another check."""
     path = os.pathsep.join([str(CONFORMANCE), os.environ.get("PYTHONPATH", "")])
-    asked = {"ACCEL_SIMULATE": "acme:2", "ACCEL_SIMULATE_RACE": "1", "ACCEL_SIMULATE_MEMORY_MB": "1024,256"}
+    asked = {
+        "ACCEL_SIMULATE": "acme:2",
+        "ACCEL_SIMULATE_RACE": "1",
+        "ACCEL_SIMULATE_MEMORY_MB": "1024,256",
+    }
     several = 1 + (os.cpu_count() or 1)
     processes = []
     for number in range(several):
@@ -108,7 +128,9 @@ def _run(
                     alarms.setdefault(name, []).append(words[:300])
                     print(f"{name}, run {runs[name]}: {words}", flush=True)
         if process.wait():
-            alarms.setdefault("the process", []).append(f"ended with {process.returncode}")
+            alarms.setdefault("the process", []).append(
+                f"ended with {process.returncode}"
+            )
 
     with ThreadPoolExecutor(several) as readers:
         try:

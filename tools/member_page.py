@@ -33,8 +33,12 @@ def sections() -> dict[str, list[str]]:
 
     homes = dict(INSTANCE)
     for kind in reversed(Accelerator.__mro__):
-        homes |= {name: kind.__name__ for name in vars(kind) if not name.startswith("_")}
-    found: dict[str, list[str]] = {kind.__name__: [] for kind in reversed(Accelerator.__mro__[:-1])}
+        homes |= {
+            name: kind.__name__ for name in vars(kind) if not name.startswith("_")
+        }
+    found: dict[str, list[str]] = {
+        kind.__name__: [] for kind in reversed(Accelerator.__mro__[:-1])
+    }
     for name in sorted(homes):
         found[homes[name]].append(name)
     return {section: names for section, names in found.items() if names}
@@ -45,10 +49,19 @@ def faults(known: dict[str, Any], members: set[str]) -> list[str]:
     said, elsewhere, since = known["members"], known["elsewhere"], known["since"]
     covered = {*said.values(), *known["deprecated"]}
     return [
-        *(f"{name}: is no member of the interface" for name in {*said, *elsewhere} - members),
+        *(
+            f"{name}: is no member of the interface"
+            for name in {*said, *elsewhere} - members
+        ),
         *(f"{name}: is told of twice" for name in said.keys() & elsewhere.keys()),
-        *(f"torch.accelerator.{name}: nobody says since when" for name in covered - since.keys()),
-        *(f"torch.accelerator.{name}: no member is said to do this" for name in since.keys() - covered),
+        *(
+            f"torch.accelerator.{name}: nobody says since when"
+            for name in covered - since.keys()
+        ),
+        *(
+            f"torch.accelerator.{name}: no member is said to do this"
+            for name in since.keys() - covered
+        ),
     ]
 
 
@@ -62,19 +75,29 @@ def torchs(member: str, known: dict[str, Any]) -> str:
 
 
 def table(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ("---",) * len(head), *lines])
+    return "\n".join(
+        "| " + " | ".join(line) + " |" for line in [head, ("---",) * len(head), *lines]
+    )
 
 
 def page(known: dict[str, Any], members: dict[str, list[str]]) -> str:
     """Write the page."""
     rows = [
-        (f"`{name}`", section, torchs(name, known)) for section, names in members.items() for name in names
+        (f"`{name}`", section, torchs(name, known))
+        for section, names in members.items()
+        for name in names
     ]
     same = len(known["members"])
     back = []
     for torch, since in sorted(known["since"].items()):
-        ours = ", ".join(f"`{name}`" for name, of_torch in known["members"].items() if of_torch == torch)
-        back.append((f"`torch.accelerator.{torch}`", ours or "deprecated by torch", since))
+        ours = ", ".join(
+            f"`{name}`"
+            for name, of_torch in known["members"].items()
+            if of_torch == torch
+        )
+        back.append(
+            (f"`torch.accelerator.{torch}`", ours or "deprecated by torch", since)
+        )
     return f"""\
 <!-- Written by tools/member_page.py from the interface and tools/torch_accelerator.json.
      Edit those, then run `./dev docs --write`. -->
@@ -115,7 +138,9 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     known, members = facts(), sections()
     wrong = faults(known, {name for names in members.values() for name in names})
     wanted = {} if wrong else {root / PAGE: page(known, members)}
-    return settled(wanted, wrong, root, f"{PAGE} tells of the members as they are", check=check)
+    return settled(
+        wanted, wrong, root, f"{PAGE} tells of the members as they are", check=check
+    )
 
 
 if __name__ == "__main__":

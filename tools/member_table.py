@@ -24,7 +24,9 @@ from accel_tests import surfaces  # noqa: E402
 PAGE = "docs/reference/members-by-backend.md"
 #: Members of which a method of `TorchAccelerator` asks the vendor, under that name.
 ASKED = dict.fromkeys(("Event", "Stream", "set_per_process_memory_fraction"), "")
-ASKED |= dict.fromkeys(("is_bf16_supported", "is_fp16_supported", "is_fp8_supported", "set_rng_state"), "")
+ASKED |= dict.fromkeys(
+    ("is_bf16_supported", "is_fp16_supported", "is_fp8_supported", "set_rng_state"), ""
+)
 ASKED |= {"memory_stats": "memory_stats", "mem_get_info": "get_memory_info"}
 ASKED |= {"empty_host_cache": "empty_host_cache"}
 SIGNS = {"plugin": "P", "vendor": "V", "torch": "T", "default": "·"}
@@ -47,9 +49,15 @@ and from the surface.
 
 def serving(backend: Backend) -> dict[str, str]:
     """Who serves each member of `backend`."""
-    module, _, name = (backend.accelerator or "accel_core:TorchAccelerator").partition(":")
+    module, _, name = (backend.accelerator or "accel_core:TorchAccelerator").partition(
+        ":"
+    )
     kind = getattr(importlib.import_module(module), name)
-    own = {each for base in kind.__mro__[: kind.__mro__.index(TorchAccelerator)] for each in vars(base)}
+    own = {
+        each
+        for base in kind.__mro__[: kind.__mro__.index(TorchAccelerator)]
+        for each in vars(base)
+    }
     own |= {"is_fp16_supported"} if kind._fp16_on_every_device else set()
     own |= {"range_push", "range_pop"} if kind._vendor_ranges else set()
     surface = surfaces.for_backend(backend)
@@ -57,7 +65,8 @@ def serving(backend: Backend) -> dict[str, str]:
     # torch.accelerator's streams are no use beside a device without them.
     streams = "Stream" in vendors
     bound = ASKED | {
-        name: torchs if streams or name not in STREAM_MEMBERS else "" for name, torchs in FORWARDED.items()
+        name: torchs if streams or name not in STREAM_MEMBERS else ""
+        for name, torchs in FORWARDED.items()
     }
 
     def who(member: str) -> str:
@@ -67,44 +76,78 @@ def serving(backend: Backend) -> dict[str, str]:
             return "vendor"
         return "torch" if bound.get(member) else "default"
 
-    return {member: who(member) for member in dir(Accelerator) if not member.startswith("_")}
+    return {
+        member: who(member) for member in dir(Accelerator) if not member.startswith("_")
+    }
 
 
 def reports() -> list[dict[str, Any]]:
     """What serves what on each backend of our plugins, highest priority first."""
     projects = sorted(ROOT.glob("plugins/accel_*/pyproject.toml"))
     # A distribution that declares no backend has nothing to ask.
-    names = [p.parent.name for p in projects if '"accel.backends"' in p.read_text(encoding="utf-8")]
-    backends = [
-        backend for name in names for backend in declared_backends(hooks_of(importlib.import_module(name)))
+    names = [
+        p.parent.name
+        for p in projects
+        if '"accel.backends"' in p.read_text(encoding="utf-8")
     ]
-    found = [{"backend": b.name, "priority": b.priority, "serves": serving(b)} for b in backends]
+    backends = [
+        backend
+        for name in names
+        for backend in declared_backends(hooks_of(importlib.import_module(name)))
+    ]
+    found = [
+        {"backend": b.name, "priority": b.priority, "serves": serving(b)}
+        for b in backends
+    ]
     return sorted(found, key=lambda report: (-report["priority"], report["backend"]))
 
 
 def page(found: list[dict[str, Any]]) -> str:
     """The page: a table of what differs between backends, and a list of what does not."""
     columns: dict[str, dict[str, str]] = {}
-    for report in found:  # a backend that is declared twice has two columns where they differ
+    for (
+        report
+    ) in found:  # a backend that is declared twice has two columns where they differ
         name = report["backend"]
-        if report["serves"] not in (columns.get(name), columns.get(f"{name} ({report['priority']})")):
-            columns[f"{name} ({report['priority']})" if name in columns else name] = report["serves"]
-    members = sorted(set().union(*columns.values()), key=lambda name: (name.lower(), name))
-    same = [member for member in members if all(serves[member] == "default" for serves in columns.values())]
-    lines = ["| member | " + " | ".join(columns) + " |", "|---|" + ":-:|" * len(columns)]
+        if report["serves"] not in (
+            columns.get(name),
+            columns.get(f"{name} ({report['priority']})"),
+        ):
+            columns[f"{name} ({report['priority']})" if name in columns else name] = (
+                report["serves"]
+            )
+    members = sorted(
+        set().union(*columns.values()), key=lambda name: (name.lower(), name)
+    )
+    same = [
+        member
+        for member in members
+        if all(serves[member] == "default" for serves in columns.values())
+    ]
+    lines = [
+        "| member | " + " | ".join(columns) + " |",
+        "|---|" + ":-:|" * len(columns),
+    ]
     lines += [
-        f"| `{member}` | " + " | ".join(SIGNS[serves[member]] for serves in columns.values()) + " |"
+        f"| `{member}` | "
+        + " | ".join(SIGNS[serves[member]] for serves in columns.values())
+        + " |"
         for member in members
         if member not in same
     ]
-    counts = [sum(serve == "default" for serve in serves.values()) for serves in columns.values()]
+    counts = [
+        sum(serve == "default" for serve in serves.values())
+        for serves in columns.values()
+    ]
     lines += [
         "",
         f"Of {len(members)} members, {min(counts)} to {max(counts)} are accel-core's own, by backend.",
         "",
     ]
     lines += [
-        "accel-core's default serves these on every backend: " + ", ".join(f"`{m}`" for m in same) + "."
+        "accel-core's default serves these on every backend: "
+        + ", ".join(f"`{m}`" for m in same)
+        + "."
     ]
     return HEAD + "\n".join(lines) + "\n"
 

@@ -18,7 +18,9 @@ _URLS = re.compile(r"^\[project\.urls\]\n(?:.+\n)+", re.MULTILINE)
 _REPOSITORY = re.compile(r'^Repository = "(https://[^"]+)"$', re.MULTILINE)
 #: The table [project], to the next table and the comment above it.
 _PROJECT = re.compile(r"^\[project\]\n(?:.*\n)*?(?=(?:#.*\n)*\[)", re.MULTILINE)
-_TOGETHER = re.compile(r'"(accel-(?:core|train|tools|testing|simulated)(?:\[\w+\])?)==[^"]*"')
+_TOGETHER = re.compile(
+    r'"(accel-(?:core|train|tools|testing|simulated)(?:\[\w+\])?)==[^"]*"'
+)
 _VERSION = re.compile(r'^((?:__version__|version) = )"[^"]*"$', re.MULTILINE)
 
 
@@ -27,7 +29,9 @@ def version(root: Path = ROOT) -> str:
     text = (root / "src/accel_core/__init__.py").read_text(encoding="utf-8")
     found = re.search(r'__version__ = "([^"]+)"', text)
     if found is None:
-        raise SystemExit('src/accel_core/__init__.py: expected a line __version__ = "X.Y.Z"')
+        raise SystemExit(
+            'src/accel_core/__init__.py: expected a line __version__ = "X.Y.Z"'
+        )
     return found[1]
 
 
@@ -40,7 +44,9 @@ def repository(root: Path = ROOT) -> str:
     """Return the address of the repository, as the root's pyproject.toml has it."""
     found = _REPOSITORY.search((root / "pyproject.toml").read_text(encoding="utf-8"))
     if found is None:
-        raise SystemExit('pyproject.toml, [project.urls]: expected a line Repository = "https://…"')
+        raise SystemExit(
+            'pyproject.toml, [project.urls]: expected a line Repository = "https://…"'
+        )
     return found[1].rstrip("/")
 
 
@@ -53,7 +59,12 @@ def urls(root: Path = ROOT) -> str:
         "Changelog": f"{base}/blob/main/CHANGELOG.md",
         "Issues": f"{base}/issues",
     }
-    return "".join(["[project.urls]\n", *(f'{label} = "{address}"\n' for label, address in rows.items())])
+    return "".join(
+        [
+            "[project.urls]\n",
+            *(f'{label} = "{address}"\n' for label, address in rows.items()),
+        ]
+    )
 
 
 def wanted(root: Path = ROOT) -> dict[Path, str]:
@@ -66,7 +77,9 @@ def wanted(root: Path = ROOT) -> dict[Path, str]:
         if _URLS.search(text):
             text = _URLS.sub(lambda _: urls(root), text)
         else:  # before the first table that follows [project]
-            text = _PROJECT.sub(lambda table: f"{table[0]}{urls(root)}\n", text, count=1)
+            text = _PROJECT.sub(
+                lambda table: f"{table[0]}{urls(root)}\n", text, count=1
+            )
         found[file] = text
         for module in project.glob("src/*/__init__.py"):
             source = module.read_text("utf-8")

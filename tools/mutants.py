@@ -44,7 +44,11 @@ def main() -> int:
 
 def _ran(program: str, record: str) -> int:
     path = os.pathsep.join([str(CONFORMANCE), os.environ.get("PYTHONPATH", "")])
-    asked = {"ACCEL_SIMULATE": "acme:2", "ACCEL_SIMULATE_RACE": "1", "ACCEL_SIMULATE_MEMORY_MB": MEMORIES}
+    asked = {
+        "ACCEL_SIMULATE": "acme:2",
+        "ACCEL_SIMULATE_RACE": "1",
+        "ACCEL_SIMULATE_MEMORY_MB": MEMORIES,
+    }
     rows = {}
     with subprocess.Popen(
         [sys.executable, "-c", program],
@@ -56,7 +60,10 @@ def _ran(program: str, record: str) -> int:
         for line in run.stdout:
             name, row = json.loads(line)
             rows[name] = row
-            print(f"{name}: {', '.join(row['failing']) or 'caught by nothing'}", flush=True)
+            print(
+                f"{name}: {', '.join(row['failing']) or 'caught by nothing'}",
+                flush=True,
+            )
     if not run.returncode:
         text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
         (CONFORMANCE / record).write_text(text, encoding="utf-8", newline="\n")

@@ -42,8 +42,19 @@ class Worker:
     """A process that runs one case at a time."""
 
     def __init__(self, environ: dict[str, str], limit: float, *arguments: str) -> None:
-        command = [sys.executable, "-W", "ignore", "-m", "accel_opinfo.worker", *arguments]
-        self._errors = subprocess.DEVNULL if os.environ.get("ACCEL_OPINFO_QUIET", "1") == "1" else None
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "accel_opinfo.worker",
+            *arguments,
+        ]
+        self._errors = (
+            subprocess.DEVNULL
+            if os.environ.get("ACCEL_OPINFO_QUIET", "1") == "1"
+            else None
+        )
         self._process = subprocess.Popen(
             command,
             env=environ,
@@ -53,7 +64,9 @@ class Worker:
             text=True,
         )
         self._lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+        threading.Thread(
+            target=self._read, args=(self._process.stdout,), daemon=True
+        ).start()
         self.limit = STARTING
         self.first = self.answer()
         self.limit = limit
@@ -94,7 +107,9 @@ def ended(code: int) -> str:
     return f"the process ended with {signal.Signals(-code).name if code < 0 else f'status {code}'}"
 
 
-def run_case(worker: Worker, environ: dict[str, str], case: Case) -> tuple[Worker, dict[str, Any]]:
+def run_case(
+    worker: Worker, environ: dict[str, str], case: Case
+) -> tuple[Worker, dict[str, Any]]:
     """Run a case; give the worker for the next one, and the counts."""
     lost: dict[str, dict[str, Any]] = {}
     while True:
@@ -111,17 +126,33 @@ def run_case(worker: Worker, environ: dict[str, str], case: Case) -> tuple[Worke
             if not about or about in lost:
                 return worker, {"unmade": str(error), "variants": lost}
             print(f"{' '.join(case)}, {about}: {error}", flush=True)
-            lost[about] = {"calls": 1, "same": 0, "wrong": 0, "failures": [["", str(error)]]}
+            lost[about] = {
+                "calls": 1,
+                "same": 0,
+                "wrong": 0,
+                "failures": [["", str(error)]],
+            }
 
 
 def variables(device: str) -> dict[str, str]:
     """Give a worker's environment: nothing of the user's that steers a choice, and one library for all."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))}
-    kept |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "packages/accel_simulated/tests/opinfo")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ACCEL_", "DS_"))
+    }
+    kept |= {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT / "packages/accel_simulated/tests/opinfo"),
+    }
     if device == "tpu":
         from accel_tpu.trial import environment
 
-        chosen = {"ACCEL_BACKEND": device, "ACCEL_OPINFO_SECONDS": str(ENOUGH), "PYTHONWARNINGS": "ignore"}
+        chosen = {
+            "ACCEL_BACKEND": device,
+            "ACCEL_OPINFO_SECONDS": str(ENOUGH),
+            "PYTHONWARNINGS": "ignore",
+        }
         return {**kept, **environment()[0], **chosen}
     from accel_simulated import DEVICES, build
 
@@ -159,7 +190,10 @@ def run(
                 return
             worker, found[case] = run_case(worker, environ, case)
             if len(found) % 20 == 0:
-                print(f"{len(found)} of {len(cases)} cases, {time.monotonic() - start:.0f} s", flush=True)
+                print(
+                    f"{len(found)} of {len(cases)} cases, {time.monotonic() - start:.0f} s",
+                    flush=True,
+                )
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(jobs)]
     for thread in threads:
@@ -170,12 +204,17 @@ def run(
     return dict(found)
 
 
-def merged(record: dict[str, Any], found: dict[Case, dict[str, Any]], torch: str) -> dict[str, Any]:
+def merged(
+    record: dict[str, Any], found: dict[Case, dict[str, Any]], torch: str
+) -> dict[str, Any]:
     """Give the record with what was found in the place of what it had of the same cases.
 
     A cell is `[calls that pass on the CPU, of them the same here, of the others wrong values]`.
     """
-    cells = {base: {name: dict(of) for name, of in names.items()} for base, names in record["cells"].items()}
+    cells = {
+        base: {name: dict(of) for name, of in names.items()}
+        for base, names in record["cells"].items()
+    }
     failures = [each for each in record["failures"] if tuple(each[:3]) not in found]
     for (database, name, dtype), answer in sorted(found.items()):
         of_case = {
@@ -195,7 +234,10 @@ def written(record: dict[str, Any]) -> str:
     """Give the file's text: a line for each entry of a database, and for each failure."""
     parts = []
     for database, names in sorted(record["cells"].items()):
-        lines = ",\n".join(f"   {json.dumps(name)}: {json.dumps(of)}" for name, of in sorted(names.items()))
+        lines = ",\n".join(
+            f"   {json.dumps(name)}: {json.dumps(of)}"
+            for name, of in sorted(names.items())
+        )
         parts.append(f"  {json.dumps(database)}: {{\n{lines}}}")
     failures = ",\n".join(f"  {json.dumps(each)}" for each in record["failures"])
     return (
@@ -207,16 +249,38 @@ def written(record: dict[str, Any]) -> str:
 
 def main() -> int:
     """Run what is asked for, write the record, and say what failed; 1 where something did."""
-    parser = argparse.ArgumentParser(prog="./dev opinfo", description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", default="", help="operators whose names have this in them")
-    parser.add_argument("--dtype", action="append", default=[], help="these dtypes alone")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
-    parser.add_argument("--device", choices=RECORDS, default="acme", help="tpu: operators in float32 alone")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no other case after these")
+    parser = argparse.ArgumentParser(
+        prog="./dev opinfo", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument(
+        "--only", default="", help="operators whose names have this in them"
+    )
+    parser.add_argument(
+        "--dtype", action="append", default=[], help="these dtypes alone"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes at once"
+    )
+    parser.add_argument(
+        "--device",
+        choices=RECORDS,
+        default="acme",
+        help="tpu: operators in float32 alone",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=math.inf,
+        help="begin no other case after these",
+    )
     parser.add_argument("--record", type=Path, help="where to write what was seen")
-    parser.add_argument("--again", action="store_true", help="only what the record has failures of")
+    parser.add_argument(
+        "--again", action="store_true", help="only what the record has failures of"
+    )
     given = parser.parse_args()
-    given.record = given.record or ROOT / f"docs/explanation/{RECORDS[given.device]}.json"
+    given.record = (
+        given.record or ROOT / f"docs/explanation/{RECORDS[given.device]}.json"
+    )
     environ, limit = variables(given.device), LIMITS[given.device]
     first = Worker(environ, limit, "--cases")
     cases = [tuple(case) for case in first.first["cases"]]
@@ -224,7 +288,9 @@ def main() -> int:
     if given.device == "tpu":
         cases = [case for case in cases if case[2] == "float32"]
     every = len(cases)
-    random.Random(0).shuffle(cases)  # so that what a run of a few minutes does is a sample
+    random.Random(0).shuffle(
+        cases
+    )  # so that what a run of a few minutes does is a sample
     cases = [case for case in cases if given.only in case[1]]
     record = {"torch": "", "cells": {}, "failures": []}
     if given.record.is_file():
@@ -234,13 +300,17 @@ def main() -> int:
         cases = [case for case in cases if case in failed]
     cases = [case for case in cases if not given.dtype or case[2] in given.dtype]
     if not cases:
-        parser.error(f"no operator is meant by --only {given.only!r} --dtype {given.dtype}")
+        parser.error(
+            f"no operator is meant by --only {given.only!r} --dtype {given.dtype}"
+        )
     found = run(cases, given.jobs, environ, limit, 60 * given.minutes)
     from importlib import metadata
 
     record = {**merged(record, found, metadata.version("torch")), "cases": every}
     given.record.write_text(written(record), encoding="utf-8", newline="\n")
-    failed_now = [each for each in record["failures"] if tuple(each[:3]) in found and each[3]]
+    failed_now = [
+        each for each in record["failures"] if tuple(each[:3]) in found and each[3]
+    ]
     for each in failed_now:
         print("; ".join(each))
     print(f"{given.record}: {len(found)} cases recorded, {len(failed_now)} failures")

@@ -23,7 +23,12 @@ from rich.text import Text
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs/pictures/accel.svg"
 RANKING = ROOT / "docs/pictures/ranking.svg"
-COLOURS = {"usable": "#2e7d32", "not_installed": "#b0bec5", "no_device": "#90a4ae", "not_probed": "#cfd8dc"}
+COLOURS = {
+    "usable": "#2e7d32",
+    "not_installed": "#b0bec5",
+    "no_device": "#90a4ae",
+    "not_probed": "#cfd8dc",
+}
 WIDTH = 84
 COMMANDS = ("accel list", "accel why npu")
 #: Read by every Python below: the folders of the machine are made up, what reads them is not.
@@ -66,10 +71,16 @@ def machine(folder: Path) -> dict[str, str]:
         info = folder / f"{name}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.4\n{text}")
-    (folder / "accel_acme-1.0.dist-info/entry_points.txt").write_text("[accel.backends]\nacme = accel_acme\n")
+    (folder / "accel_acme-1.0.dist-info/entry_points.txt").write_text(
+        "[accel.backends]\nacme = accel_acme\n"
+    )
     scripts = str(Path(sys.executable).parent)
     return {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))},
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("ACCEL_", "DS_"))
+        },
         "PATH": os.pathsep.join((scripts, os.environ["PATH"])),
         "PYTHONPATH": str(folder),
         "FORCE_COLOR": "1",
@@ -108,11 +119,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         environ = machine(Path(folder))
         for command in COMMANDS:
-            done = subprocess.run(command.split(), env=environ, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                command.split(),
+                env=environ,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             console.print(Text(f"$ {command}", style="bold"))
             console.print(Text.from_ansi(done.stdout))
-        told = subprocess.run(["accel", "list", "--json"], env=environ, capture_output=True, check=True)
-        RANKING.write_text(ranking(json.loads(told.stdout)["backends"]), encoding="utf-8")
+        told = subprocess.run(
+            ["accel", "list", "--json"], env=environ, capture_output=True, check=True
+        )
+        RANKING.write_text(
+            ranking(json.loads(told.stdout)["backends"]), encoding="utf-8"
+        )
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     svg = console.export_svg(title="a simulated machine", unique_id="accel")
     # The font is the reader's: rich would fetch one from the network.

@@ -25,7 +25,9 @@ _NO_MATTER = {
 def in_uvs_words(listed: str) -> dict[str, str] | None:
     """Give uv's variables for what `pip config list` printed; None where uv has no word for a setting."""
     # pip's order: what is in the environment overrides what is in files.
-    lines = sorted(filter(None, listed.splitlines()), key=lambda line: line.startswith(":env:"))
+    lines = sorted(
+        filter(None, listed.splitlines()), key=lambda line: line.startswith(":env:")
+    )
     # pip takes the best version of all indexes, wherever it is.
     found = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
     for line in lines:

@@ -26,7 +26,8 @@ GENERATED = re.compile(
     r"docs/(backends/\w+|benchmarks/\w+|reference/(members-by-backend|torch-accelerator))\.md"
 )
 CODE = re.compile(
-    r"^(```+).*?^\1|<!--.*?-->|\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}|`[^`\n]*`", re.MULTILINE | re.DOTALL
+    r"^(```+).*?^\1|<!--.*?-->|\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}|`[^`\n]*`",
+    re.MULTILINE | re.DOTALL,
 )
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -46,7 +47,10 @@ def pages(root: Path) -> Iterator[Path]:
         *sorted((root / "docs").rglob("*.md")),
         *sorted(root.glob("p*/*/README.md")),
     ):
-        if not GENERATED.fullmatch(path.relative_to(root).as_posix()) and path.name != "CHANGELOG.md":
+        if (
+            not GENERATED.fullmatch(path.relative_to(root).as_posix())
+            and path.name != "CHANGELOG.md"
+        ):
             yield path
 
 
@@ -60,7 +64,9 @@ def openers(path: Path) -> Iterator[tuple[int, str]]:
 
 def words(path: Path) -> Iterator[tuple[int, str]]:
     """Give the banned words of a page, outside of its code."""
-    text = CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), path.read_text("utf-8"))
+    text = CODE.sub(
+        lambda code: re.sub(r"[^\n]", " ", code[0]), path.read_text("utf-8")
+    )
     for match in WORDS.finditer(text):
         yield text.count("\n", 0, match.start()) + 1, match[0]
 
@@ -78,7 +84,10 @@ def places(root: Path) -> dict[str, list[str]]:
     written = [(page, *place) for page in pages(root) for place in words(page)]
     return {
         **counted,
-        "pages": [f"{page.relative_to(root).as_posix()}:{line}: {word}" for page, line, word in written],
+        "pages": [
+            f"{page.relative_to(root).as_posix()}:{line}: {word}"
+            for page, line, word in written
+        ],
     }
 
 
@@ -90,14 +99,21 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         print("\n".join(place for area in now.values() for place in area))
         return 0
     if "--write" in arguments:
-        lower = {area: min(len(found), bounds.get(area, 0)) for area, found in now.items()}
+        lower = {
+            area: min(len(found), bounds.get(area, 0)) for area, found in now.items()
+        }
         (root / BOUNDS).write_text(json.dumps(lower, indent=2) + "\n", "utf-8")
         bounds = lower
     above = [area for area, found in now.items() if len(found) > bounds.get(area, 0)]
     for area in above:
         print(*now[area], sep="\n")
-        print(f"{area}: {len(now[area])} of these, at most {bounds.get(area, 0)} are allowed. ", end="")
-        print("Begin a docstring with a verb or a noun; use a plain word (CONTRIBUTING.md, Plain English).")
+        print(
+            f"{area}: {len(now[area])} of these, at most {bounds.get(area, 0)} are allowed. ",
+            end="",
+        )
+        print(
+            "Begin a docstring with a verb or a noun; use a plain word (CONTRIBUTING.md, Plain English)."
+        )
     return bool(above)
 
 

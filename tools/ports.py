@@ -28,7 +28,10 @@ from accel_tests.ports import free_port  # noqa: E402
 PORTS = ROOT / "examples/ports"
 RECORD = ROOT / "docs/explanation/ports.json"
 PACKAGES = ("torch", "accelerate", "lightning", "deepspeed")
-FORMS, DEVICES = ("cuda", "torch_accelerator", "accel"), ("cuda", "acme", "npu", "hpu", "xpu")
+FORMS, DEVICES = (
+    ("cuda", "torch_accelerator", "accel"),
+    ("cuda", "acme", "npu", "hpu", "xpu"),
+)
 
 #: What starts a program's ranks: an environment of a rank's for each, or the program itself, from the number
 #: that it is given; `alone` where one process is no rank.
@@ -80,12 +83,21 @@ EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
         "Fabric's accelerator `cuda` is for CUDA's devices alone",
     ),
     (
-        {"form": ("cuda",), "program": tuple({*PROGRAMS} - {"Fabric", "diffusion"}), "device": _OTHERS},
+        {
+            "form": ("cuda",),
+            "program": tuple({*PROGRAMS} - {"Fabric", "diffusion"}),
+            "device": _OTHERS,
+        },
         "has no attribute '_cuda_setDevice'",
         "`torch.cuda` is for CUDA's devices alone",
     ),
     (
-        {"form": FORMS[:2], "program": ("diffusion",), "device": ("acme",), "ranks": (2,)},
+        {
+            "form": FORMS[:2],
+            "program": ("diffusion",),
+            "device": ("acme",),
+            "ranks": (2,),
+        },
         # Both write one checkpoint, which may spoil the one that reads it.
         " reported, ",
         "Accelerate does not know the device: each rank trains alone, on the CPU, without a word",
@@ -116,7 +128,11 @@ EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
         _LAZY,
     ),
     (
-        {"form": ("torch_accelerator",), "program": ("transformer",), "device": ("hpu",)},
+        {
+            "form": ("torch_accelerator",),
+            "program": ("transformer",),
+            "device": ("hpu",),
+        },
         "device type at start of device string: None",
         _LAZY,
     ),
@@ -147,25 +163,57 @@ def run(parent: forks.Forks, cell: Cell) -> dict[str, Any]:
     folder, starts, _ = PROGRAMS[cell.program]
     start = starts[cell.ranks]
     count, port = (cell.ranks if start == LAUNCHED else 1), free_port()
-    variables = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "DS_BUILD_OPS": "0", **steered(cell)}
+    variables = {
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "DS_BUILD_OPS": "0",
+        **steered(cell),
+    }
     # Not the user's folder: a compiler that was killed there leaves half a library to the next program.
     variables["TORCHINDUCTOR_CACHE_DIR"] = str(parent.folder / "inductor")
-    ranks = [as_rank(rank, count, port) if start == LAUNCHED else {} for rank in range(count)]
+    ranks = [
+        as_rank(rank, count, port) if start == LAUNCHED else {} for rank in range(count)
+    ]
     with tempfile.TemporaryDirectory() as here:
         program = [str(PORTS / folder / f"on_{cell.form}.py"), str(cell.ranks)]
         environs = [clean_environment(**{**variables, **rank}) for rank in ranks]
-        before = _WITHOUT_SHARED_MEMORY if (folder, cell.device) == ("pipeline", "cpu") else ""
-        ended = parent(before + _RUN.format(arguments=program), environs, folder=here, timeout=SECONDS)
-    told = [line for one in ended for line in one.stdout.splitlines() if line.startswith('{"device"')]
+        before = (
+            _WITHOUT_SHARED_MEMORY
+            if (folder, cell.device) == ("pipeline", "cpu")
+            else ""
+        )
+        ended = parent(
+            before + _RUN.format(arguments=program),
+            environs,
+            folder=here,
+            timeout=SECONDS,
+        )
+    told = [
+        line
+        for one in ended
+        for line in one.stdout.splitlines()
+        if line.startswith('{"device"')
+    ]
     statuses = [one.returncode for one in ended]
     if len(told) > 1 and not any(statuses):
-        return {"failed": f"{len(told)} ranks reported, expected one", "status": statuses}
+        return {
+            "failed": f"{len(told)} ranks reported, expected one",
+            "status": statuses,
+        }
     if -signal.SIGKILL in statuses:
         return {"failed": f"it had not ended after {SECONDS} s", "status": statuses}
     if any(statuses) or not told:
-        killed = [f"ended by {signal.Signals(-status).name}" for status in statuses if status < 0]
-        lines = [line for one in ended for line in one.stderr.splitlines() if line.strip()]
-        errors = [line for line in lines if "Error" in line or "Missing" in line] + killed
+        killed = [
+            f"ended by {signal.Signals(-status).name}"
+            for status in statuses
+            if status < 0
+        ]
+        lines = [
+            line for one in ended for line in one.stderr.splitlines() if line.strip()
+        ]
+        errors = [
+            line for line in lines if "Error" in line or "Missing" in line
+        ] + killed
         errors = errors or lines or ["no word"]
         reported = "a rank reported, another ended: " if told else ""
         return {"failed": f"{reported}{errors[-1].strip()[:300]}", "status": statuses}
@@ -178,26 +226,47 @@ def steered(cell: Cell) -> dict[str, str]:
     if cell.device == "cpu":
         return {**ours, "DS_ACCELERATOR": "cpu"}
     # Else kernels draw random numbers of their own, for dropout.
-    return {**ours, "ACCEL_SIMULATE": f"{cell.device}:2", "ACCEL_SIMULATE_RANDOM": "host"}
+    return {
+        **ours,
+        "ACCEL_SIMULATE": f"{cell.device}:2",
+        "ACCEL_SIMULATE_RANDOM": "host",
+    }
 
 
 def judged(cell: Cell, got: dict[str, Any], on_cpu: dict[str, Any]) -> dict[str, Any]:
     """What the table says of a cell: equal and how near, or why not; `fault` where nobody expected it."""
-    expected = next((row for row in EXPECTED if all(getattr(cell, k) in v for k, v in row[0].items())), None)
+    expected = next(
+        (
+            row
+            for row in EXPECTED
+            if all(getattr(cell, k) in v for k, v in row[0].items())
+        ),
+        None,
+    )
     if "losses" in got and not got["device"].startswith(cell.device):
         got = {"failed": f"it took {got['device']}"}
     if "losses" not in got:
         fits = expected is not None and expected[1] in got["failed"]
         return {"not": expected[2]} if fits and expected else {"fault": got["failed"]}
-    far = max((abs(a - b) for a, b in zip(got["losses"], on_cpu["losses"], strict=True)), default=0.0)
+    far = max(
+        (abs(a - b) for a, b in zip(got["losses"], on_cpu["losses"], strict=True)),
+        default=0.0,
+    )
     if expected is not None or not far <= PROGRAMS[cell.program][2]:
-        return {"fault": f"expected: {expected[1]}" if expected else f"losses are {far:.3g} from the CPU's"}
+        return {
+            "fault": f"expected: {expected[1]}"
+            if expected
+            else f"losses are {far:.3g} from the CPU's"
+        }
     return {"far": far}
 
 
 def changed(folder: str, form: str) -> int:
     """Lines of the CUDA form that another form changes, drops or adds."""
-    texts = [(PORTS / folder / f"on_{name}.py").read_text("utf-8").splitlines() for name in ("cuda", form)]
+    texts = [
+        (PORTS / folder / f"on_{name}.py").read_text("utf-8").splitlines()
+        for name in ("cuda", form)
+    ]
     steps = difflib.SequenceMatcher(None, *texts, autojunk=False).get_opcodes()
     return sum(max(b - a, d - c) for kind, a, b, c, d in steps if kind != "equal")
 
@@ -219,29 +288,44 @@ def keep(kept: dict[str, Any]) -> None:
         "lines": lines,
         "cells": {name: kept[name] for name in names if name in kept},
     }
-    RECORD.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8", newline="\n")
+    RECORD.write_text(
+        json.dumps(document, indent=1) + "\n", encoding="utf-8", newline="\n"
+    )
 
 
 def main(words: list[str]) -> int:
     """Run, print a line for each cell, and keep them with those of before that were not run."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the forks too, as Ctrl-C does
-    record = json.loads(RECORD.read_text("utf-8")) if RECORD.is_file() else {"cells": {}}
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # ends the forks too, as Ctrl-C does
+    record = (
+        json.loads(RECORD.read_text("utf-8")) if RECORD.is_file() else {"cells": {}}
+    )
     kept, cpu = dict(record["cells"]), {}
     every = list(cells())
     wanted = [
-        c for c in every if all((w.lower().lstrip("-") in names_of(c)) != w.startswith("-") for w in words)
+        c
+        for c in every
+        if all(
+            (w.lower().lstrip("-") in names_of(c)) != w.startswith("-") for w in words
+        )
     ]
     for form, device in dict.fromkeys((cell.form, cell.device) for cell in wanted):
         mine = [cell for cell in wanted if (cell.form, cell.device) == (form, device)]
         for at, those in (("cpu", mine), (device, mine)):
-            todo = [c._replace(form="accel", device="cpu") if at == "cpu" else c for c in those]
+            todo = [
+                c._replace(form="accel", device="cpu") if at == "cpu" else c
+                for c in those
+            ]
             todo = [c for c in todo if c not in cpu]
             if not todo:
                 continue
             environ = clean_environment(OMP_NUM_THREADS="1", **steered(todo[0]))
             with (
                 tempfile.TemporaryDirectory() as outputs,
-                forks.opened("import torch, torch._dynamo", environ, Path(outputs)) as parent,
+                forks.opened(
+                    "import torch, torch._dynamo", environ, Path(outputs)
+                ) as parent,
             ):
                 for cell in todo:
                     got = run(parent, cell)
@@ -249,7 +333,9 @@ def main(words: list[str]) -> int:
                         cpu[cell] = got
                         continue
                     name = ", ".join(map(str, cell))
-                    kept[name] = judged(cell, got, cpu[cell._replace(form="accel", device="cpu")])
+                    kept[name] = judged(
+                        cell, got, cpu[cell._replace(form="accel", device="cpu")]
+                    )
                     print(name, json.dumps(kept[name]), flush=True)
         keep(kept)
     faults = [name for name, cell in kept.items() if "fault" in cell]

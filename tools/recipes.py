@@ -29,7 +29,8 @@ def main(arguments: list[str]) -> int:
         COPY.write_text(tables(), "utf-8")
     elif COPY.read_text("utf-8") != tables():
         print(
-            f"{COPY.relative_to(ROOT)} is not what the plugins declare: ./dev docs --write", file=sys.stderr
+            f"{COPY.relative_to(ROOT)} is not what the plugins declare: ./dev docs --write",
+            file=sys.stderr,
         )
         return 1
     return 0

@@ -73,7 +73,9 @@ def fragments(root: Path) -> list[str]:
 
 def git(root: Path, *arguments: str) -> str:
     """Return what a git command prints in the tree."""
-    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
@@ -99,7 +101,9 @@ def absolute(text: str, folder: Path, root: Path, base: str, ref: str) -> str:
         if not _ELSEWHERE.match(target):
             file = (folder / path).resolve()
             kind = "raw" if picture else "tree" if file.is_dir() else "blob"
-            target = f"{base}/{kind}/{ref}/{file.relative_to(root.resolve()).as_posix()}"
+            target = (
+                f"{base}/{kind}/{ref}/{file.relative_to(root.resolve()).as_posix()}"
+            )
             target += f"#{fragment}" if fragment else ""
         return f"{picture}[{label}]({target})"
 
@@ -111,17 +115,35 @@ def built(home: Path) -> None:
     shutil.rmtree(DIST, ignore_errors=True)
     for project in projects(home):
         readme = project / "README.md"
-        text = absolute(readme.read_text("utf-8"), project, home, repository(home), f"v{version(home)}")
+        text = absolute(
+            readme.read_text("utf-8"),
+            project,
+            home,
+            repository(home),
+            f"v{version(home)}",
+        )
         readme.write_text(text, encoding="utf-8", newline="\n")
-        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(DIST), str(project))
+        run(
+            sys.executable,
+            "-m",
+            "build",
+            "--no-isolation",
+            "--outdir",
+            str(DIST),
+            str(project),
+        )
 
 
 def run(*command: str, cwd: Path | None = None, **variables: str) -> str:
     """Run a command, and return what it prints; where it fails, end with all of it."""
     env = {**os.environ, **variables}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=cwd, env=env
+    )
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: status {done.returncode}\n{done.stdout}{done.stderr}")
+        raise SystemExit(
+            f"{' '.join(command)}: status {done.returncode}\n{done.stdout}{done.stderr}"
+        )
     return done.stdout.strip()
 
 
@@ -136,7 +158,10 @@ def step(began: float, text: str) -> None:
 def names() -> list[tuple[str, str]]:
     """Return name and version of each wheel, as pip writes them."""
     wheels = sorted(DIST.glob("*.whl"))
-    return [(wheel.name.split("-")[0].replace("_", "-"), wheel.name.split("-")[1]) for wheel in wheels]
+    return [
+        (wheel.name.split("-")[0].replace("_", "-"), wheel.name.split("-")[1])
+        for wheel in wheels
+    ]
 
 
 def installed(name: str, number: str, folder: Path, others: Path) -> str:
@@ -144,14 +169,35 @@ def installed(name: str, number: str, folder: Path, others: Path) -> str:
     home = folder / name
     run(sys.executable, "-m", "venv", str(home))
     scripts = home / ("Scripts" if os.name == "nt" else "bin")
-    pip = (str(scripts / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet")
+    pip = (
+        str(scripts / "python"),
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--quiet",
+    )
     # Without an index: what has our names comes from dist/ alone.
-    run(*pip, "install", "--no-index", "-f", str(DIST), "-f", str(others), f"{name}=={number}")
+    run(
+        *pip,
+        "install",
+        "--no-index",
+        "-f",
+        str(DIST),
+        "-f",
+        str(others),
+        f"{name}=={number}",
+    )
     run(*pip, "check")
-    clean = {key: "" for key in os.environ if key.startswith(("ACCEL_", "PYTHON", "DS_ACC"))}
+    clean = {
+        key: "" for key in os.environ if key.startswith(("ACCEL_", "PYTHON", "DS_ACC"))
+    }
     run(str(scripts / "accel"), "list", cwd=home, **clean)
-    rows = json.loads(run(str(scripts / "accel"), "list", "--json", cwd=home, **clean))["backends"]
-    own = [f"{row['name']}: {row['status']}" for row in rows if row["distribution"] == name]
+    rows = json.loads(run(str(scripts / "accel"), "list", "--json", cwd=home, **clean))[
+        "backends"
+    ]
+    own = [
+        f"{row['name']}: {row['status']}" for row in rows if row["distribution"] == name
+    ]
     shutil.rmtree(home)
     return ", ".join(own) or "brings no backend"
 
@@ -167,7 +213,10 @@ def rehearsed(began: float) -> None:
         run(*pip, "download", "--dest", str(others), *wheels)
         for wheel in wheels:
             (others / Path(wheel).name).unlink()
-        step(began, f"downloaded the {len(list(others.iterdir()))} packages of others that these need")
+        step(
+            began,
+            f"downloaded the {len(list(others.iterdir()))} packages of others that these need",
+        )
         for name, number in names():
             step(
                 began,
@@ -187,9 +236,13 @@ def main(arguments: list[str] | None = None) -> int:
     for option in ("--tag", "--dry-run", "--build"):
         mode.add_argument(option, action="store_true")
     wanted = parser.parse_args(arguments)
-    if not all(map(importlib.util.find_spec, NEEDED)):  # not in the session's environment: go there
+    if not all(
+        map(importlib.util.find_spec, NEEDED)
+    ):  # not in the session's environment: go there
         given = sys.argv[1:] if arguments is None else arguments
-        return subprocess.call([sys.executable, str(ROOT / "tools/bootstrap.py"), "release", *given])
+        return subprocess.call(
+            [sys.executable, str(ROOT / "tools/bootstrap.py"), "release", *given]
+        )
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "accel")
         copied(ROOT, home)
@@ -204,7 +257,10 @@ def main(arguments: list[str] | None = None) -> int:
             )
         built(home)
     files = sorted(DIST.iterdir())
-    step(began, f"built {sum(path.suffix == '.whl' for path in files)} wheels, {len(files)} files in dist/")
+    step(
+        began,
+        f"built {sum(path.suffix == '.whl' for path in files)} wheels, {len(files)} files in dist/",
+    )
     if wanted.build:
         return 0
     run("twine", "check", "--strict", *map(str, files))
@@ -218,7 +274,9 @@ def main(arguments: list[str] | None = None) -> int:
     tag = f"v{version()}"
     if wanted.tag:
         git(ROOT, "tag", "--annotate", tag, "--message", f"Release {version()}")
-        print(f"tagged {tag}. git push origin {tag} publishes it: .github/workflows/release.yml")
+        print(
+            f"tagged {tag}. git push origin {tag} publishes it: .github/workflows/release.yml"
+        )
     else:
         print(f"dist/ may be released as {tag}: ./dev release --tag")
     return 0

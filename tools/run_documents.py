@@ -68,7 +68,11 @@ def run_command(example: Example) -> None:
 
 
 def parsed(path: Path) -> Document:
-    parsers = [PythonCodeBlockParser(), CodeBlockParser("sh", run_command), SkipParser()]
+    parsers = [
+        PythonCodeBlockParser(),
+        CodeBlockParser("sh", run_command),
+        SkipParser(),
+    ]
     return Sybil(parsers=parsers).parse(path)
 
 
@@ -83,7 +87,9 @@ def step_through(page: Path, start: str, name: str) -> None:
     A file of the new name beside the page must be the same.
     """
     script = (page.parent / start).read_text("utf-8")
-    for diff in re.findall(r"^```diff\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+    for diff in re.findall(
+        r"^```diff\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    ):
         for hunk in diff.split("@@\n"):
             lines = hunk.splitlines(keepends=True)
             old = "".join(line[1:] or line for line in lines if line[0] != "+")
@@ -93,7 +99,9 @@ def step_through(page: Path, start: str, name: str) -> None:
             script = script.replace(old, new)
     whole = page.parent / name
     if whole.exists() and script != whole.read_text("utf-8"):
-        raise AssertionError(f"{whole} is not the script after the last step:\n{script}")
+        raise AssertionError(
+            f"{whole} is not the script after the last step:\n{script}"
+        )
     Path(name).write_text(script, "utf-8")
 
 
@@ -119,7 +127,11 @@ def run(path: Path) -> int:
             print(f"{where}: failed\n{''.join(lines[-8:])}")
         else:
             done += is_block(example)
-    print("\n".join((f"\n{SUMMARY}{path.relative_to(ROOT).as_posix()}: {done} run", *skipped)))
+    print(
+        "\n".join(
+            (f"\n{SUMMARY}{path.relative_to(ROOT).as_posix()}: {done} run", *skipped)
+        )
+    )
     return failed
 
 
@@ -163,7 +175,11 @@ def end(apart: Apart, status: int) -> bool:
     output = apart.output.read_text(errors="replace")
     if os.WIFSIGNALED(status):
         late = os.WTERMSIG(status) == signal.SIGALRM
-        what = f"not at its end after {LIMIT} s" if late else f"ended by signal {os.WTERMSIG(status)}"
+        what = (
+            f"not at its end after {LIMIT} s"
+            if late
+            else f"ended by signal {os.WTERMSIG(status)}"
+        )
         output = f"{apart.path.name}: {what}\n{output}"
     print((output if status else output.rpartition(SUMMARY)[2]).strip(), flush=True)
     apart.output.unlink()
@@ -184,7 +200,10 @@ def run_all(paths: Sequence[Path]) -> int:
             told = time.monotonic()
         elif time.monotonic() - told > BEAT:
             told = time.monotonic()
-            lasting = (f"{apart.path.name}: {told - apart.began:.0f} s" for apart in running.values())
+            lasting = (
+                f"{apart.path.name}: {told - apart.began:.0f} s"
+                for apart in running.values()
+            )
             print(f"     … {', '.join(lasting)} so far", flush=True)
         else:
             time.sleep(0.05)
@@ -193,12 +212,18 @@ def run_all(paths: Sequence[Path]) -> int:
 
 def with_blocks(paths: Iterable[Path]) -> list[Path]:
     """Documents that have something to run: starting Python for the others is not worth it."""
-    return [path for path in paths if "```python" in (text := path.read_text("utf-8")) or "```sh" in text]
+    return [
+        path
+        for path in paths
+        if "```python" in (text := path.read_text("utf-8")) or "```sh" in text
+    ]
 
 
 def main(arguments: Sequence[str]) -> int:
     given = [Path(name).resolve() for name in arguments] or with_blocks(documents())
-    os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    os.environ["PATH"] = os.pathsep.join(
+        (str(Path(sys.executable).parent), os.environ["PATH"])
+    )
     if find_spec("torch"):
         import torch  # noqa: F401 - once for all: two seconds for each document otherwise
     return run_all(given)

@@ -51,7 +51,12 @@ def quietly(what: str, command: Sequence[object], **options: Any) -> str:
     began = time.monotonic()
     words = [str(word) for word in command]
     with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", **options
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        **options,
     ) as process:
         while True:
             try:
@@ -60,7 +65,9 @@ def quietly(what: str, command: Sequence[object], **options: Any) -> str:
             except subprocess.TimeoutExpired:
                 _beat(what, began)
     if process.returncode:
-        raise CommandFailedError(f"{output.strip()}\ndev: {what} failed. {reason(output)}".strip())
+        raise CommandFailedError(
+            f"{output.strip()}\ndev: {what} failed. {reason(output)}".strip()
+        )
     return output
 
 
@@ -122,13 +129,19 @@ def run_steps(steps: Sequence[Step], beside: Step | None = None, until: int = 0)
         _say(name, [known.get(beside.session)])
         second = _Beside(beside)
     for number, step in enumerate(steps):
-        name = f"{number + 1 + ahead} of {total}  {step.session}" if total > 1 else step.session
+        name = (
+            f"{number + 1 + ahead} of {total}  {step.session}"
+            if total > 1
+            else step.session
+        )
         _say(name, lasts[number:])
         failed += _run(step)
         if beside and number + 1 == until:
             failed += second.end()
     if total > 1:
-        print(f"\n{total - len(failed)} of {total} passed{'; failed: ' if failed else ''}{', '.join(failed)}")
+        print(
+            f"\n{total - len(failed)} of {total} passed{'; failed: ' if failed else ''}{', '.join(failed)}"
+        )
     return 1 if failed else 0
 
 
@@ -136,12 +149,22 @@ def _say(name: str, lasts: Sequence[float | None]) -> None:
     """Print what begins, how long it took the last time, and how long all that is left did."""
     said = [f"last time {lasting(lasts[0])}"] if lasts[0] else []
     if len(lasts) > 1 and any(lasts):
-        said += [f"{'at least ' if None in lasts else ''}{lasting(sum(filter(None, lasts)))} to the end"]
+        said += [
+            f"{'at least ' if None in lasts else ''}{lasting(sum(filter(None, lasts)))} to the end"
+        ]
     print(f"\n{name}{' (' + '; '.join(said) + ')' if said else ''}", flush=True)
 
 
 def _command(step: Step) -> list[str]:
-    start = [str(DEV_PYTHON), "-m", "nox", "-f", str(ROOT / "noxfile.py"), "-s", step.session]
+    start = [
+        str(DEV_PYTHON),
+        "-m",
+        "nox",
+        "-f",
+        str(ROOT / "noxfile.py"),
+        "-s",
+        step.session,
+    ]
     return [*start, "--", *step.arguments]
 
 

@@ -38,7 +38,9 @@ class Source(NamedTuple):
     is_second_best: bool = False
 
 
-def source(torch: str, on_disk: str = "", machine: machines.Machine | None = None) -> Source:
+def source(
+    torch: str, on_disk: str = "", machine: machines.Machine | None = None
+) -> Source:
     """Choose where that version of torch comes from.
 
     `on_disk`: the version that lies in a folder which pip is configured with, `"2.13.0+cpu"`, or empty.
@@ -71,7 +73,11 @@ def options(source: Source, *, with_uv: bool) -> list[str]:
 
     Beside PyPI, either could bring any name in a higher version.
     """
-    return ["--default-index" if with_uv else "--index-url", source.index] if source.index else []
+    return (
+        ["--default-index" if with_uv else "--index-url", source.index]
+        if source.index
+        else []
+    )
 
 
 def silence(address: str) -> str:
@@ -85,7 +91,9 @@ def silence(address: str) -> str:
         except (OSError, ValueError) as error:
             trouble[0] = str(getattr(error, "reason", error))
 
-    asking = threading.Thread(target=ask, daemon=True)  # looking up a name has no timeout of its own
+    asking = threading.Thread(
+        target=ask, daemon=True
+    )  # looking up a name has no timeout of its own
     asking.start()
     asking.join(PATIENCE)
     return trouble[0]
@@ -93,7 +101,11 @@ def silence(address: str) -> str:
 
 def on_disk(uv: str, torch: str) -> str:
     """Return the version of torch that uv finds without any index, `"2.13.0+cpu"`; empty if there is none."""
-    return re.sub("^torch==", "", _compiled(uv, f"torch=={torch}", "--no-deps", "--no-index").strip())
+    return re.sub(
+        "^torch==",
+        "",
+        _compiled(uv, f"torch=={torch}", "--no-deps", "--no-index").strip(),
+    )
 
 
 def weight(uv: str, requirements: Sequence[str], constraints: Path) -> str:
@@ -102,13 +114,26 @@ def weight(uv: str, requirements: Sequence[str], constraints: Path) -> str:
     lock = _compiled(uv, "\n".join(requirements), *options)
     sizes = re.findall(r"(?m)^wheels = \[\s*\{[^}]*?\bsize = (\d+)", lock)
     if not sizes:
-        return "to download: nobody can say how much; PyPI's torch for Linux is about 3 GB"
+        return (
+            "to download: nobody can say how much; PyPI's torch for Linux is about 3 GB"
+        )
     size = sum(map(int, sizes)) / 1e9
     return f"to download: {size:.1f} GB. From another index: export DEV_TORCH_INDEX=ADDRESS"
 
 
 def _compiled(uv: str, requirements: str, *options: str) -> str:
-    command = [uv, "pip", "compile", "-", "--quiet", "--no-header", "--no-annotate", *options]
+    command = [
+        uv,
+        "pip",
+        "compile",
+        "-",
+        "--quiet",
+        "--no-header",
+        "--no-annotate",
+        *options,
+    ]
     command += ["--python", sys.executable]
-    done = subprocess.run(command, input=requirements, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, input=requirements, capture_output=True, text=True, check=False
+    )
     return done.stdout if done.returncode == 0 else ""

@@ -31,11 +31,17 @@ def near_tests(root: Path, differing: Iterable[str], apart: Iterable[str]) -> li
             near[name] = 0
             continue
         changed = PurePosixPath(name)
-        away = _from_a_module if "src" in changed.parts and changed.suffix == ".py" else _from_another_file
+        away = (
+            _from_a_module
+            if "src" in changed.parts and changed.suffix == ".py"
+            else _from_another_file
+        )
         for test, text in texts.items():
             near[test] = min(away(changed, test, text), near.get(test, FAR))
     left_out = tuple(f"{folder}/" for folder in apart)
-    chosen = [test for test in near if near[test] < FAR and not test.startswith(left_out)]
+    chosen = [
+        test for test in near if near[test] < FAR and not test.startswith(left_out)
+    ]
     return sorted(chosen, key=lambda test: (near[test], test))
 
 
@@ -47,19 +53,30 @@ def _from_a_module(changed: PurePosixPath, test: str, text: str) -> int:
     of_same_distribution = test.startswith(home)
     if of_same_distribution and _is_named(test, inside[-1]):
         return 1
-    if re.search(rf"\b{re.escape('.'.join(inside))}\b", text) or (first, test) == ("src", BUDGETS):
+    if re.search(rf"\b{re.escape('.'.join(inside))}\b", text) or (first, test) == (
+        "src",
+        BUDGETS,
+    ):
         return 2
     if first == "plugins" and test.startswith((home, "tests/contracts/")):
         return 2 if of_same_distribution else 4
     if test.startswith("tests/truth/"):
         return 3
-    return 4 if of_same_distribution and {*inside[1:-1]} & {*PurePosixPath(test).parts} else FAR
+    return (
+        4
+        if of_same_distribution and {*inside[1:-1]} & {*PurePosixPath(test).parts}
+        else FAR
+    )
 
 
 def _from_another_file(changed: PurePosixPath, test: str, text: str) -> int:
     """Return how far a test module is from a document, a tool or a setting."""
     if changed.suffix == ".md":
-        return 3 if test.startswith("tests/truth/") and changed.parts[0] != "changelog.d" else FAR
+        return (
+            3
+            if test.startswith("tests/truth/") and changed.parts[0] != "changelog.d"
+            else FAR
+        )
     if changed.parts[0] == "tools" and f'load("{changed.stem}")' in text:
         return 1
     return 3 if f'"{changed.name}"' in text else FAR
@@ -67,7 +84,10 @@ def _from_another_file(changed: PurePosixPath, test: str, text: str) -> int:
 
 def _is_named(test: str, word: str) -> bool:
     """Say whether the word stands in the test module's name: `list` in test_list.py."""
-    return re.search(rf"_{re.escape(word.lstrip('_'))}(_|\.py$)", PurePosixPath(test).name) is not None
+    return (
+        re.search(rf"_{re.escape(word.lstrip('_'))}(_|\.py$)", PurePosixPath(test).name)
+        is not None
+    )
 
 
 def pytest_runtest_setup() -> None:

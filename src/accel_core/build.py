@@ -114,7 +114,9 @@ def create(verdict: Verdict, group: Group) -> Accelerator:
     return made
 
 
-def _import_vendor(verdict: Verdict, backend: Backend, others: tuple[Backend, ...]) -> None:
+def _import_vendor(
+    verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
+) -> None:
     """Import torch, and then the package that brings the device into it."""
     log_step("importing torch")
     torch = torch_import.import_torch()
@@ -134,7 +136,9 @@ def _import_vendor(verdict: Verdict, backend: Backend, others: tuple[Backend, ..
         raise errors.DeclinedError(reason, hint=hint, stands_aside=True)
 
 
-def _ask_for_accelerator(verdict: Verdict, backend: Backend, others: tuple[Backend, ...]) -> object:
+def _ask_for_accelerator(
+    verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
+) -> object:
     """Return what the plugin's `accel_create` gives, or else the declared class."""
     log_step(f"accel_create() of {verdict.provenance}")
     plugin = Plugin(verdict.provenance)
@@ -278,7 +282,9 @@ def invalid_field(answer: ProbeResult) -> tuple[str, object, str] | None:
 # --- A failure, and what helps ----------------------------------------------------------
 
 
-def _invalid_answer(verdict: Verdict, call: str, answer: object, expected: str) -> Verdict:
+def _invalid_answer(
+    verdict: Verdict, call: str, answer: object, expected: str
+) -> Verdict:
     facts = {
         "call": call,
         "value": short_repr(answer),
@@ -382,7 +388,9 @@ def explain_error(verdict: Verdict, error: BaseException, group: Group) -> Probe
     return ProbeResult(False)
 
 
-def _ask_to_explain(plugin: Plugin, backend: Backend, error: BaseException) -> ProbeResult | None:
+def _ask_to_explain(
+    plugin: Plugin, backend: Backend, error: BaseException
+) -> ProbeResult | None:
     """Return the answer of `accel_explain`; one that fails counts as none."""
     answer: object = None
     with (

@@ -130,7 +130,8 @@ def declarers_of(package: Provenance, others: Iterable[Backend]) -> list[str]:
     return [
         backend.name
         for backend in others
-        if package.top in {module.partition(".")[0] for module in backend.vendor_imports}
+        if package.top
+        in {module.partition(".")[0] for module in backend.vendor_imports}
     ]
 
 
@@ -165,7 +166,9 @@ def static_verdict(verdict: Verdict, others: tuple[Backend, ...]) -> Verdict | N
     return _by_torchs_build(verdict, others)
 
 
-def _unless_declared(verdict: Verdict, package: Provenance, others: tuple[Backend, ...]) -> Verdict | None:
+def _unless_declared(
+    verdict: Verdict, package: Provenance, others: tuple[Backend, ...]
+) -> Verdict | None:
     declarers = declarers_of(package, others)
     if not declarers:
         return None
@@ -199,7 +202,9 @@ def _by_torchs_build(verdict: Verdict, others: tuple[Backend, ...]) -> Verdict |
         "claims": claims,
         "undeclared": bool(undeclared_packages(others)),
     }
-    return replace(verdict, status=Status.NO_DEVICE, why=Why(Reason.TORCH_HAS_NONE, facts))
+    return replace(
+        verdict, status=Status.NO_DEVICE, why=Why(Reason.TORCH_HAS_NONE, facts)
+    )
 
 
 def resolved(backend: Backend, others: tuple[Backend, ...]) -> Backend:
@@ -218,7 +223,9 @@ def resolved(backend: Backend, others: tuple[Backend, ...]) -> Backend:
     device = current_device()
     if device is None:
         none = "torch reports no accelerator"
-        raise errors.DeclinedError(f"{package} registers no device with torch" if package else none)
+        raise errors.DeclinedError(
+            f"{package} registers no device with torch" if package else none
+        )
     _require_undeclared(device.type, others)
     if backend.device_type not in (torch_import.FREE_SLOT, device.type):
         raise _other_type(backend, package, device.type)
@@ -266,7 +273,9 @@ def load(package: Provenance) -> None:
         raise autoload_failure(package, error) from error
 
 
-def autoload_failure(package: Provenance, error: BaseException) -> errors.BackendUnavailableError:
+def autoload_failure(
+    package: Provenance, error: BaseException
+) -> errors.BackendUnavailableError:
     """Return the error for a package that fails when torch loads it."""
     cause, _ = torch_import.cause_and_step(error)
     place = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
@@ -322,7 +331,11 @@ def slot_is_held(
         if other.device_type == holder
         for module in other.vendor_imports
     }
-    loaded = [each.distribution for each in autoload_packages() if not holders or each.top in holders]
+    loaded = [
+        each.distribution
+        for each in autoload_packages()
+        if not holders or each.top in holders
+    ]
     is_autoloaded = torch_import.autoload_is_on() and not torch_import.imported_by_us
     if loaded and is_autoloaded:
         who = " and ".join(loaded)

@@ -33,7 +33,9 @@ class Context:
     root: str = "/"
 
 
-def ruled_out(verdict: Verdict, status: Status, reason: Reason, **facts: Any) -> Verdict:
+def ruled_out(
+    verdict: Verdict, status: Status, reason: Reason, **facts: Any
+) -> Verdict:
     """Return the verdict with a status and its reason."""
     return replace(verdict, status=status, why=Why(reason, facts))
 
@@ -44,7 +46,9 @@ def without_device(verdict: Verdict, reason: Reason, **facts: Any) -> Verdict:
     return replace(found, devices=0)
 
 
-def run_checks(verdict: Verdict, context: Context) -> tuple[Verdict | None, Verdict | None]:
+def run_checks(
+    verdict: Verdict, context: Context
+) -> tuple[Verdict | None, Verdict | None]:
     """Return what rules the backend out, and what speaks against its device undecided.
 
     A missing device does not rule out a pin. If device nodes are all that is known of the
@@ -101,7 +105,9 @@ def _is_permitted(verdict: Verdict, context: Context) -> Verdict | None:
 
 
 def _blocked(verdict: Verdict, variable: str, rule: Pin) -> Verdict:
-    return ruled_out(verdict, Status.BLOCKED, Reason.BLOCKED, variable=variable, rule=str(rule))
+    return ruled_out(
+        verdict, Status.BLOCKED, Reason.BLOCKED, variable=variable, rule=str(rule)
+    )
 
 
 def _is_read(verdict: Verdict, _context: Context) -> Verdict | None:
@@ -112,7 +118,9 @@ def _platform_fits(verdict: Verdict, _context: Context) -> Verdict | None:
     platforms = verdict.declaration.hardware.platforms
     if hardware.platform_matches(platforms):
         return None
-    return ruled_out(verdict, Status.NO_DEVICE, Reason.OTHER_PLATFORM, platforms=platforms)
+    return ruled_out(
+        verdict, Status.NO_DEVICE, Reason.OTHER_PLATFORM, platforms=platforms
+    )
 
 
 def _vendor_is_installed(verdict: Verdict, _context: Context) -> Verdict | None:
@@ -327,7 +335,9 @@ def _is_running(verdict: Verdict) -> bool:
     is_initialized = getattr(namespace, "is_initialized", None)
     if is_initialized is None:
         return False
-    with suppress(Exception):  # a vendor's namespace, before or after its package failed
+    with suppress(
+        Exception
+    ):  # a vendor's namespace, before or after its package failed
         return bool(is_initialized())
     return False
 

@@ -48,7 +48,9 @@ _built: dict[Backend, Accelerator] = {}
 _by_pin: dict[Pin, Accelerator] = {}
 #: The blocks of `use_accelerator` that have not ended, in any thread or task.
 _overrides: set[_Override] = set()
-_override: ContextVar[_Override | None] = ContextVar("accel_core_override", default=None)
+_override: ContextVar[_Override | None] = ContextVar(
+    "accel_core_override", default=None
+)
 _lock = threading.RLock()
 #: What was warned of, which is said once.
 _warned: set[str] = set()
@@ -179,7 +181,9 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
         _override.set(override)
         yield override.accelerator
     finally:
-        _overrides.discard(override)  # before the lock: a wait for it may be interrupted
+        _overrides.discard(
+            override
+        )  # before the lock: a wait for it may be interrupted
         with _lock:
             _set_current(_chosen, _selection)
         if _override.get() is override:
@@ -270,7 +274,9 @@ def _pins_of_type(kind: str, asked: str, settings: Settings) -> tuple[Pin, ...]:
     return tuple(qualified_pin(settings, Pin(name)) for name in ranked)
 
 
-def _select_among(pins: tuple[Pin, ...], key: Pin, asked: str, settings: Settings) -> Accelerator:
+def _select_among(
+    pins: tuple[Pin, ...], key: Pin, asked: str, settings: Settings
+) -> Accelerator:
     """Return the first usable one of `pins`, which from then on is what `key` means."""
     with selection_in_progress():
         pinned = replace(settings, pins=pins, asked=asked)

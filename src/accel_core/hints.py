@@ -13,7 +13,9 @@ COMMON = (
     ),
     (
         r"out of memory",
-        ("look with the vendor's tool which processes hold the device's memory, or use less of it"),
+        (
+            "look with the vendor's tool which processes hold the device's memory, or use less of it"
+        ),
     ),
 )
 #: For backends in torch's PrivateUse1, which a process has once.

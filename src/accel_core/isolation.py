@@ -91,7 +91,9 @@ def _fails_beside_others(failed: Verdict) -> Verdict:
     return replace(failed, why=why)
 
 
-def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
+def _declare_in_child(
+    job: dict[str, Any], stage: Callable[[str], None]
+) -> dict[str, object]:
     """In the child: load each plugin; return what each declares, or why it fails."""
     with steps_to(stage), selection_in_progress():
         sources = [Provenance(**source) for source in job["plugins"]]
@@ -102,7 +104,9 @@ def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict
 # --- A probe ----------------------------------------------------------------------------
 
 
-def probe_in_child(verdict: Verdict, group: Group, timeout: float, *, pinned: bool) -> Verdict:
+def probe_in_child(
+    verdict: Verdict, group: Group, timeout: float, *, pinned: bool
+) -> Verdict:
     """Ask the plugin and the device in a child process.
 
     It imports no other plugin but to explain an error.
@@ -120,7 +124,9 @@ def probe_in_child(verdict: Verdict, group: Group, timeout: float, *, pinned: bo
     return _with_result(verdict, report.answer or {})
 
 
-def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
+def _probe_in_child(
+    job: dict[str, Any], stage: Callable[[str], None]
+) -> dict[str, object]:
     """In the child: probe the backend and return the result."""
     verdict = _decode(job["verdict"])
     others = [_decode(other) for other in job["others"]]

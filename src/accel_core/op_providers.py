@@ -34,7 +34,9 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
     found: list[OpProvider] = []
     for plugin in _plugins(backend):
         found += _query(backend, plugin, "plugin")
-    for entry_point in sorted(permitted_entry_points(GROUP), key=_name_and_distribution):
+    for entry_point in sorted(
+        permitted_entry_points(GROUP), key=_name_and_distribution
+    ):
         found += _query(backend, entry_point, entry_point.name, needed=True)
     return tuple(sorted(found, key=lambda provider: provider.last))
 
@@ -54,7 +56,9 @@ def _name_and_distribution(entry_point: Provenance) -> tuple[str, str]:
     return entry_point.name, entry_point.distribution
 
 
-def _query(backend: Backend, source: Provenance, kind: str, *, needed: bool = False) -> list[OpProvider]:
+def _query(
+    backend: Backend, source: Provenance, kind: str, *, needed: bool = False
+) -> list[OpProvider]:
     """Return one distribution's providers; `needed`: it must have the hook."""
     try:
         with stdout_to_stderr(), preserved_state(source):
@@ -62,7 +66,9 @@ def _query(backend: Backend, source: Provenance, kind: str, *, needed: bool = Fa
             if not hook.get_hookimpls():
                 if not needed:
                     return []
-                raise AttributeError(f"{source.value} lacks a function {_HOOK} with @accel_core.hookimpl")
+                raise AttributeError(
+                    f"{source.value} lacks a function {_HOOK} with @accel_core.hookimpl"
+                )
             providers = []
             for result in hook(backend=backend):
                 results = result if isinstance(result, list) else [result]

@@ -28,7 +28,9 @@ def is_host_code(sources: Iterable[object]) -> bool:
     """
     code = (".c", ".cc", ".cpp", ".cxx")
     names = [str(source) for source in sources]
-    return bool(names) and all(name.endswith(code) and not name.endswith(".dp.cpp") for name in names)
+    return bool(names) and all(
+        name.endswith(code) and not name.endswith(".dp.cpp") for name in names
+    )
 
 
 @dataclass(frozen=True)
@@ -152,9 +154,15 @@ class OpCandidate:
         False for a plugin's builder, which was installed to be used, for code of a
         device, and under `ACCEL_COMPILE=1`.
         """
-        if not self.origin.optional or self.error is not None or ACCEL_COMPILE.read(os.environ):
+        if (
+            not self.origin.optional
+            or self.error is not None
+            or ACCEL_COMPILE.read(os.environ)
+        ):
             return False
-        return self.is_built is False and bool(self._query(self.origin.compiles_for_host))
+        return self.is_built is False and bool(
+            self._query(self.origin.compiles_for_host)
+        )
 
     @cached_property
     def is_built(self) -> bool | None:
@@ -237,7 +245,9 @@ class Operator:
         """Return the operator with nothing imported yet: an import that failed may
         succeed later.
         """
-        return replace(self, candidates=tuple(replace(candidate) for candidate in self.candidates))
+        return replace(
+            self, candidates=tuple(replace(candidate) for candidate in self.candidates)
+        )
 
 
 def table(providers: Iterable[OpProvider]) -> dict[str, Operator]:

@@ -70,7 +70,9 @@ Load = Callable[[Sequence[Provenance]], "list[tuple[Verdict, ...]]"]
 # --- Which backends there are -----------------------------------------------------------
 
 
-def find_backends(pin: Pin | None, settings: Settings, load: Load) -> tuple[Verdict, ...]:
+def find_backends(
+    pin: Pin | None, settings: Settings, load: Load
+) -> tuple[Verdict, ...]:
     """Return the backends that `pin` means, or all of them, not probed, in rank order.
 
     An entry point is named as its backend, so one import is the rule. Only when no entry
@@ -119,13 +121,19 @@ def _backends(verdicts: Iterable[Verdict]) -> tuple[Backend, ...]:
     return tuple(v.backend for v in verdicts if v.backend is not None)
 
 
-def _declared_by(plugins: Sequence[Provenance], settings: Settings, load: Load) -> list[Verdict]:
+def _declared_by(
+    plugins: Sequence[Provenance], settings: Settings, load: Load
+) -> list[Verdict]:
     """Load the plugins' declarations; one that the policy blocks is not imported."""
     permitted = [
-        plugin for plugin in plugins if settings.policy.permits_plugin(name_of(plugin), plugin.distribution)
+        plugin
+        for plugin in plugins
+        if settings.policy.permits_plugin(name_of(plugin), plugin.distribution)
     ]
     blocked = [plugin for plugin in plugins if plugin not in permitted]
-    verdicts = [_unread(plugin, Why(Reason.BLOCKED), Status.BLOCKED) for plugin in blocked]
+    verdicts = [
+        _unread(plugin, Why(Reason.BLOCKED), Status.BLOCKED) for plugin in blocked
+    ]
     for declared in load(permitted):
         verdicts += declared
     return verdicts
@@ -134,7 +142,9 @@ def _declared_by(plugins: Sequence[Provenance], settings: Settings, load: Load) 
 def installed_names() -> list[str]:
     """Return the names of all installed backends, from metadata only."""
     names = {
-        one_line(plugin.name.lower()) for plugin in packages.entry_points(ENTRY_POINT_GROUP) if plugin.name
+        one_line(plugin.name.lower())
+        for plugin in packages.entry_points(ENTRY_POINT_GROUP)
+        if plugin.name
     }
     own = [builtin.GENERIC.name, builtin.CPU.name]
     return [*sorted(names.difference(own)), *own]
@@ -191,7 +201,9 @@ def declare(source: Provenance) -> tuple[Verdict, ...]:
     try:
         with stdout_to_stderr(), preserved_state(source):
             if not source.module:
-                raise errors.InvalidBackendError("the entry point names no module, expected 'accel_npu'")
+                raise errors.InvalidBackendError(
+                    "the entry point names no module, expected 'accel_npu'"
+                )
             hooks = Plugin(source).hooks
             log_step(f"accel_backends() of {source}")
             backends = declared_backends(hooks)
@@ -244,7 +256,9 @@ def name_of(source: Provenance) -> str:
 # --- Failures ---------------------------------------------------------------------------
 
 
-def _unread(source: Provenance, why: Why, status: Status = Status.NOT_PROBED) -> Verdict:
+def _unread(
+    source: Provenance, why: Why, status: Status = Status.NOT_PROBED
+) -> Verdict:
     return Verdict(name_of(source), source, status=status, why=why)
 
 

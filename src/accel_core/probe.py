@@ -43,7 +43,9 @@ class Prober:
         self._built = built
         self._known: dict[tuple[str, Provenance, int, bool], Verdict] = {}
 
-    def probe(self, verdict: Verdict, among: tuple[Verdict, ...], *, pinned: bool = False) -> Verdict:
+    def probe(
+        self, verdict: Verdict, among: tuple[Verdict, ...], *, pinned: bool = False
+    ) -> Verdict:
         """Return the verdict on a backend, judged beside the others `among` which it is.
 
         `pinned`: the user asked for this backend by name, so it may be usable without a
@@ -80,7 +82,9 @@ class Prober:
             return ranked
         return self._known.get(_key(verdict, pinned))
 
-    def _probe(self, verdict: Verdict, among: tuple[Verdict, ...], *, pinned: bool) -> Verdict:
+    def _probe(
+        self, verdict: Verdict, among: tuple[Verdict, ...], *, pinned: bool
+    ) -> Verdict:
         context = Context(self._settings, pinned)
         ruled_out, uncertain = run_checks(verdict, context)
         if ruled_out is not None:
@@ -109,7 +113,9 @@ class Prober:
                 return found
         return ask_device(verdict, group, pinned=pinned)
 
-    def _with_broken_package(self, found: Verdict, verdict: Verdict, among: tuple[Verdict, ...]) -> Verdict:
+    def _with_broken_package(
+        self, found: Verdict, verdict: Verdict, among: tuple[Verdict, ...]
+    ) -> Verdict:
         """Probe as if pinned, to find a broken package behind the missing device."""
         pinned = self.probe(verdict, among, pinned=True)
         is_broken = pinned.status.is_failure

@@ -131,7 +131,11 @@ def _environ(verdicts: Sequence[Verdict]) -> dict[str, str]:
         if verdict.backend is not None:
             visibility = verdict.backend.visibility
             names.update(visibility.filters, visibility.variables)
-    return {name: value for name, value in os.environ.items() if name in names or name.startswith("ACCEL_")}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in names or name.startswith("ACCEL_")
+    }
 
 
 # --- By rank ----------------------------------------------------------------------------
@@ -154,7 +158,9 @@ def _choose_ranked(settings: Settings, find: Find, prober: Prober) -> Selection:
             if verdicts[-1].usable:
                 chosen = verdicts[-1]
     is_fallback = chosen is not None and chosen.name == builtin.CPU.name
-    selection = Selection(chosen, How.FALLBACK if is_fallback else How.RANKED, tuple(verdicts))
+    selection = Selection(
+        chosen, How.FALLBACK if is_fallback else How.RANKED, tuple(verdicts)
+    )
     if chosen is None:
         return _nothing_usable(selection)
     if is_fallback:
@@ -185,7 +191,9 @@ def _unless_refused(selection: Selection, settings: Settings) -> Selection:
     return replace(selection, chosen=None, error=error)
 
 
-def rivals_of(verdict: Verdict, among: Sequence[Verdict], settings: Settings) -> list[str]:
+def rivals_of(
+    verdict: Verdict, among: Sequence[Verdict], settings: Settings
+) -> list[str]:
     """Return other distributions that declare the backend and that the policy permits.
 
     They serve none of them. A built-in name stays built in.
@@ -211,7 +219,9 @@ def _conflicting(verdict: Verdict, rivals: list[str]) -> Verdict:
     return replace(verdict, status=Status.CONFLICT, why=why)
 
 
-def as_in_one_process(verdict: Verdict, earlier: Sequence[Verdict], among: Sequence[Verdict]) -> Verdict:
+def as_in_one_process(
+    verdict: Verdict, earlier: Sequence[Verdict], among: Sequence[Verdict]
+) -> Verdict:
     """Return the verdict that a program comes to, which probes in one process.
 
     A command probes each backend in a process of its own. The packages that a program has
@@ -257,7 +267,9 @@ def _choose_pinned(settings: Settings, find: Find, prober: Prober) -> Selection:
     return Selection(search.chosen, how, tuple(search.verdicts), search.error)
 
 
-def _try_pin(search: _Search, pin: Pin, settings: Settings, find: Find, prober: Prober) -> None:
+def _try_pin(
+    search: _Search, pin: Pin, settings: Settings, find: Find, prober: Prober
+) -> None:
     """Probe what one pin means, and note what comes of it."""
     from accel_core.explain import messages
 

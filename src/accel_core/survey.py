@@ -30,7 +30,9 @@ class Survey:
     pinned: tuple[Verdict, ...]
 
 
-def survey(settings: Settings, *, probing: bool = True, load: Load | None = None) -> Survey:
+def survey(
+    settings: Settings, *, probing: bool = True, load: Load | None = None
+) -> Survey:
     """Probe every backend, as many at once as there are cores.
 
     Each is probed in a child process within the settings' timeout, so this process imports
@@ -73,7 +75,9 @@ def _checked(
     return prober.check(verdict, Why(Reason.NOT_ASKED))
 
 
-def _probe_undecided(verdicts: list[Verdict], backends: tuple[Verdict, ...], prober: Prober) -> None:
+def _probe_undecided(
+    verdicts: list[Verdict], backends: tuple[Verdict, ...], prober: Prober
+) -> None:
     """Replace the verdicts that a probe can say more of."""
     places = [
         place

@@ -136,7 +136,8 @@ class Why:
     def to_dict(self) -> dict[str, object]:
         """Return the reason and its fields as plain values, for JSON."""
         plain = {
-            name: value.to_dict() if isinstance(value, Why) else value for name, value in self.fields.items()
+            name: value.to_dict() if isinstance(value, Why) else value
+            for name, value in self.fields.items()
         }
         return {"reason": self.reason.value, "fields": plain}
 

@@ -23,9 +23,16 @@ def cpu():
 
 def declare(**fields):
     visible = Visibility(("SIM_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"))
-    given = {"name": "simulated", "priority": 1, "device_type": SIMULATED, "communication_backend": "simccl"}
+    given = {
+        "name": "simulated",
+        "priority": 1,
+        "device_type": SIMULATED,
+        "communication_backend": "simccl",
+    }
     forwarded = Environment(("SIM", "LD_LIBRARY"))
-    return Backend(**{**given, "visibility": visible, "environment": forwarded, **fields})
+    return Backend(
+        **{**given, "visibility": visible, "environment": forwarded, **fields}
+    )
 
 
 @pytest.fixture
@@ -105,24 +112,47 @@ def simulated_module(devices=2):
     vendor.set_device = set_device
     vendor.device = Guard
     vendor.get_device_properties = get_device_properties
-    vendor.manual_seed = lambda seed: vendor.default_generators[place(None)].manual_seed(seed)
-    vendor.manual_seed_all = lambda seed: [g.manual_seed(seed) for g in vendor.default_generators]
+    vendor.manual_seed = lambda seed: vendor.default_generators[
+        place(None)
+    ].manual_seed(seed)
+    vendor.manual_seed_all = lambda seed: [
+        g.manual_seed(seed) for g in vendor.default_generators
+    ]
     vendor.initial_seed = lambda: vendor.default_generators[place(None)].initial_seed()
-    vendor.get_rng_state = lambda device=SIMULATED: vendor.default_generators[place(device)].get_state()
-    vendor.set_rng_state = lambda new_state, device=SIMULATED: vendor.default_generators[
+    vendor.get_rng_state = lambda device=SIMULATED: vendor.default_generators[
         place(device)
-    ].set_state(new_state)
+    ].get_state()
+    vendor.set_rng_state = lambda new_state, device=SIMULATED: (
+        vendor.default_generators[place(device)].set_state(new_state)
+    )
     vendor.StreamContext = Running
-    vendor.Stream, vendor.Event, vendor.stream = Stream, Event, lambda stream: Running(stream)
+    vendor.Stream, vendor.Event, vendor.stream = (
+        Stream,
+        Event,
+        lambda stream: Running(stream),
+    )
     vendor.current_stream = lambda device=None: vendor.running
     vendor.default_stream = lambda device=None: None
     vendor.empty_cache = lambda: vendor.asked.append(("empty_cache", None))
-    counted = {"memory_allocated": 100, "max_memory_allocated": 300, "memory_reserved": 200}
-    counted |= {"max_memory_reserved": 400, "mem_get_info": (700, 1 << 30), "reset_peak_memory_stats": None}
-    counted |= {"memory_stats": {"allocated_bytes.all.current": 100, "sim.pages": 3}, "synchronize": None}
-    vars(vendor).update({name: noting(name, answer) for name, answer in counted.items()})
-    vendor.set_per_process_memory_fraction = lambda fraction, device=None: vendor.asked.append(
-        (fraction, device)
+    counted = {
+        "memory_allocated": 100,
+        "max_memory_allocated": 300,
+        "memory_reserved": 200,
+    }
+    counted |= {
+        "max_memory_reserved": 400,
+        "mem_get_info": (700, 1 << 30),
+        "reset_peak_memory_stats": None,
+    }
+    counted |= {
+        "memory_stats": {"allocated_bytes.all.current": 100, "sim.pages": 3},
+        "synchronize": None,
+    }
+    vars(vendor).update(
+        {name: noting(name, answer) for name, answer in counted.items()}
+    )
+    vendor.set_per_process_memory_fraction = lambda fraction, device=None: (
+        vendor.asked.append((fraction, device))
     )
     vendor.is_bf16_supported = lambda including_emulation=True: including_emulation
     vendor._lazy_call = lambda cb: vendor.asked.append(("lazy", cb))
@@ -132,7 +162,9 @@ def simulated_module(devices=2):
     )
     vendor.is_current_stream_capturing = lambda: vendor.running is not None
     # Deprecated at the vendor: calling one would fail the test.
-    vendor.memory_cached = vendor.max_memory_cached = vendor.reset_max_memory_allocated = None
+    vendor.memory_cached = vendor.max_memory_cached = (
+        vendor.reset_max_memory_allocated
+    ) = None
     return vendor
 
 

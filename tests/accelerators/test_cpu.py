@@ -74,7 +74,11 @@ def test_the_classes_are_torchs_with_what_it_lacks(cpu):
 
 
 def test_time_needs_two_recorded_timing_events(cpu):
-    recorded, fresh, untimed = cpu.Event(enable_timing=True), cpu.Event(enable_timing=True), cpu.Event()
+    recorded, fresh, untimed = (
+        cpu.Event(enable_timing=True),
+        cpu.Event(enable_timing=True),
+        cpu.Event(),
+    )
     recorded.record()
     untimed.record()
     with pytest.raises(RuntimeError, match="recorded"):
@@ -114,7 +118,9 @@ def test_data_types_are_what_the_processor_does(cpu):
 
 
 def test_without_onednn_the_processors_features_answer(cpu, monkeypatch):
-    monkeypatch.setattr(cpu, "_torch", _Torch(mkldnn=None, features={"avx512_bf16": True}))
+    monkeypatch.setattr(
+        cpu, "_torch", _Torch(mkldnn=None, features={"avx512_bf16": True})
+    )
     assert cpu.is_bf16_native() is True
     assert cpu.is_fp16_supported() is False
 
@@ -138,7 +144,10 @@ class _Torch:
 def test_a_graph_that_would_replay_nothing_is_loud_once(cpu):
     assert cpu.supports_graphs() is cpu.is_current_stream_capturing() is False
     weight = torch.zeros(())
-    with pytest.warns(UserWarning, match=r"cpu: graphs are not supported.*replay_graph\(None\) runs nothing"):
+    with pytest.warns(
+        UserWarning,
+        match=r"cpu: graphs are not supported.*replay_graph\(None\) runs nothing",
+    ):
         graph = cpu.create_graph()
     assert graph is None
     with cpu.capture_to_graph(graph, pool=None, stream=cpu.Stream()):
@@ -146,13 +155,17 @@ def test_a_graph_that_would_replay_nothing_is_loud_once(cpu):
     for _ in range(10):
         cpu.replay_graph(graph)
     assert weight.item() == 1
-    assert cpu.create_graph() is None  # where warnings are errors, as here: nothing is said again
+    assert (
+        cpu.create_graph() is None
+    )  # where warnings are errors, as here: nothing is said again
 
 
 def test_ranges_never_raise(cpu):
     cpu.range_pop()
     cpu.range_push("before the profiler")
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True
+    ) as profile:
         cpu.range_pop()
         cpu.range_push(3)
     cpu.range_pop()
@@ -166,7 +179,9 @@ def test_ranges_never_raise(cpu):
 def test_gloo_unless_oneccl_is_installed(cpu, tmp_path, monkeypatch):
     assert cpu.communication_backend_name() == "gloo"
     assert cpu.communication_backend_version() is None
-    (tmp_path / "oneccl_bindings_for_pytorch.py").write_text("raise RuntimeError('imported')")
+    (tmp_path / "oneccl_bindings_for_pytorch.py").write_text(
+        "raise RuntimeError('imported')"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert cpu.communication_backend_name() == "ccl"
     assert "oneccl_bindings_for_pytorch" not in sys.modules
@@ -174,7 +189,9 @@ def test_gloo_unless_oneccl_is_installed(cpu, tmp_path, monkeypatch):
 
 
 def test_a_memory_fraction_is_not_for_the_cpu(cpu):
-    with pytest.raises(UnsupportedError, match=r"^cpu: set_per_process_memory_fraction .* torch 2\."):
+    with pytest.raises(
+        UnsupportedError, match=r"^cpu: set_per_process_memory_fraction .* torch 2\."
+    ):
         cpu.set_per_process_memory_fraction(0.5)
 
 
@@ -200,7 +217,9 @@ def test_allocated_is_what_the_process_holds(cpu):
     del block
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux's high-water mark")
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="Linux's high-water mark"
+)
 def test_the_peak_is_seen_though_nobody_asked_at_the_time(cpu):
     cpu.reset_peak_memory_stats()
     start = cpu.max_memory_allocated()
@@ -241,11 +260,15 @@ def test_without_proc_the_process_is_asked(monkeypatch, tmp_path):
 def test_windows_has_its_own_mark(monkeypatch, tmp_path, counted, mark):
     monkeypatch.setattr(ours, "_STATUS", tmp_path / "status")
     monkeypatch.setitem(sys.modules, "resource", None)
-    monkeypatch.setattr(psutil.Process, "memory_info", lambda _: SimpleNamespace(**counted))
+    monkeypatch.setattr(
+        psutil.Process, "memory_info", lambda _: SimpleNamespace(**counted)
+    )
     assert ours.high_water() == mark
 
 
-@pytest.mark.parametrize(("limit", "left"), [(None, None), (3 << 30, 1 << 30), (1 << 60, 1 << 60)])
+@pytest.mark.parametrize(
+    ("limit", "left"), [(None, None), (3 << 30, 1 << 30), (1 << 60, 1 << 60)]
+)
 def test_a_containers_limit_counts(cpu, monkeypatch, limit, left):
     monkeypatch.setattr(machine_host, "cgroup_memory_limit", lambda: limit)
     monkeypatch.setattr(machine_host, "cgroup_memory_available", lambda: left)

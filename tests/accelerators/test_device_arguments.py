@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from accel_core import Accelerator, Backend, InvalidArgumentError, InvalidDeviceError, TorchAccelerator
+from accel_core import (
+    Accelerator,
+    Backend,
+    InvalidArgumentError,
+    InvalidDeviceError,
+    TorchAccelerator,
+)
 
 # ---------------------------------------------------------------------------- device arguments
 # A device is named by an index, a string, a `torch.device` or `None`, everywhere; one check, one message.
@@ -37,12 +43,31 @@ CHECKED = {
     },
 }  # fmt: skip
 #: Members that make a value of it.
-NAMED = {"device": lambda a, d: a.device(d), "device_name": lambda a, d: a.device_name(d)}
+NAMED = {
+    "device": lambda a, d: a.device(d),
+    "device_name": lambda a, d: a.device_name(d),
+}
 WRONG = [
-    ("cuda:0", InvalidDeviceError, r"{0}: cuda:0 is not a device of type '{1}': expected an index, a string"),
-    (torch.device("xpu", 1), InvalidDeviceError, r"{0}: xpu:1 is not a device of type '{1}'"),
-    ("gpu 1", InvalidDeviceError, r"{0}: 'gpu 1' is not a device: expected .* such as '{1}:0' or a torch"),
-    (1.5, InvalidArgumentError, r"{0}: 1.5 \(float\) is not a device: expected an index"),
+    (
+        "cuda:0",
+        InvalidDeviceError,
+        r"{0}: cuda:0 is not a device of type '{1}': expected an index, a string",
+    ),
+    (
+        torch.device("xpu", 1),
+        InvalidDeviceError,
+        r"{0}: xpu:1 is not a device of type '{1}'",
+    ),
+    (
+        "gpu 1",
+        InvalidDeviceError,
+        r"{0}: 'gpu 1' is not a device: expected .* such as '{1}:0' or a torch",
+    ),
+    (
+        1.5,
+        InvalidArgumentError,
+        r"{0}: 1.5 \(float\) is not a device: expected an index",
+    ),
     ([0], InvalidArgumentError, r"{0}: \[0\] \(list\) is not a device"),
 ]
 
@@ -51,22 +76,31 @@ def test_every_member_that_takes_a_device_is_here():
     taking = {
         name
         for name in dir(Accelerator)
-        if "device_index" in getattr(getattr(getattr(Accelerator, name), "__code__", None), "co_varnames", ())
+        if "device_index"
+        in getattr(
+            getattr(getattr(Accelerator, name), "__code__", None), "co_varnames", ()
+        )
         and not name.startswith("_")
     }
-    assert taking - {"set_per_process_memory_fraction"} == (CHECKED.keys() | NAMED.keys()) - {"fork_rng"}
+    assert taking - {"set_per_process_memory_fraction"} == (
+        CHECKED.keys() | NAMED.keys()
+    ) - {"fork_rng"}
 
 
 @pytest.fixture
 def whole(simulated, vendor, monkeypatch):
     vendor.init()
     # No tensor can be made on the simulated device.
-    monkeypatch.setattr("accel_core.interface.devices._held_types", lambda *_: {torch.float32})
+    monkeypatch.setattr(
+        "accel_core.interface.devices._held_types", lambda *_: {torch.float32}
+    )
     return simulated
 
 
 @pytest.mark.parametrize("name", CHECKED)
-def test_a_devices_module_sees_an_index_however_the_device_is_named(whole, vendor, name):
+def test_a_devices_module_sees_an_index_however_the_device_is_named(
+    whole, vendor, name
+):
     seen = []
     # "1": DeepSpeed names a rank's device so, by os.environ["LOCAL_RANK"].
     for device in (1, "maia:1", torch.device("maia", 1), "1", "maia", None):
@@ -78,7 +112,10 @@ def test_a_devices_module_sees_an_index_however_the_device_is_named(whole, vendo
         vendor.current = 0
     assert seen[0] == seen[1] == seen[2] == seen[3]
     for device in (2, "maia:2", torch.device("maia", 2)):
-        with pytest.raises(InvalidDeviceError, match=r"simulated: device index 2 is out of range, 2 devices"):
+        with pytest.raises(
+            InvalidDeviceError,
+            match=r"simulated: device index 2 is out of range, 2 devices",
+        ):
             CHECKED[name](whole, device)
     for device, error, words in WRONG:
         with pytest.raises(error, match=words.format("simulated", "maia")):
@@ -98,10 +135,22 @@ def test_the_cpu_is_one_device_under_any_number(cpu):
 @pytest.mark.parametrize("name", NAMED)
 def test_a_name_is_made_of_what_torch_takes(simulated, cpu, name):
     ask = NAMED[name]
-    assert ask(simulated, 7) == ask(simulated, "maia:7") == ask(simulated, torch.device("maia", 7))
-    assert ask(simulated, 7) == ask(simulated, "7")  # so DeepSpeed asks, with os.environ["LOCAL_RANK"]
-    assert str(ask(simulated, "maia:7")) == "maia:7"  # a value, as torch.device: nobody looks for it
-    assert ask(simulated, "maia") == ask(simulated, None) == ask(simulated, torch.device("maia"))
+    assert (
+        ask(simulated, 7)
+        == ask(simulated, "maia:7")
+        == ask(simulated, torch.device("maia", 7))
+    )
+    assert ask(simulated, 7) == ask(
+        simulated, "7"
+    )  # so DeepSpeed asks, with os.environ["LOCAL_RANK"]
+    assert (
+        str(ask(simulated, "maia:7")) == "maia:7"
+    )  # a value, as torch.device: nobody looks for it
+    assert (
+        ask(simulated, "maia")
+        == ask(simulated, None)
+        == ask(simulated, torch.device("maia"))
+    )
     with pytest.raises(InvalidArgumentError, match=r"7.0 \(float\) is not a device"):
         ask(simulated, 7.0)  # equal to a key that is there
     assert str(ask(cpu, "cpu:0")) == str(ask(cpu, 5)) == "cpu"
@@ -109,14 +158,18 @@ def test_a_name_is_made_of_what_torch_takes(simulated, cpu, name):
         with pytest.raises(InvalidDeviceError, match="device index -1 is negative"):
             ask(accelerator, -1)
         for device, error, words in WRONG:
-            with pytest.raises(error, match=words.format(accelerator.name, accelerator.device_type)):
+            with pytest.raises(
+                error, match=words.format(accelerator.name, accelerator.device_type)
+            ):
                 ask(accelerator, device)
 
 
 def test_the_errors_are_the_builtins_that_a_caller_expects(simulated):
     with pytest.raises(ValueError, match="out of range"):
         simulated.set_device(9)
-    with pytest.raises(TypeError, match=r"simulated: None \(NoneType\) is not a device"):
+    with pytest.raises(
+        TypeError, match=r"simulated: None \(NoneType\) is not a device"
+    ):
         simulated.set_device(None)
 
 
@@ -124,10 +177,22 @@ def test_the_errors_are_the_builtins_that_a_caller_expects(simulated):
 # Every call that DeepSpeed's interface accepts, ours accepts too: it may widen, never narrow.
 
 
-SNAPSHOT = json.loads(Path(__file__).with_name("data").joinpath("deepspeed_members.json").read_text("utf-8"))
+SNAPSHOT = json.loads(
+    Path(__file__)
+    .with_name("data")
+    .joinpath("deepspeed_members.json")
+    .read_text("utf-8")
+)
 #: Its own machinery for counting pinned memory, which nobody calls or overrides from outside.
-PRIVATE = {"_pin_fresh", "_require_host_device", "_shape_numel", "_torch_pins_host_memory"}
-MEMBERS = {name: member for name, member in SNAPSHOT["members"].items() if name not in PRIVATE}
+PRIVATE = {
+    "_pin_fresh",
+    "_require_host_device",
+    "_shape_numel",
+    "_torch_pins_host_memory",
+}
+MEMBERS = {
+    name: member for name, member in SNAPSHOT["members"].items() if name not in PRIVATE
+}
 METHODS = sorted(name for name, member in MEMBERS.items() if "parameters" in member)
 KINDS = inspect.Parameter
 VARIADIC = (KINDS.VAR_POSITIONAL, KINDS.VAR_KEYWORD)
@@ -143,16 +208,27 @@ def narrowings(function, theirs):
         if mine is None:
             faults.append(f"has no {parameter['name']}")
         elif parameter["kind"] == "POSITIONAL_OR_KEYWORD":
-            if mine.kind is not KINDS.POSITIONAL_OR_KEYWORD or ours.index(mine) != place:
-                faults.append(f"{mine.name} is not in place {place} by position and by name")
+            if (
+                mine.kind is not KINDS.POSITIONAL_OR_KEYWORD
+                or ours.index(mine) != place
+            ):
+                faults.append(
+                    f"{mine.name} is not in place {place} by position and by name"
+                )
         elif mine.kind.name not in (parameter["kind"], "POSITIONAL_OR_KEYWORD"):
             faults.append(f"{mine.name} is {mine.kind.name}")
-        optional = mine is None or mine.default is not KINDS.empty or mine.kind in VARIADIC
+        optional = (
+            mine is None or mine.default is not KINDS.empty or mine.kind in VARIADIC
+        )
         if not parameter["required"] and not optional:
             faults.append(f"{parameter['name']} has no default")
     known = {parameter["name"] for parameter in theirs}
     for mine in ours:
-        if mine.name not in known and mine.default is KINDS.empty and mine.kind not in VARIADIC:
+        if (
+            mine.name not in known
+            and mine.default is KINDS.empty
+            and mine.kind not in VARIADIC
+        ):
             faults.append(f"needs {mine.name}")
     return faults
 
@@ -171,14 +247,23 @@ def test_every_member_is_there(cpu, simulated):
 def test_no_call_is_narrowed(name, cpu, simulated, backend):
     theirs = MEMBERS[name]["parameters"]
     everything = [cpu, simulated, Accelerator(backend())]
-    everything += [TorchAccelerator(backend(name=kind, device_type=kind)) for kind in ("cuda", "xpu", "mps")]
+    everything += [
+        TorchAccelerator(backend(name=kind, device_type=kind))
+        for kind in ("cuda", "xpu", "mps")
+    ]
     for accelerator in everything:
         assert narrowings(getattr(accelerator, name), theirs) == [], accelerator
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_an_override_may_call_up_with_the_same_arguments(name, simulated):
-    assert narrowings(getattr(super(type(simulated), simulated), name), MEMBERS[name]["parameters"]) == []
+    assert (
+        narrowings(
+            getattr(super(type(simulated), simulated), name),
+            MEMBERS[name]["parameters"],
+        )
+        == []
+    )
 
 
 def test_a_narrowed_call_would_be_noticed():
@@ -191,7 +276,10 @@ def test_a_narrowed_call_would_be_noticed():
     theirs = MEMBERS["synchronize"]["parameters"]
     assert narrowings(without_index, theirs) == ["has no device_index"]
     assert narrowings(other_name, theirs) == ["has no device_index"]
-    assert narrowings(needs_more, theirs) == ["device_index has no default", "needs more"]
+    assert narrowings(needs_more, theirs) == [
+        "device_index has no default",
+        "needs more",
+    ]
 
 
 def test_the_name_that_deepspeed_reads_is_the_backends(cpu, backend):

@@ -11,7 +11,12 @@ from accel_tests.forks import forked
 from accel_tests.tools import raising
 from torch.utils import backend_registration
 
-from accel_core import BackendUnavailableError, HostEvent, TorchAccelerator, UnsupportedError
+from accel_core import (
+    BackendUnavailableError,
+    HostEvent,
+    TorchAccelerator,
+    UnsupportedError,
+)
 from accel_core.builtin import GENERIC
 from accel_core.interface.devices import current_torch_accelerator
 from accel_core.interface.torch_device import GenericAccelerator
@@ -20,7 +25,9 @@ from accel_core.interface.torch_device import GenericAccelerator
 def on_novel(test):
     """Run the test in a fork, in which it may name PrivateUse1, where torch has a backend of Python's."""
     reason = "torch has no backend of Python's to try it on"
-    return pytest.mark.skipif(torch.__version__ < (2, 10), reason=reason)(forked("torch")(test))
+    return pytest.mark.skipif(torch.__version__ < (2, 10), reason=reason)(
+        forked("torch")(test)
+    )
 
 
 def novel():
@@ -74,7 +81,13 @@ def test_the_compiler_is_aot_eager():
 @on_novel
 @pytest.mark.parametrize(
     "member",
-    ["memory_allocated", "max_memory_allocated", "total_memory", "mem_get_info", "reset_max_memory_cached"],
+    [
+        "memory_allocated",
+        "max_memory_allocated",
+        "total_memory",
+        "mem_get_info",
+        "reset_max_memory_cached",
+    ],
 )
 def test_without_an_allocator_of_torchs_kind_memory_is_unsupported(member):
     """And not an internal assertion of torch's."""
@@ -159,41 +172,60 @@ def test_a_graph_is_captured_on_a_stream_of_the_callers():
 def test_an_option_that_torchs_graphs_lack_is_refused_by_name():
     acc = novel_with_graphs()
     graph = acc.create_graph()
-    with pytest.raises(UnsupportedError, match=r"generic.* with warmup is not supported by torch .*'warmup'"):
+    with pytest.raises(
+        UnsupportedError,
+        match=r"generic.* with warmup is not supported by torch .*'warmup'",
+    ):
         acc.capture_to_graph(graph, warmup=3)
 
 
 def test_two_accelerators_in_one_torch_are_refused(monkeypatch, backend):
     two = raising(RuntimeError("mutually exclusive accelerators were detected"))
     monkeypatch.setattr(torch.accelerator, "current_accelerator", two)
-    with pytest.raises(BackendUnavailableError, match="generic: torch cannot name its accelerator: mutually"):
+    with pytest.raises(
+        BackendUnavailableError,
+        match="generic: torch cannot name its accelerator: mutually",
+    ):
         GenericAccelerator(GENERIC)
-    assert TorchAccelerator(backend(name="cuda", device_type="cuda")).is_available() is False
+    assert (
+        TorchAccelerator(backend(name="cuda", device_type="cuda")).is_available()
+        is False
+    )
 
 
 def test_without_an_accelerator_there_is_nothing_to_serve():
     if current_torch_accelerator(torch) is not None:
         pytest.skip("torch has an accelerator here")
-    with pytest.raises(BackendUnavailableError, match="generic: torch reports no accelerator"):
+    with pytest.raises(
+        BackendUnavailableError, match="generic: torch reports no accelerator"
+    ):
         GenericAccelerator(GENERIC)
 
 
 @pytest.mark.parametrize(("count", "device"), [(0, None), (2, torch.device("cuda"))])
-def test_what_torch_was_built_for_is_a_device_once_one_is_counted(monkeypatch, count, device):
+def test_what_torch_was_built_for_is_a_device_once_one_is_counted(
+    monkeypatch, count, device
+):
     """The torch that most people have is a CUDA build."""
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
+    monkeypatch.setattr(
+        torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda")
+    )
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     assert current_torch_accelerator(torch) == device
 
 
 def test_what_torch_was_built_for_may_be_asked_without_a_count(monkeypatch):
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
+    monkeypatch.setattr(
+        torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda")
+    )
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert current_torch_accelerator(torch, check_count=False) == torch.device("cuda")
 
 
 def test_a_device_that_a_package_named_is_not_counted(monkeypatch):
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
+    monkeypatch.setattr(
+        torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda")
+    )
     monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "cuda")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert current_torch_accelerator(torch) == torch.device("cuda")
@@ -201,6 +233,8 @@ def test_a_device_that_a_package_named_is_not_counted(monkeypatch):
 
 def test_a_torch_that_raises_where_it_has_no_accelerator_has_none(monkeypatch):
     """As 2.6 does."""
-    none = raising(RuntimeError("Cannot access accelerator device when none is available."))
+    none = raising(
+        RuntimeError("Cannot access accelerator device when none is available.")
+    )
     monkeypatch.setattr(torch.accelerator, "current_accelerator", none)
     assert current_torch_accelerator(torch) is None

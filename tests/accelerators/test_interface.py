@@ -10,7 +10,13 @@ import pytest
 import torch
 
 import accel_core
-from accel_core import Accelerator, Capabilities, Provenance, TorchAccelerator, UnsupportedError
+from accel_core import (
+    Accelerator,
+    Capabilities,
+    Provenance,
+    TorchAccelerator,
+    UnsupportedError,
+)
 from accel_core import Accelerator as DeepSpeedAccelerator
 from accel_core.backend import Environment
 from accel_core.interface.cpu import CPUAccelerator
@@ -73,7 +79,12 @@ def test_an_accelerator_tells_what_it_is(backend):
     assert repr(Small(backend())) == "<Small 'simulated'>"
     assert accelerator.backend is declared
     assert accelerator.name == "simulated"
-    assert accelerator._name == accelerator.device_name() == declared.device_type != "simulated"
+    assert (
+        accelerator._name
+        == accelerator.device_name()
+        == declared.device_type
+        != "simulated"
+    )
 
 
 def test_a_pickle_of_one_made_by_hand_holds_its_declaration(backend):
@@ -98,7 +109,11 @@ def test_every_yes_or_no_is_in_one_record(cpu):
 def test_three_members_give_all_the_device_calls(small):
     assert small.is_available() is small.is_initialized() is True
     small.set_device(2)
-    assert (small.current_device(), small.current_device_name(), small.device_name()) == (2, "maia:2", "maia")
+    assert (
+        small.current_device(),
+        small.current_device_name(),
+        small.device_name(),
+    ) == (2, "maia:2", "maia")
     assert small.device() == torch.device("maia")
     assert small.device(1) == torch.device("maia", 1)
     for guarded in (1, 2):
@@ -113,8 +128,16 @@ def test_three_members_give_all_the_device_calls(small):
 
 @pytest.mark.parametrize("index", [-1, 3])
 def test_an_index_out_of_range_is_a_value_error(small, index):
-    for call in (small.set_device, small.device_guard, small.device_properties, small.get_rng_state):
-        with pytest.raises(ValueError, match=rf"simulated: device index {index} is out of range, 3 devices"):
+    for call in (
+        small.set_device,
+        small.device_guard,
+        small.device_properties,
+        small.get_rng_state,
+    ):
+        with pytest.raises(
+            ValueError,
+            match=rf"simulated: device index {index} is out of range, 3 devices",
+        ):
             call(index)
 
 
@@ -129,8 +152,14 @@ def test_one_device_needs_no_selecting(backend):
 
 
 def test_properties_leave_out_what_nobody_knows(small, backend):
-    untold = dict.fromkeys(("capability", "uuid", "pci_address", "multiprocessors", "integrated"))
-    assert small.device_properties(1).to_dict() == {"name": "maia:1", "total_memory": 100, **untold}
+    untold = dict.fromkeys(
+        ("capability", "uuid", "pci_address", "multiprocessors", "integrated")
+    )
+    assert small.device_properties(1).to_dict() == {
+        "name": "maia:1",
+        "total_memory": 100,
+        **untold,
+    }
 
     class Unknown(Small):
         def total_memory(self, device_index=None):
@@ -160,7 +189,9 @@ def test_properties_leave_out_what_nobody_knows(small, backend):
     ],
 )
 def test_what_would_be_a_lie_is_refused(bare, member, arguments):
-    with pytest.raises(UnsupportedError, match=r"^simulated: \w+ is not supported by torch 2\.") as caught:
+    with pytest.raises(
+        UnsupportedError, match=r"^simulated: \w+ is not supported by torch 2\."
+    ) as caught:
         getattr(bare, member)(*arguments)
     assert isinstance(caught.value, NotImplementedError)
 
@@ -180,11 +211,16 @@ def test_several_devices_need_a_way_to_select(backend):
 
 def test_a_refusal_names_the_vendor_and_its_version(backend):
     origin = Provenance("accel-simulated", "1.2")
-    installed = Accelerator(backend(vendor_import=("no_such_vendor", "pytest.nothing"), provenance=origin))
+    installed = Accelerator(
+        backend(vendor_import=("no_such_vendor", "pytest.nothing"), provenance=origin)
+    )
     expected = rf"^simulated \(accel-simulated 1.2\): total_memory .* pytest {metadata.version('pytest')}$"
     with pytest.raises(UnsupportedError, match=expected):
         installed.total_memory()
-    with pytest.raises(UnsupportedError, match=rf"total_memory .* torch {re.escape(torch.__version__)}$"):
+    with pytest.raises(
+        UnsupportedError,
+        match=rf"total_memory .* torch {re.escape(torch.__version__)}$",
+    ):
         Accelerator(backend(vendor_import="no_such_vendor")).total_memory()
 
 
@@ -196,7 +232,11 @@ def test_one_generator_a_device_gives_all_the_random_calls(small):
     assert [g.initial_seed() for g in small.generators] == [5, 5, 5]
     small.set_device(1)
     small.manual_seed(6)
-    assert (small.initial_seed(), small.initial_seed(0), small.generators[0].initial_seed()) == (6, 5, 5)
+    assert (
+        small.initial_seed(),
+        small.initial_seed(0),
+        small.generators[0].initial_seed(),
+    ) == (6, 5, 5)
     state = small.get_rng_state()
     states = [generator.get_state() for generator in small.generators]
     assert [*map(torch.equal, small.get_rng_state_all(), states)] == [True, True, True]
@@ -243,7 +283,10 @@ def test_what_is_not_reserved_counts_as_free(small):
 
 
 def test_statistics_leave_out_what_the_device_cannot_tell(small):
-    assert small.memory_stats() == {"allocated_bytes.all.current": 10, "reserved_bytes.all.current": 10}
+    assert small.memory_stats() == {
+        "allocated_bytes.all.current": 10,
+        "reserved_bytes.all.current": 10,
+    }
 
 
 # Data types
@@ -259,7 +302,9 @@ def test_float64_is_refused_where_there_is_none(backend):
             return False
 
     kind = NoDouble(backend()).DoubleTensor
-    with pytest.raises(UnsupportedError, match=r"DoubleTensor .* the device has no float64"):
+    with pytest.raises(
+        UnsupportedError, match=r"DoubleTensor .* the device has no float64"
+    ):
         kind([1.0])
 
 
@@ -274,7 +319,9 @@ def test_the_declaration_says_what_a_launcher_needs(small, backend):
     left_open = backend(communication_backend="")
     assert Accelerator(left_open).communication_backend_name() == "staged"
     assert (
-        Accelerator(backend(communication_backend="", device_type="cuda")).communication_backend_name()
+        Accelerator(
+            backend(communication_backend="", device_type="cuda")
+        ).communication_backend_name()
         == "nccl"
     )
 
@@ -286,7 +333,10 @@ def test_visible_ids_are_read_as_the_vendor_does(small, monkeypatch):
     assert small.visible_device_ids() == (7,)
     monkeypatch.setenv("SIM_VISIBLE_DEVICES", "2,0")
     assert small.visible_device_ids() == (2, 0)
-    assert small.visible_devices_envs() == ["SIM_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]
+    assert small.visible_devices_envs() == [
+        "SIM_VISIBLE_DEVICES",
+        "CUDA_VISIBLE_DEVICES",
+    ]
 
 
 def test_no_member_has_two_homes():
@@ -318,12 +368,17 @@ def test_a_type_that_the_device_lacks_can_be_asked_for_but_not_made(cpu, monkeyp
             cpu.DoubleTensor(*data)
 
 
-def test_vendor_defaults_are_set_when_asked_for_and_the_users_values_stay(backend, monkeypatch):
+def test_vendor_defaults_are_set_when_asked_for_and_the_users_values_stay(
+    backend, monkeypatch
+):
     monkeypatch.setenv("SIM_KEPT", "mine")
     monkeypatch.setenv("SIM_NEW", "")
     monkeypatch.delenv("SIM_NEW")  # so that it goes again when the test ends
     accelerator = CPUAccelerator(
-        backend(device_type="cpu", environment=Environment(set=("SIM_KEPT=1", "SIM_NEW=a=b")))
+        backend(
+            device_type="cpu",
+            environment=Environment(set=("SIM_KEPT=1", "SIM_NEW=a=b")),
+        )
     )
     assert "SIM_NEW" not in os.environ
     assert accelerator.apply_vendor_defaults() == ("SIM_NEW=a=b",)
@@ -393,7 +448,9 @@ def nothing_set():
     accel_core.set_accelerator(None)
 
 
-@pytest.fixture(params=[MyCustomAccelerator, MyCustomAccelerator()], ids=["class", "object"])
+@pytest.fixture(
+    params=[MyCustomAccelerator, MyCustomAccelerator()], ids=["class", "object"]
+)
 def custom(request):
     accel_core.set_accelerator(request.param)
     return accel_core.get_accelerator()
@@ -434,7 +491,10 @@ def test_what_it_states_is_believed(custom, member, answer):
     ],
 )
 def test_what_it_does_not_implement_is_named(custom, use, member):
-    with pytest.raises(UnsupportedError, match=rf"^MyCustomAccelerator: {member} is not implemented[:;]"):
+    with pytest.raises(
+        UnsupportedError,
+        match=rf"^MyCustomAccelerator: {member} is not implemented[:;]",
+    ):
         use(custom)
 
 
@@ -462,20 +522,40 @@ def test_without_a_declaration_the_device_is_torchs(vendor, monkeypatch):
     class Maia(TorchAccelerator):
         pass
 
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("maia"))
+    monkeypatch.setattr(
+        torch.accelerator, "current_accelerator", lambda *_: torch.device("maia")
+    )
     accel_core.set_accelerator(Maia)
     made = accel_core.get_accelerator()
-    assert (made.name, made.device_name(1), made.manual_seed) == ("maia", "maia:1", vendor.manual_seed)
+    assert (made.name, made.device_name(1), made.manual_seed) == (
+        "maia",
+        "maia:1",
+        vendor.manual_seed,
+    )
 
 
 def test_a_plugin_may_declare_it(backend):
-    declared = backend(name="custom", device_type="custom", communication_backend="acmeccl")
+    declared = backend(
+        name="custom", device_type="custom", communication_backend="acmeccl"
+    )
     made = MyCustomAccelerator._from_backend(declared)
-    assert (made.backend, made.name, made.communication_backend_name()) == (declared, "custom", "nccl")
-    assert TorchAccelerator._from_backend(backend(name="cpu", device_type="cpu")).name == "cpu"
-    with pytest.raises(UnsupportedError, match=r"^custom: current_device is not supported by torch "):
+    assert (made.backend, made.name, made.communication_backend_name()) == (
+        declared,
+        "custom",
+        "nccl",
+    )
+    assert (
+        TorchAccelerator._from_backend(backend(name="cpu", device_type="cpu")).name
+        == "cpu"
+    )
+    with pytest.raises(
+        UnsupportedError, match=r"^custom: current_device is not supported by torch "
+    ):
         made.current_device()
 
 
 def test_the_declared_compiler_is_used(backend):
-    assert DeepSpeedAccelerator(backend(compile_backend="acme")).get_compile_backend() == "acme"
+    assert (
+        DeepSpeedAccelerator(backend(compile_backend="acme")).get_compile_backend()
+        == "acme"
+    )

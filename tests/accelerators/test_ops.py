@@ -25,7 +25,8 @@ def test_an_operator_that_nobody_provides_says_so(bare):
     assert "no installed distribution provides NoSuchBuilder" in builder.compatibility()
     for call in (builder.load, builder.builder):
         with pytest.raises(
-            UnsupportedError, match=r"simulated: no installed .* NoSuchBuilder; accel-train brings .*"
+            UnsupportedError,
+            match=r"simulated: no installed .* NoSuchBuilder; accel-train brings .*",
         ):
             call()
     with pytest.raises(UnsupportedError):
@@ -59,9 +60,16 @@ def test_operators_come_from_plugins_when_they_are_asked_for(bare):
     asked.clear()
     assert bare.create_op_builder("Fractions") == 0
     assert asked == []
-    broke = (("Broken", "ModuleNotFound"), ("Gone", "AttributeError"), ("FusedAdamBuilder", "ModuleNotFound"))
+    broke = (
+        ("Broken", "ModuleNotFound"),
+        ("Gone", "AttributeError"),
+        ("FusedAdamBuilder", "ModuleNotFound"),
+    )
     for name, why in broke:
-        with pytest.raises(UnsupportedError, match=rf"simulated: {name} comes from accel-some 1.0, .* {why}"):
+        with pytest.raises(
+            UnsupportedError,
+            match=rf"simulated: {name} comes from accel-some 1.0, .* {why}",
+        ):
             bare.get_op_builder(name)
     with pytest.raises(TypeError):
         bare.op_builders()["More"] = "x:Y"
@@ -71,7 +79,9 @@ def test_a_builder_that_cannot_be_made_says_why_when_it_is_loaded(bare):
     bare._op_providers = lambda backend: [from_a_plugin(OddBuilder="datetime:date")]
     builder = bare.create_op_builder("OddBuilder")
     assert builder.is_compatible() is False
-    with pytest.raises(UnsupportedError, match="simulated: OddBuilder cannot be made: TypeError"):
+    with pytest.raises(
+        UnsupportedError, match="simulated: OddBuilder cannot be made: TypeError"
+    ):
         builder.load()
 
 
@@ -82,7 +92,11 @@ def test_everybody_is_asked_once_however_many_names_are_looked_up(bare):
     def contributed(backend):
         asked.append(backend)
         later = {"Decimals": "decimal:Decimal"} if len(asked) > 1 else {}
-        return [from_a_plugin(Fractions="fractions:Fraction", Broken="no_such_module:X", **later)]
+        return [
+            from_a_plugin(
+                Fractions="fractions:Fraction", Broken="no_such_module:X", **later
+            )
+        ]
 
     bare._op_providers = contributed
     bare.op_builder_dir()
@@ -99,23 +113,34 @@ def test_everybody_is_asked_once_however_many_names_are_looked_up(bare):
     assert len(asked) == 2
 
 
-def test_an_answer_that_was_given_in_the_middle_of_an_import_is_not_kept(bare, tmp_path, monkeypatch):
+def test_an_answer_that_was_given_in_the_middle_of_an_import_is_not_kept(
+    bare, tmp_path, monkeypatch
+):
     """What DeepSpeed's builders do in a checkout: they ask for themselves while they are half imported."""
     module = tmp_path / "half_imported.py"
-    module.write_text("from half_asking import ask\nask()\nclass FusedAdamBuilder: pass\n")
+    module.write_text(
+        "from half_asking import ask\nask()\nclass FusedAdamBuilder: pass\n"
+    )
     (tmp_path / "half_asking.py").write_text("ask = None\n")
     monkeypatch.syspath_prepend(tmp_path)
-    provider = OpProvider({"FusedAdamBuilder": "half_imported:FusedAdamBuilder"}, optional=True)
+    provider = OpProvider(
+        {"FusedAdamBuilder": "half_imported:FusedAdamBuilder"}, optional=True
+    )
     bare._op_providers = lambda backend: [provider, *ours(backend)]
     import half_asking
 
     given = []
-    half_asking.ask = lambda: given.append(bare.get_op_builder("FusedAdamBuilder").__module__)
+    half_asking.ask = lambda: given.append(
+        bare.get_op_builder("FusedAdamBuilder").__module__
+    )
     import half_imported
 
     assert given == ["accel_train.ops.portable"]
     assert bare.get_op_builder("FusedAdamBuilder") is half_imported.FusedAdamBuilder
-    assert bare.operators()["FusedAdamBuilder"].used.builder_class is half_imported.FusedAdamBuilder
+    assert (
+        bare.operators()["FusedAdamBuilder"].used.builder_class
+        is half_imported.FusedAdamBuilder
+    )
     for name in ("half_imported", "half_asking"):
         del sys.modules[name]
 
@@ -139,14 +164,21 @@ def test_every_operator_is_listed_with_all_who_provide_it(bare):
         known["More"] = adam
 
 
-def test_an_optional_provider_is_passed_over_and_gives_advice_where_nobody_has_an_operator(bare):
+def test_an_optional_provider_is_passed_over_and_gives_advice_where_nobody_has_an_operator(
+    bare,
+):
     optional = OpProvider(
         {"FusedAdamBuilder": "no_such_module:X", "OddBuilder": "no_such_module:X"},
         name="acme-ops 2.0", kind="acme", optional=True, advice="`pip install acme-more` may bring it",
     )  # fmt: skip
     bare._op_providers = lambda backend: [optional, *ours(backend)]
-    assert bare.get_op_builder("FusedAdamBuilder").__module__ == "accel_train.ops.portable"
-    assert "OddBuilder comes from acme-ops 2.0, but" in bare.create_op_builder("OddBuilder").compatibility()
+    assert (
+        bare.get_op_builder("FusedAdamBuilder").__module__ == "accel_train.ops.portable"
+    )
+    assert (
+        "OddBuilder comes from acme-ops 2.0, but"
+        in bare.create_op_builder("OddBuilder").compatibility()
+    )
     assert bare.create_op_builder("NoSuchBuilder").compatibility() == (
         "simulated: no installed distribution provides NoSuchBuilder; `pip install acme-more` may bring it. "
         "`accel ops` lists what there is."
@@ -168,7 +200,11 @@ def test_providers_are_asked_for_the_device_type_that_torch_gave(backend):
 
 
 def test_the_first_package_that_a_provider_names_is_the_one_with_the_builders(bare):
-    packages = (OpProvider({}), OpProvider({}, package="acme.op_builder"), OpProvider({}, package="other"))
+    packages = (
+        OpProvider({}),
+        OpProvider({}, package="acme.op_builder"),
+        OpProvider({}, package="other"),
+    )
     bare._op_providers = lambda backend: packages
     assert bare.op_builder_dir() == "acme.op_builder"
 

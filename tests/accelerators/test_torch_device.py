@@ -10,7 +10,12 @@ import pytest
 import torch
 from accel_tests.tools import raising
 
-from accel_core import BackendUnavailableError, InvalidDeviceError, TorchAccelerator, UnsupportedError
+from accel_core import (
+    BackendUnavailableError,
+    InvalidDeviceError,
+    TorchAccelerator,
+    UnsupportedError,
+)
 from accel_core.interface.streams import HostEvent, HostStream
 
 #: Of these a refusal is told in our words: the vendor's function stands behind.
@@ -33,7 +38,9 @@ SAME = (
 @pytest.mark.parametrize("name", SAME)
 def test_what_means_the_same_is_the_vendors_function(simulated, vendor, name):
     member = getattr(simulated, name)
-    assert (member.__wrapped__ if name in QUESTIONS else member) is getattr(vendor, name)
+    assert (member.__wrapped__ if name in QUESTIONS else member) is getattr(
+        vendor, name
+    )
 
 
 @pytest.mark.parametrize("kind", ["cuda", "xpu"])
@@ -43,7 +50,9 @@ def test_the_same_holds_for_torchs_own_modules(backend, known, kind, name):
     if not hasattr(getattr(torch, kind), name):
         pytest.skip("this torch is older than the function")
     member = getattr(TorchAccelerator(backend(name=kind, device_type=kind)), name)
-    assert (member.__wrapped__ if name in QUESTIONS else member) is getattr(getattr(torch, kind), name)
+    assert (member.__wrapped__ if name in QUESTIONS else member) is getattr(
+        getattr(torch, kind), name
+    )
 
 
 @pytest.fixture
@@ -51,32 +60,44 @@ def known(monkeypatch):
     """`known(kind)`: `torch.accelerator` says that this type is its accelerator; nothing starts."""
 
     def say(kind):
-        monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device(kind))
+        monkeypatch.setattr(
+            torch.accelerator, "current_accelerator", lambda *_: torch.device(kind)
+        )
 
     return say
 
 
 @pytest.mark.parametrize("kind", ["cuda", "xpu", "mps"])
-def test_torchs_accelerator_comes_first_where_torch_brings_the_device(backend, known, kind):
+def test_torchs_accelerator_comes_first_where_torch_brings_the_device(
+    backend, known, kind
+):
     known(kind)
     made = TorchAccelerator(backend(name=kind, device_type=kind))
     assert made.current_device is torch.accelerator.current_device_index
     assert made._functions("set_device")[0] is torch.accelerator.set_device_index
     # Which tells more, or is what torch's calls; as it is, it breaks a compiled function's graph.
-    counted = torch.compile(lambda x: x + made.device_count(), backend="eager", fullgraph=True)
+    counted = torch.compile(
+        lambda x: x + made.device_count(), backend="eager", fullgraph=True
+    )
     assert counted(torch.ones(1)) == 1
 
 
 def test_a_package_that_took_a_type_over_comes_before_torch(backend, known):
     known("cuda")
-    made = TorchAccelerator(backend(name="other", device_type="cuda", vendor_import="torch_other"))
+    made = TorchAccelerator(
+        backend(name="other", device_type="cuda", vendor_import="torch_other")
+    )
     assert made.current_device is torch.cuda.current_device
 
 
-def test_a_failure_of_torchs_function_is_raised_at_its_first_call(backend, known, monkeypatch):
+def test_a_failure_of_torchs_function_is_raised_at_its_first_call(
+    backend, known, monkeypatch
+):
     """Metal's errors come late: the module's function would find nothing to wait for any more."""
     known("mps")
-    monkeypatch.setattr(torch.accelerator, "synchronize", raising(RuntimeError("a kernel failed")))
+    monkeypatch.setattr(
+        torch.accelerator, "synchronize", raising(RuntimeError("a kernel failed"))
+    )
     monkeypatch.setattr(torch.mps, "synchronize", lambda: None)
     monkeypatch.setattr(torch.mps, "device_count", lambda: 1)
     made = TorchAccelerator(backend(name="mps", device_type="mps"))
@@ -85,19 +106,26 @@ def test_a_failure_of_torchs_function_is_raised_at_its_first_call(backend, known
             made.synchronize()
 
 
-def test_memory_that_torch_cannot_tell_of_is_asked_of_the_module(backend, known, monkeypatch):
+def test_memory_that_torch_cannot_tell_of_is_asked_of_the_module(
+    backend, known, monkeypatch
+):
     no_allocator = raising(RuntimeError("Allocator for mps is not a DeviceAllocator"))
     known("mps")
-    monkeypatch.setattr(torch.accelerator, "memory_allocated", no_allocator, raising=False)
+    monkeypatch.setattr(
+        torch.accelerator, "memory_allocated", no_allocator, raising=False
+    )
     monkeypatch.setattr(torch.mps, "memory_allocated", lambda: 17, raising=False)
     monkeypatch.setattr(torch.mps, "device_count", lambda: 1)
     made = TorchAccelerator(backend(name="mps", device_type="mps"))
     assert [made.memory_allocated(), made.memory_allocated()] == [17, 17]
-    assert made.refused == {"memory_allocated": "Allocator for mps is not a DeviceAllocator"}
+    assert made.refused == {
+        "memory_allocated": "Allocator for mps is not a DeviceAllocator"
+    }
 
 
 @pytest.mark.parametrize(
-    ("words", "served"), [("kept for torch: use torch.accelerator", True), ("the device is lost", False)]
+    ("words", "served"),
+    [("kept for torch: use torch.accelerator", True), ("the device is lost", False)],
 )
 def test_a_function_that_names_torchs_is_left_out_and_a_device_that_fails_is_not(
     vendor, backend, known, monkeypatch, words, served
@@ -122,12 +150,16 @@ def test_a_function_that_names_torchs_is_left_out_and_a_device_that_fails_is_not
             made.initial_seed()
 
 
-def test_streams_that_torch_cannot_make_are_tried_at_the_first_call(without, known, monkeypatch):
+def test_streams_that_torch_cannot_make_are_tried_at_the_first_call(
+    without, known, monkeypatch
+):
     known("maia")
     has_none = raising(RuntimeError("no stream of this device"))
     monkeypatch.setattr(torch.accelerator, "current_stream", has_none)
     made = without("Stream", "Event", "stream", "current_stream", "default_stream")
-    assert (made._stream_class is torch.Stream) is hasattr(torch.Stream, "__enter__")  # since torch 2.8
+    assert (made._stream_class is torch.Stream) is hasattr(
+        torch.Stream, "__enter__"
+    )  # since torch 2.8
     assert isinstance(made.current_stream(), HostStream)
 
 
@@ -148,15 +180,27 @@ def test_a_vendor_that_uses_our_name_is_bound_as_it_is(vendor, backend):
 @pytest.mark.parametrize(
     "synchronize",
     [
-        lambda vendor: lambda: vendor.current,  # it takes no device, and runs with it selected
-        lambda vendor: lambda device: device,  # it needs one, and is given the current one
-        lambda vendor: int,  # Python cannot look into it: called with nothing, or with the device
+        lambda vendor: (
+            lambda: vendor.current
+        ),  # it takes no device, and runs with it selected
+        lambda vendor: (
+            lambda device: device
+        ),  # it needs one, and is given the current one
+        lambda vendor: (
+            int
+        ),  # Python cannot look into it: called with nothing, or with the device
     ],
 )
-def test_a_vendors_function_gets_the_device_as_it_takes_one(vendor, backend, synchronize):
+def test_a_vendors_function_gets_the_device_as_it_takes_one(
+    vendor, backend, synchronize
+):
     vendor.synchronize = synchronize(vendor)
     accelerator = TorchAccelerator(backend())
-    assert [accelerator.synchronize(), accelerator.synchronize(1), accelerator.current_device()] == [0, 1, 0]
+    assert [
+        accelerator.synchronize(),
+        accelerator.synchronize(1),
+        accelerator.current_device(),
+    ] == [0, 1, 0]
 
 
 def test_seeds_and_streams_of_other_parameter_names_keep_ours(vendor, backend):
@@ -198,7 +242,9 @@ def test_an_override_may_call_up_to_a_default(without):
         without("memory_allocated", kind=Vendor).memory_allocated()
 
 
-def test_a_compiled_program_may_ask_members_that_are_bound_and_overridden(vendor, backend):
+def test_a_compiled_program_may_ask_members_that_are_bound_and_overridden(
+    vendor, backend
+):
     class Vendor(TorchAccelerator):
         def device_count(self):
             return super().device_count() + 10
@@ -216,7 +262,8 @@ def test_a_compiled_program_may_ask_members_that_are_bound_and_overridden(vendor
 def test_a_vendor_that_is_not_imported_is_named(backend):
     absent = backend(vendor_import=("torch_first", "torch_second"))
     with pytest.raises(
-        BackendUnavailableError, match=r"no module torch\.maia; import torch_first or torch_second before"
+        BackendUnavailableError,
+        match=r"no module torch\.maia; import torch_first or torch_second before",
     ):
         TorchAccelerator(absent)
 
@@ -272,10 +319,18 @@ def test_properties_are_the_vendors(simulated, vendor):
 
 
 def test_properties_may_say_little(vendor, without):
-    vendor.get_device_properties = lambda device=None: types.SimpleNamespace(name="Plain", major=3)
+    vendor.get_device_properties = lambda device=None: types.SimpleNamespace(
+        name="Plain", major=3
+    )
     properties = without("mem_get_info").device_properties()
-    assert (properties.name, properties.total_memory, properties.capability) == ("Plain", None, None)
-    assert properties.uuid is properties.pci_address is properties.multiprocessors is None
+    assert (properties.name, properties.total_memory, properties.capability) == (
+        "Plain",
+        None,
+        None,
+    )
+    assert (
+        properties.uuid is properties.pci_address is properties.multiprocessors is None
+    )
     assert without("get_device_properties").device_properties(1).name == "maia:1"
 
 
@@ -336,7 +391,9 @@ def test_generators_are_there_before_the_device_has_started(simulated, vendor):
     assert vendor.started
     assert first is vendor.default_generators[1]
     assert simulated.default_generator(None) is vendor.default_generators[0]
-    with pytest.raises(InvalidDeviceError, match="device index 2 is out of range, 2 devices visible"):
+    with pytest.raises(
+        InvalidDeviceError, match="device index 2 is out of range, 2 devices visible"
+    ):
         simulated.default_generator(2)
     with pytest.raises(InvalidDeviceError, match="device index -1 is out of range"):
         simulated.default_generator(-1)
@@ -357,7 +414,13 @@ def test_without_generators_there_is_a_refusal(without):
 
 
 def test_random_calls_the_vendor_lacks_follow_from_generators(without, vendor):
-    accelerator = without("manual_seed", "manual_seed_all", "initial_seed", "get_rng_state", "set_rng_state")
+    accelerator = without(
+        "manual_seed",
+        "manual_seed_all",
+        "initial_seed",
+        "get_rng_state",
+        "set_rng_state",
+    )
     vendor.init()
     accelerator.manual_seed_all(8)
     accelerator.manual_seed(9)
@@ -383,7 +446,9 @@ def test_the_current_stream_stands_for_a_missing_default(without, vendor):
 
 
 def test_a_vendor_without_streams_has_one_queue(without):
-    accelerator = without("Stream", "Event", "stream", "current_stream", "default_stream")
+    accelerator = without(
+        "Stream", "Event", "stream", "current_stream", "default_stream"
+    )
     assert isinstance(accelerator.current_stream(), HostStream)
     with accelerator.stream(accelerator.Stream()):
         assert isinstance(accelerator.current_stream().record_event(), HostEvent)

@@ -7,7 +7,13 @@ import torch
 from accel_tests.forks import forked
 from accel_tests.tools import raising
 
-from accel_core import Accelerator, Backend, HostMemoryError, TorchAccelerator, UnsupportedError
+from accel_core import (
+    Accelerator,
+    Backend,
+    HostMemoryError,
+    TorchAccelerator,
+    UnsupportedError,
+)
 from accel_core.interface.dtypes import computes_in
 from accel_core.interface.memory import lacks_page_locks
 
@@ -26,8 +32,15 @@ def test_a_device_without_hooks_has_ordinary_memory_for_page_locked():
     """
     torch.utils.rename_privateuse1_backend("bare")
     module = types.ModuleType("torch.bare")
-    told = {"is_available": True, "device_count": 1, "current_device": 0, "_is_in_bad_fork": False}
-    vars(module).update({name: lambda value=value: value for name, value in told.items()})
+    told = {
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "_is_in_bad_fork": False,
+    }
+    vars(module).update(
+        {name: lambda value=value: value for name, value in told.items()}
+    )
     torch._register_device_module("bare", module)
     bare = TorchAccelerator(Backend(name="bare", priority=1, device_type="bare"))
     pinned = bare.pin_memory(torch.ones(2))
@@ -40,7 +53,12 @@ def test_a_device_without_hooks_has_ordinary_memory_for_page_locked():
     [
         (NotImplementedError("You should override `getPinnedMemoryAllocator`"), True),
         (RuntimeError("Backend doesn't support getPinnedMemoryAllocator()"), True),
-        (RuntimeError("pin_memory=True requires …; no pinned memory allocator is available"), True),
+        (
+            RuntimeError(
+                "pin_memory=True requires …; no pinned memory allocator is available"
+            ),
+            True,
+        ),
         (RuntimeError("CUDA error: out of memory"), False),
     ],
 )
@@ -54,8 +72,14 @@ def test_a_full_host_is_not_a_full_device(simulated, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "pin_memory", refuse)
     monkeypatch.setattr(torch.Tensor, "new_empty", refuse)
     simulated.__dict__["_locks_pages"] = True
-    for ask in (simulated.pin_memory, lambda t: simulated.pin_memory(t, make_copy=False)):
-        with pytest.raises(HostMemoryError, match=r"page-locked host memory ran out.*WSL2.*pin_memory=False"):
+    for ask in (
+        simulated.pin_memory,
+        lambda t: simulated.pin_memory(t, make_copy=False),
+    ):
+        with pytest.raises(
+            HostMemoryError,
+            match=r"page-locked host memory ran out.*WSL2.*pin_memory=False",
+        ):
             ask(torch.ones(2))
 
 
@@ -64,7 +88,9 @@ def test_memory_on_the_device_is_not_page_locked(simulated, monkeypatch):
     ordinary = torch.ones(2)
     on_the_device = torch.empty(1, device="meta")
     monkeypatch.setattr(torch, "empty", lambda *_, **__: on_the_device)
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda _: pytest.fail("it was not tried"))
+    monkeypatch.setattr(
+        torch.Tensor, "pin_memory", lambda _: pytest.fail("it was not tried")
+    )
     assert simulated.pin_memory(ordinary).tolist() == [1, 1]
     assert simulated.is_pinned(ordinary) is False
 
@@ -95,7 +121,9 @@ def test_statistics_before_the_start_have_the_keys(vendor, backend):
     assert TorchAccelerator(backend()).memory_stats()["allocated_bytes.all.peak"] == 300
     zeros = TorchAccelerator(backend(name="cuda", device_type="cuda")).memory_stats()
     if not torch.cuda.is_initialized():
-        assert {key for key, value in zeros.items() if value == 0} >= {"reserved_bytes.all.current"}
+        assert {key for key, value in zeros.items() if value == 0} >= {
+            "reserved_bytes.all.current"
+        }
 
 
 def test_statistics_without_the_vendors_word(without):
@@ -111,7 +139,9 @@ def test_the_fraction_goes_to_the_device(simulated, vendor, without):
     simulated.set_per_process_memory_fraction(0.5)
     simulated.set_per_process_memory_fraction(fraction=0.25, device_index=1)
     assert vendor.asked == [(0.5, None), (0.25, 1)]
-    vendor.set_per_process_memory_fraction = lambda fraction: vendor.asked.append((fraction, vendor.current))
+    vendor.set_per_process_memory_fraction = lambda fraction: vendor.asked.append(
+        (fraction, vendor.current)
+    )
     without().set_per_process_memory_fraction(0.125, 1)
     assert vendor.asked[-1] == (0.125, 1)
     with pytest.raises(UnsupportedError, match="set_per_process_memory_fraction"):
@@ -149,19 +179,29 @@ def test_without_the_vendors_word_a_product_tells(backend, simulated):
     assert accelerator.is_bf16_supported() is True
     assert accelerator.is_bf16_native() is True  # nobody tells the two apart
     assert accelerator.is_fp8_supported() is False
-    assert accelerator.supported_dtypes() == [torch.float32, torch.float16, torch.bfloat16]
+    assert accelerator.supported_dtypes() == [
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+    ]
 
 
 def test_a_device_on_which_nothing_computes_says_no_and_why(simulated):
     for _ in range(2):
-        with pytest.warns(RuntimeWarning, match="in torch.float16 could not be .*NotImplementedError"):
+        with pytest.warns(
+            RuntimeWarning, match="in torch.float16 could not be .*NotImplementedError"
+        ):
             assert simulated.is_fp16_supported() is False
 
 
 def test_what_a_trial_tells():
     assert computes_in(torch, "cpu", torch.bfloat16) is True
-    assert computes_in(torch, "cpu", torch.float8_e4m3fn) is False  # torch multiplies none of these there
-    assert isinstance(computes_in(torch, "meta", torch.float16), RuntimeError)  # which has no values at all
+    assert (
+        computes_in(torch, "cpu", torch.float8_e4m3fn) is False
+    )  # torch multiplies none of these there
+    assert isinstance(
+        computes_in(torch, "meta", torch.float16), RuntimeError
+    )  # which has no values at all
 
 
 # Graphs
@@ -214,17 +254,31 @@ def test_graphs_need_a_device(vendor, without):
 
 
 @pytest.mark.parametrize(
-    ("name", "given"), [("instantiate", []), ("reset", []), ("enable_debug_mode", []), ("debug_dump", ["g"])]
+    ("name", "given"),
+    [
+        ("instantiate", []),
+        ("reset", []),
+        ("enable_debug_mode", []),
+        ("debug_dump", ["g"]),
+    ],
 )
 def test_what_a_vendors_graph_lacks_is_named(simulated, vendor, name, given):
-    member = getattr(simulated, "enable_graph_debug_mode" if name == "enable_debug_mode" else f"{name}_graph")
+    member = getattr(
+        simulated,
+        "enable_graph_debug_mode" if name == "enable_debug_mode" else f"{name}_graph",
+    )
     graph = simulated.create_graph()
-    with pytest.raises(UnsupportedError, match=rf"^simulated: Graph\.{name} is not supported by torch 2\."):
+    with pytest.raises(
+        UnsupportedError,
+        match=rf"^simulated: Graph\.{name} is not supported by torch 2\.",
+    ):
         member(graph, *given)
     setattr(graph, name, lambda *arguments: vendor.asked.append([*arguments]))
     assert member(graph, *given) is member(None, *given) is None
     assert vendor.asked == [given]
-    with pytest.raises(UnsupportedError, match=r"^simulated: Graph with keep_graph is not supported"):
+    with pytest.raises(
+        UnsupportedError, match=r"^simulated: Graph with keep_graph is not supported"
+    ):
         simulated.create_graph(keep_graph=True)
 
 
@@ -254,7 +308,9 @@ def test_a_lazy_call_waits_where_the_vendor_can(simulated, vendor, without):
         (False, False, True, torch.float32),
     ],
 )
-def test_the_data_type_is_what_the_hardware_is_good_at(cpu, monkeypatch, bf16, fp16, scales, dtype):
+def test_the_data_type_is_what_the_hardware_is_good_at(
+    cpu, monkeypatch, bf16, fp16, scales, dtype
+):
     monkeypatch.setattr(cpu, "is_bf16_native", lambda: bf16)
     monkeypatch.setattr(cpu, "is_fp16_supported", lambda: fp16)
     monkeypatch.setitem(vars(cpu), "_scales_losses", scales)
@@ -276,7 +332,10 @@ def test_a_scaler_scales_for_float16_and_else_lets_be(cpu):
     scaler.step(optimizer)
     scaler.update()
     assert weight.tolist() == [0.5, 0.5]
-    off = [cpu.grad_scaler(torch.bfloat16), cpu.grad_scaler(torch.float16, enabled=False)]
+    off = [
+        cpu.grad_scaler(torch.bfloat16),
+        cpu.grad_scaler(torch.float16, enabled=False),
+    ]
     assert not any(scaler.is_enabled() for scaler in off)
     with pytest.raises(TypeError, match="init_scal"):
         cpu.grad_scaler(torch.float16, init_scal=8.0)
@@ -287,7 +346,9 @@ def test_a_scaler_scales_for_float16_and_else_lets_be(cpu):
 
 def test_a_stream_stays_set_until_another_is(simulated, vendor, backend):
     stream = simulated.Stream()
-    simulated.set_stream(stream)  # the vendor has no such function here: its context sets it
+    simulated.set_stream(
+        stream
+    )  # the vendor has no such function here: its context sets it
     assert vendor.running is stream
     vendor.set_stream = lambda stream: setattr(vendor, "running", stream)
     bound = TorchAccelerator(backend())
@@ -305,10 +366,14 @@ def test_what_a_device_does_not_keep_is_not_reset(simulated, vendor, backend):
     simulated.reset_accumulated_memory_stats(1)
     simulated.empty_host_cache()
     assert vendor.asked == []
-    vendor.reset_accumulated_memory_stats = lambda device=None: vendor.asked.append(device)
+    vendor.reset_accumulated_memory_stats = lambda device=None: vendor.asked.append(
+        device
+    )
     accelerator = TorchAccelerator(backend())
     accelerator.reset_accumulated_memory_stats("maia:1")
-    torchs = types.SimpleNamespace(empty_host_cache=lambda: vendor.asked.append(accelerator._locks_pages))
+    torchs = types.SimpleNamespace(
+        empty_host_cache=lambda: vendor.asked.append(accelerator._locks_pages)
+    )
     for locks in (False, True):
         vars(accelerator).update(_torch_accelerator=torchs, _locks_pages=locks)
         accelerator.empty_host_cache()
@@ -326,16 +391,26 @@ def test_the_summary_tells_what_there_is(simulated, vendor, cpu):
     vendor.mem_get_info = lambda device=None: (700, 1 << 30)
     text = TorchAccelerator(simulated.backend).memory_summary("maia:1")
     assert text.splitlines()[0].strip() == "Memory of maia:1"
-    assert [line.split() for line in text.splitlines() if line.startswith("allocat")] == [
+    assert [
+        line.split() for line in text.splitlines() if line.startswith("allocat")
+    ] == [
         ["allocation", *["|", "3"] * 4],
         ["allocated", "bytes", *["|", "3072", "KiB"] * 4],
     ]
     assert text.count("small pool") == 2
     assert "free for new work: 700 B of 1024 MiB" in text
-    assert "pool" not in TorchAccelerator(simulated.backend).memory_summary(abbreviated=True)
-    peak = next(line for line in cpu.memory_summary().splitlines() if line.startswith("allocated bytes"))
+    assert "pool" not in TorchAccelerator(simulated.backend).memory_summary(
+        abbreviated=True
+    )
+    peak = next(
+        line
+        for line in cpu.memory_summary().splitlines()
+        if line.startswith("allocated bytes")
+    )
     assert "iB" in peak
-    assert peak.split("|")[-1].strip() == "-"  # the process's resident set: what it ever freed nobody counts
+    assert (
+        peak.split("|")[-1].strip() == "-"
+    )  # the process's resident set: what it ever freed nobody counts
 
 
 def test_a_device_that_tells_nothing_says_so(backend):
@@ -355,7 +430,10 @@ def test_a_device_that_tells_nothing_says_so(backend):
 
 
 def test_the_capability_is_torchs_word_or_tried(simulated, monkeypatch):
-    with pytest.raises(UnsupportedError, match=r"get_device_capability .*: no tensor can be made on maia"):
+    with pytest.raises(
+        UnsupportedError,
+        match=r"get_device_capability .*: no tensor can be made on maia",
+    ):
         simulated.get_device_capability(1)
 
     said = {"supported_dtypes": {torch.float16}}

@@ -63,16 +63,25 @@ def test_every_command_says_what_the_choice_does(
         accel.install(installed, **how)
     settings = settings | ({"DS_ACCELERATOR": pin} if pin else {})
     text, listing = accel("why", **settings), accel("list", **settings).stdout
-    why, listed = (json.loads(accel(command, "--json", **settings).stdout) for command in ("why", "list"))
+    why, listed = (
+        json.loads(accel(command, "--json", **settings).stdout)
+        for command in ("why", "list")
+    )
     names = {backend["name"] for backend in listed["backends"]}
     pages = {each: accel("why", each, **settings).stdout for each in names}
-    documents = [json.loads(accel("why", each, "--json", **settings).stdout) for each in names]
+    documents = [
+        json.loads(accel("why", each, "--json", **settings).stdout) for each in names
+    ]
 
     for variable, value in settings.items():
         monkeypatch.setenv(variable, value)
     try:
         found = accel_core.get_accelerator()
-        chosen, how, problem = (found.name, found.backend.distribution), accel_core.selection().how.value, ""
+        chosen, how, problem = (
+            (found.name, found.backend.distribution),
+            accel_core.selection().how.value,
+            "",
+        )
     except accel_core.AccelError as error:
         chosen, how, problem = (None, None), None, str(error)
     assert chosen[0] == listed["chosen"] == name, problem
@@ -80,7 +89,9 @@ def test_every_command_says_what_the_choice_does(
     assert (text.returncode == 0) is bool(name)
     if name:
         assert why["how"] == listed["how"] == how
-        assert [key(backend) for backend in listed["backends"] if backend["marked"]] == [chosen]
+        assert [
+            key(backend) for backend in listed["backends"] if backend["marked"]
+        ] == [chosen]
         assert text.stdout.startswith(f"{name} (")
         assert "It would be chosen" in pages[name]
         assert f"\n* {name} " in listing
@@ -90,7 +101,9 @@ def test_every_command_says_what_the_choice_does(
         )
         assert all("Nothing would be chosen" in page for page in pages.values())
     # What a verdict says in one place it says in all: `why` names those that the choice looked at.
-    statuses = {key(v): v["status"] for v in why["verdicts"] if v["status"] != "not_probed"}
+    statuses = {
+        key(v): v["status"] for v in why["verdicts"] if v["status"] != "not_probed"
+    }
     for one in [one for document in documents for one in document["backends"]]:
         assert one["chosen"] is (key(one) == chosen)
         assert one["usable"] or not one["chosen"]

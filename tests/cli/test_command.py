@@ -31,7 +31,10 @@ POSIX = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are
 def every_command():
     """Each command by name, imported."""
     context = click.Context(command)
-    return {name: command.get_command(context, name) for name in command.list_commands(context)}
+    return {
+        name: command.get_command(context, name)
+        for name in command.list_commands(context)
+    }
 
 
 def invoke(*arguments):
@@ -65,10 +68,23 @@ def test_help_of_a_topic():
 
 
 def test_an_option_means_the_same_in_every_command():
-    with_timeout = ("bench", "doctor", "doors", "env", "facts", "info", "list", "ops", "verify", "why")
+    with_timeout = (
+        "bench",
+        "doctor",
+        "doors",
+        "env",
+        "facts",
+        "info",
+        "list",
+        "ops",
+        "verify",
+        "why",
+    )
     helps = set()
     for name, each in every_command().items():
-        options = {word: parameter for parameter in each.params for word in parameter.opts}
+        options = {
+            word: parameter for parameter in each.params for word in parameter.opts
+        }
         assert "-v" not in options, name  # accel -v: what is tried, and when
         assert ("--timeout" in options) == (name in with_timeout), name
         helps |= {options["--timeout"].help} if name in with_timeout else set()
@@ -93,11 +109,17 @@ MODULES = frozenset({"accel_core.cli.list", "accel_core.cli.why"})
 
 def test_help_and_completion_import_no_command_and_a_command_no_other(accel):
     assert accel("--help", watched=MODULES).stderr.endswith("loaded: []")
-    words = {"_ACCEL_COMPLETE": "bash_complete", "COMP_WORDS": "accel w", "COMP_CWORD": "1"}
+    words = {
+        "_ACCEL_COMPLETE": "bash_complete",
+        "COMP_WORDS": "accel w",
+        "COMP_CWORD": "1",
+    }
     done = accel(watched=MODULES, **words)
     assert done.stdout.split() == ["plain,why"]
     assert done.stderr.endswith("loaded: []")
-    assert accel("why", "cpu", watched=MODULES).stderr.endswith("loaded: ['accel_core.cli.why']")
+    assert accel("why", "cpu", watched=MODULES).stderr.endswith(
+        "loaded: ['accel_core.cli.why']"
+    )
 
 
 def test_the_module_runs_as_the_command(monkeypatch, capsys):
@@ -110,7 +132,9 @@ def test_the_module_runs_as_the_command(monkeypatch, capsys):
 
 def test_json_and_help_need_no_rich(accel):
     for arguments in (["list", "--json"], ["--help"]):
-        assert accel(*arguments, watched=frozenset({"rich"})).stderr.endswith("loaded: []")
+        assert accel(*arguments, watched=frozenset({"rich"})).stderr.endswith(
+            "loaded: []"
+        )
 
 
 # --- exit statuses -------------------------------------------------------------------------------------
@@ -120,8 +144,17 @@ ASK = ("why", "info", "env", "ops", "doors", "facts")
 STATUSES = [
     *((name, "card", 0) for name in (*ASK, "doctor --topic candidates")),
     *((name, "off", 1) for name in ("why", "info", "bench")),
-    *((name, wrong, 2) for name in (*ASK, "doctor", "bench", "verify") for wrong in ("npx", "@")),
-    *(("help", "lits", 2), ("doctor --topic", "chekcs", 2), ("setup", "npx", 2), ("try", "npx", 2)),
+    *(
+        (name, wrong, 2)
+        for name in (*ASK, "doctor", "bench", "verify")
+        for wrong in ("npx", "@")
+    ),
+    *(
+        ("help", "lits", 2),
+        ("doctor --topic", "chekcs", 2),
+        ("setup", "npx", 2),
+        ("try", "npx", 2),
+    ),
 ]
 
 
@@ -134,7 +167,9 @@ def test_one_rule_of_exit_statuses(accel, words, name, status):
     after = ["--", "true"] if first == "try" else []
     done = accel(first, *options, name, *after)
     assert done.returncode == status, done
-    if status == 2 and name != "@" and first != "try":  # nothing that can be tried is installed
+    if (
+        status == 2 and name != "@" and first != "try"
+    ):  # nothing that can be tried is installed
         assert "Did you mean" in done.stderr + done.stdout
 
 
@@ -164,7 +199,11 @@ def on_a_terminal(world, *arguments, columns=80, **env):
     for name in ("COLUMNS", "NO_COLOR"):
         clean.pop(name, None) if name not in env else None
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=theirs, stdout=theirs, stderr=theirs, env=clean
+        [sys.executable, "-c", code],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=clean,
     ) as process:
         os.close(theirs)
         said = b""
@@ -189,7 +228,9 @@ def test_a_terminal_shows_what_is_waited_for(accel):
     accel.world.module("torch_slow", "import time; time.sleep(3.5)")
     accel.world.backend("slow", 990, vendor_import="torch_slow")
     said = on_a_terminal(accel.world, "why")
-    assert re.search(r"\r\x1b\[Kimporting torch_slow \(accel-slow 1.0\), [23] s \.\.\.", said)
+    assert re.search(
+        r"\r\x1b\[Kimporting torch_slow \(accel-slow 1.0\), [23] s \.\.\.", said
+    )
     assert "..." not in accel("why").stderr
 
 
@@ -227,9 +268,15 @@ def test_a_reader_that_goes_away_is_no_error(accel):
 def test_a_closed_descriptor_is_no_crash(accel, closed, tmp_path):
     file = tmp_path / "program.py"
     file.write_text(program(accel.world, "list", "--all"))
-    shell = f'exec "{sys.executable}" "{file}" {">&-" if closed == "stdout" else "2>&-"}'
+    shell = (
+        f'exec "{sys.executable}" "{file}" {">&-" if closed == "stdout" else "2>&-"}'
+    )
     done = subprocess.run(
-        ["sh", "-c", shell], capture_output=True, text=True, check=False, env=children.clean_environment()
+        ["sh", "-c", shell],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=children.clean_environment(),
     )
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
@@ -242,11 +289,18 @@ def written(world, *arguments, stdout, **variables):
     command = [sys.executable, "-c", program(world, *arguments)]
     with Path(stdout).open("wb") as file:
         return subprocess.run(
-            command, stdout=file, stderr=subprocess.PIPE, text=True, check=False, env=environ
+            command,
+            stdout=file,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=environ,
         )
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="Linux has a device that is always full"
+)
 @pytest.mark.parametrize("arguments", [["list"], ["list", "--json"]], ids=" ".join)
 def test_a_full_disk_is_one_line_and_status_1(accel, arguments):
     done = written(accel.world, *arguments, stdout="/dev/full")
@@ -287,7 +341,9 @@ def test_a_stream_that_is_no_file_is_written_to(monkeypatch):
 
 def test_in_process_too_a_plugin_cannot_spoil_the_document(torch_world, capsys):
     torch_world.plugin("loud", "print('hello')\nraise OSError('and goodbye')")
-    command.main(["list", "--json", "--no-probe"], prog_name="accel", standalone_mode=False)
+    command.main(
+        ["list", "--json", "--no-probe"], prog_name="accel", standalone_mode=False
+    )
     said = capsys.readouterr()
     assert json.loads(said.out)["chosen"] is None
     assert said.err.count("hello") == 1
@@ -313,7 +369,9 @@ def rack(accel):
     """Install a command `rack` of these sources, in distribution acme-commands 1.2."""
 
     def install(package="", module=COMMAND, name="rack"):
-        accel.world.distribution("acme-commands", "1.2", {"accel.commands": {name: "acme_commands"}})
+        accel.world.distribution(
+            "acme-commands", "1.2", {"accel.commands": {name: "acme_commands"}}
+        )
         accel.world.module("acme_commands.__init__", package)
         accel.world.module("acme_commands.rack", module)
 
@@ -322,20 +380,34 @@ def rack(accel):
 
 def test_a_third_partys_command_is_listed_and_runs(accel, rack):
     rack()
-    told = accel("--help", torch=False, watched=frozenset({"acme_commands", "acme_commands.rack"}))
+    told = accel(
+        "--help",
+        torch=False,
+        watched=frozenset({"acme_commands", "acme_commands.rack"}),
+    )
     assert "rack        A command of acme-commands 1.2." in told.stdout
     assert told.stderr == "loaded: []"
     assert accel("rack", "3", torch=False).stdout == "rack 3\n"
     wrong = accel("rack", "x", torch=False)
-    assert (wrong.returncode, "Usage: accel rack" in wrong.stderr) == (2, True), wrong.stderr
+    assert (wrong.returncode, "Usage: accel rack" in wrong.stderr) == (2, True), (
+        wrong.stderr
+    )
 
 
 @pytest.mark.parametrize(
     ("package", "module", "said"),
     [
-        ("raise OSError('libacme.so: cannot open')", COMMAND, "libacme.so: cannot open"),
+        (
+            "raise OSError('libacme.so: cannot open')",
+            COMMAND,
+            "libacme.so: cannot open",
+        ),
         ("import sys; sys.exit(3)", COMMAND, "acme-commands 1.2 cannot be used: "),
-        ("", "import no_such_module_of_acme", "No module named 'no_such_module_of_acme'"),
+        (
+            "",
+            "import no_such_module_of_acme",
+            "No module named 'no_such_module_of_acme'",
+        ),
         ("", "", "acme_commands.rack"),
     ],
     ids=["package raises", "package exits", "module raises", "no command"],
@@ -359,7 +431,10 @@ def test_the_other_commands_import_none_of_it(accel, rack):
     rack("import os; os._exit(3)")
     for words in (("list",), ("why", "cpu"), ("help", "variables"), ("--help",)):
         done = accel(*words, torch=False)
-        assert (done.stdout != "", "rack" in done.stdout) == (True, words == ("--help",)), (words, done)
+        assert (done.stdout != "", "rack" in done.stdout) == (
+            True,
+            words == ("--help",),
+        ), (words, done)
     assert accel("rack", torch=False).returncode == 3
 
 
@@ -385,7 +460,12 @@ TYPED = {
 def test_what_is_offered(accel, words):
     accel.world.plugin("npu", "raise SystemExit('it was imported')")
     place = str(len(words.split()) - 1)
-    done = accel(_ACCEL_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=place, process=True)
+    done = accel(
+        _ACCEL_COMPLETE="bash_complete",
+        COMP_WORDS=words,
+        COMP_CWORD=place,
+        process=True,
+    )
     assert TYPED[words] in done.stdout.split(), done
     assert done.stderr == ""
 
@@ -394,9 +474,16 @@ def test_what_is_offered(accel, words):
 def test_what_is_offered_of_torchruns_options_are_its_options():
     from torch.distributed.run import get_args_parser
 
-    theirs = {option for action in get_args_parser()._actions for option in action.option_strings}
+    theirs = {
+        option
+        for action in get_args_parser()._actions
+        for option in action.option_strings
+    }
     assert set(MOST_USED) <= theirs
-    offered = {item.value for item in run.command.params[0].shell_complete(click_context(run), "--")}
+    offered = {
+        item.value
+        for item in run.command.params[0].shell_complete(click_context(run), "--")
+    }
     assert set(MOST_USED) < offered
 
 
@@ -404,7 +491,10 @@ def test_what_is_offered_of_torchruns_options_are_its_options():
 def test_what_is_offered_of_the_launchers_options_are_its_options():
     source = Path(find_spec("deepspeed").origin).parent / "launcher" / "runner.py"
     offered = [
-        item.value for item in deepspeed.command.params[0].shell_complete(click_context(deepspeed), "--")
+        item.value
+        for item in deepspeed.command.params[0].shell_complete(
+            click_context(deepspeed), "--"
+        )
     ]
     text = source.read_text("utf-8")
     assert [option for option in offered if f'"{option}"' not in text] == ["--help"]

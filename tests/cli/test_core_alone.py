@@ -31,18 +31,32 @@ def core_alone(tmp_path_factory):
     info.mkdir()
     origin = {"url": CHECKOUT.as_uri(), "dir_info": {}}
     (info / "direct_url.json").write_text(json.dumps(origin), encoding="utf-8")
-    (info / "METADATA").write_text(f"Name: accel-core\nVersion: {accel_core.__version__}\n", encoding="utf-8")
-    environ = {**without("ACCEL_", "DS_", "PYTHON"), "PYTHONPATH": str(site), "COLUMNS": "200"}
+    (info / "METADATA").write_text(
+        f"Name: accel-core\nVersion: {accel_core.__version__}\n", encoding="utf-8"
+    )
+    environ = {
+        **without("ACCEL_", "DS_", "PYTHON"),
+        "PYTHONPATH": str(site),
+        "COLUMNS": "200",
+    }
 
     def accel(*arguments):
-        return run_command([sys.executable, "-S", "-c", MAIN, *arguments], environ, cwd=site, timeout=60)
+        return run_command(
+            [sys.executable, "-S", "-c", MAIN, *arguments],
+            environ,
+            cwd=site,
+            timeout=60,
+        )
 
     return accel
 
 
 def places(distribution):
     """The folders to install for it: pip would look in a registry for what it needs of ours."""
-    needed = {"accel-tools": ["accel_train"], "accel-testing": ["accel_train", "accel_tools"]}
+    needed = {
+        "accel-tools": ["accel_train"],
+        "accel-testing": ["accel_train", "accel_tools"],
+    }
     folders = [*needed.get(distribution, []), distribution.replace("-", "_")]
     return " ".join(place(f"packages/{folder}") for folder in folders)
 
@@ -58,7 +72,9 @@ def places(distribution):
         ("verify", "verify", "accel-testing"),
     ],
 )
-def test_a_command_of_another_distribution(core_alone, arguments, command, distribution):
+def test_a_command_of_another_distribution(
+    core_alone, arguments, command, distribution
+):
     done = core_alone(*arguments.split())
     source = places(distribution)
     assert done.returncode == 2

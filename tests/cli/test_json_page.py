@@ -18,7 +18,16 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 FREE = ("environ", "problems", "op_builders", "topics[].findings[].facts", "counts")
 #: A card of `accel verify`; that the command prints it so is for accel-testing's tests.
 CARD = Card(
-    "acme", "accel-acme", "1.0", "0.1.0", "", "3.11", "", 0, (Result(checks()[0], Outcome.PASSED),), 1.0
+    "acme",
+    "accel-acme",
+    "1.0",
+    "0.1.0",
+    "",
+    "3.11",
+    "",
+    0,
+    (Result(checks()[0], Outcome.PASSED),),
+    1.0,
 )
 
 
@@ -42,7 +51,9 @@ def documented():
     sections = re.split(r"(?m)^##+ (.*)$", PAGE.read_text("utf-8"))[1:]
     return {
         title: {
-            key for item in re.findall(r"(?ms)^- (`.+?`): ", body) for key in re.findall(r"`([^`]+)`", item)
+            key
+            for item in re.findall(r"(?ms)^- (`.+?`): ", body)
+            for key in re.findall(r"`([^`]+)`", item)
         }
         for title, body in zip(sections[::2], sections[1::2], strict=True)
     }
@@ -53,27 +64,37 @@ def plain(names):
     return {re.sub(r"\[\]$", "", name) for name in names}
 
 
-@pytest.mark.skipif(not PAGE.exists(), reason="the documents are not in this distribution")
+@pytest.mark.skipif(
+    not PAGE.exists(), reason="the documents are not in this distribution"
+)
 def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel, tmp_path):
     machine = tmp_path / "machine.json"
     machine.write_text('{"system": "darwin", "architecture": "arm64", "files": {}}')
     pages = {title: plain(names) for title, names in documented().items()}
     accel.install_card()
     accel.world.distribution("torch-vendored", "2.0")
-    accel.world.module("torch_vendored.__init__", "raise OSError('libvendored.so: no such file')")
-    early = plugins.declaring(plugins.arguments("early", vendor_import="torch_vendored"))
-    accel.world.plugin("early", f"import torch\n{early}")
-    check = (
-        "from accel_core import Check, CheckResult\nreturn [Check('a', 'A', lambda: CheckResult('ok', 'b'))]"
+    accel.world.module(
+        "torch_vendored.__init__", "raise OSError('libvendored.so: no such file')"
     )
-    accel.world.backend("checked", 1, extra=plugins.hook("accel_checks", "backend", check))
+    early = plugins.declaring(
+        plugins.arguments("early", vendor_import="torch_vendored")
+    )
+    accel.world.plugin("early", f"import torch\n{early}")
+    check = "from accel_core import Check, CheckResult\nreturn [Check('a', 'A', lambda: CheckResult('ok', 'b'))]"
+    accel.world.backend(
+        "checked", 1, extra=plugins.hook("accel_checks", "backend", check)
+    )
     a_backend = pages.pop("A backend")
     pages["accel list"] |= {f"backends[].{name}" for name in a_backend}
     pages["accel why"] |= {f"verdicts[].{name}" for name in a_backend}
     pages["accel why NAME"] |= {f"backends[].{name}" for name in a_backend}
-    pages["accel facts"] |= {f"backends[].{f.name}" for f in fields(Backend) if f.name != "provenance"}
     pages["accel facts"] |= {
-        f"backends[].{name}.{f.name}" for name, record in RECORDS.items() for f in fields(record)
+        f"backends[].{f.name}" for f in fields(Backend) if f.name != "provenance"
+    }
+    pages["accel facts"] |= {
+        f"backends[].{name}.{f.name}"
+        for name, record in RECORDS.items()
+        for f in fields(record)
     }
     pages["What fails"].add("error")
     said = {
@@ -82,9 +103,13 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel, tmp_
         "accel why NAME": accel.json("why", "early", status=1),
         "accel info": accel.json("info"),
         "accel ops": accel.json("ops"),
-        "accel doctor": accel.json("doctor", "--topic", "candidates", "early", status=1),
+        "accel doctor": accel.json(
+            "doctor", "--topic", "candidates", "early", status=1
+        ),
         "accel doctor --list": accel.json("doctor", "--list"),
-        "accel setup": accel.json("setup", "--machine", str(machine), "--format", "pip"),
+        "accel setup": accel.json(
+            "setup", "--machine", str(machine), "--format", "pip"
+        ),
         "accel doors": accel.json("doors", "cpu", "--all"),
         "accel facts": accel.json("facts", ACCEL_BLOCK="checked"),
         "accel verify": {"schema": 1, **to_dict(CARD)},
@@ -93,8 +118,15 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel, tmp_
     }
     (origin,) = said["accel why NAME"]["backends"]
     assert (origin["distribution"], origin["version"]) == ("accel-early", "1.0")
-    assert (origin["entry_point_name"], origin["entry_point"]) == ("early", "accel_early")
-    vendor = {"module": "torch_vendored", "distribution": "torch-vendored", "version": "2.0"}
+    assert (origin["entry_point_name"], origin["entry_point"]) == (
+        "early",
+        "accel_early",
+    )
+    vendor = {
+        "module": "torch_vendored",
+        "distribution": "torch-vendored",
+        "version": "2.0",
+    }
     assert origin["vendor_packages"] == [vendor]
     assert pages.keys() == said.keys()
     for title, document in said.items():

@@ -18,7 +18,17 @@ def test_lists_a_third_party_backend_with_all_that_is_known(accel):
     accel.install("npu", priority=995, distribution="someone-npu", version="3.1")
     done = accel("list", "--all").succeeded()
     row = line_of(done.stdout, "npu")
-    assert row.split() == ["*", "npu", "3.1", "someone-npu", "995", "json", "usable", "2", "devices"]
+    assert row.split() == [
+        "*",
+        "npu",
+        "3.1",
+        "someone-npu",
+        "995",
+        "json",
+        "usable",
+        "2",
+        "devices",
+    ]
     assert "* npu would be chosen: the highest-ranking usable one." in done.stdout
     assert line_of(done.stdout, "cpu")
 
@@ -41,12 +51,17 @@ torch.accelerator.current = "foo"
 """
 
 
-def test_a_package_that_announces_nothing_is_imported_first_for_every_command(accel, backend):
+def test_a_package_that_announces_nothing_is_imported_first_for_every_command(
+    accel, backend
+):
     """Issue 23: nothing but the package's import brings its device, and nobody knew of it."""
     accel.world.module("torch_foo", BRINGS)
     assert accel.json("list")["chosen"] == "cpu"
     document = accel.json("--import", "torch_foo", "list")
-    assert (document["chosen"], backend(document, "generic")["devices"]) == ("generic", 3)
+    assert (document["chosen"], backend(document, "generic")["devices"]) == (
+        "generic",
+        3,
+    )
     for words in (["why", "generic"], ["info"], ["doctor", "--topic", "candidates"]):
         done = accel("--import", "torch_foo", *words)
         assert "generic" in done.stdout.partition("\n")[0], done.stdout + done.stderr
@@ -57,14 +72,21 @@ def test_a_package_that_announces_nothing_is_imported_first_for_every_command(ac
 
 def test_a_reason_in_a_pipe_is_one_line_and_whole(accel):
     long = "the driver is too old " * 12
-    accel.install("npu", f"ProbeResult(False, {long!r} + chr(10) + 'second line', 'update it')")
+    accel.install(
+        "npu", f"ProbeResult(False, {long!r} + chr(10) + 'second line', 'update it')"
+    )
     row = line_of(accel("list").stdout, "npu")
     assert " ".join(long.split()) + " second line; hint: update it" in row
 
 
-def test_escape_codes_do_not_reach_who_prints_our_errors(torch_world, accel, monkeypatch):
+def test_escape_codes_do_not_reach_who_prints_our_errors(
+    torch_world, accel, monkeypatch
+):
     """Nor line ends, with which a plugin would write lines in our name."""
-    evil, safe = "red \x1b]0;title\x07\nnpu: usable", r"red \x1b]0;title\x07 npu: usable"
+    evil, safe = (
+        "red \x1b]0;title\x07\nnpu: usable",
+        r"red \x1b]0;title\x07 npu: usable",
+    )
     accel.install("npu", f"ProbeResult(False, {evil!r}, {evil!r})")
     assert safe in accel("list").stdout
     with pytest.warns(accel_core.AcceleratorFallbackWarning) as caught:
@@ -112,7 +134,9 @@ def test_nothing_usable_is_said(accel):
     assert refused in accel("list", ACCEL_ALLOW="nothing").stdout
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["list", "--no-probe"], ["why", "npu"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["list", "--no-probe"], ["why", "npu"]], ids=" ".join
+)
 def test_this_process_imports_neither_torch_nor_a_vendor(accel, arguments):
     accel.world.module("vendor_of_ours", "")
     accel.world.backend("npu", 990, vendor_import="vendor_of_ours")
@@ -123,18 +147,29 @@ def test_this_process_imports_neither_torch_nor_a_vendor(accel, arguments):
 def test_a_name_is_for_why(accel):
     done = accel("list", "npu")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith("Error: accel list takes no name. For one backend: accel why npu\n")
+    assert done.stderr.endswith(
+        "Error: accel list takes no name. For one backend: accel why npu\n"
+    )
 
 
 @pytest.mark.parametrize("columns", ["1", "many", "40", "200"])
 def test_a_page_is_as_wide_as_asked_and_whole(accel, columns):
-    name, distribution = "a_backend_with_a_very_long_name", "its-distribution-is-long-too"
-    accel.install(name, f"ProbeResult(False, {'reason ' * 30!r}, 'the last word')", distribution=distribution)
+    name, distribution = (
+        "a_backend_with_a_very_long_name",
+        "its-distribution-is-long-too",
+    )
+    accel.install(
+        name,
+        f"ProbeResult(False, {'reason ' * 30!r}, 'the last word')",
+        distribution=distribution,
+    )
     lines = accel("list", "--all", COLUMNS=columns).stdout.splitlines()
     assert columns not in ("40", "200") or max(map(len, lines)) <= int(columns)
     text = " ".join(" ".join(lines).split())
     assert (text.count("reason"), "the last word" in text) == (30, True)
-    if columns == "200":  # a name that is too long is folded, not cut: its letters are in its column
+    if (
+        columns == "200"
+    ):  # a name that is too long is folded, not cut: its letters are in its column
         column = slice(lines[0].index("VERSION"))
         assert "".join(line[column].strip() for line in lines[1:]).startswith(name)
 
@@ -157,7 +192,9 @@ def test_without_torch_the_next_step_is_said_once(accel):
     assert "Need torch: generic, cpu." in said
     assert "`accel why` says more" not in said
     pinned = accel("list", torch=False, DS_ACCELERATOR="cpu").stdout
-    assert "pinned by DS_ACCELERATOR='cpu', which cannot be honoured" in " ".join(pinned.split())
+    assert "pinned by DS_ACCELERATOR='cpu', which cannot be honoured" in " ".join(
+        pinned.split()
+    )
 
 
 HERE, GONE = ("/dev/null",), ("/dev/acme[0-9]*",)
@@ -181,15 +218,27 @@ def machine(accel):
         )
     accel.world.plugin("bad", "raise ImportError('libbad.so')")
     for name in ("one", "two", "three"):
-        accel.world.backend(name, 400, vendor_import=f"torch_{name}", install_hint="pip install it")
+        accel.world.backend(
+            name, 400, vendor_import=f"torch_{name}", install_hint="pip install it"
+        )
     return accel
 
 
 @pytest.mark.parametrize("columns", ["", "20", "80"])
-def test_what_serves_is_first_then_what_is_broken_then_what_is_not_here(machine, columns):
+def test_what_serves_is_first_then_what_is_broken_then_what_is_not_here(
+    machine, columns
+):
     said = machine("list", COLUMNS=columns).stdout
-    names = [line[2:].split()[0] for line in said.splitlines() if re.match(r"(\* |  )\w", line)]
-    order = [name for name in names if name in ("works", "cpu", "there", "bad", "first", "second", "one")]
+    names = [
+        line[2:].split()[0]
+        for line in said.splitlines()
+        if re.match(r"(\* |  )\w", line)
+    ]
+    order = [
+        name
+        for name in names
+        if name in ("works", "cpu", "there", "bad", "first", "second", "one")
+    ]
     assert order[:6] == ["works", "cpu", "there", "bad", "first", "second"]
     words = " ".join(said.split())
     for told in (
@@ -224,11 +273,15 @@ def test_nodes_and_ids_are_told_where_they_are_asked_for(machine):
 
 def test_declarations_of_one_backend_share_a_row(accel):
     ways = [
-        arguments("acme", 9 - n, hardware=Hardware(made, nodes=GONE, pci_ids=(f"fad{n}",)))
+        arguments(
+            "acme", 9 - n, hardware=Hardware(made, nodes=GONE, pci_ids=(f"fad{n}",))
+        )
         for n, made in enumerate(("Acme GPU", "Other GPU", "Acme NPU"))
     ]
     accel.world.plugin("acme", declaring(*ways))
-    rows = [line for line in accel("list").stdout.splitlines() if line.startswith("  acme")]
+    rows = [
+        line for line in accel("list").stdout.splitlines() if line.startswith("  acme")
+    ]
     assert [" ".join(row.split()) for row in rows] == [
         "acme no device no Acme or Other GPU, no Acme NPU found"
     ]
@@ -250,9 +303,16 @@ def test_of_the_makers_that_share_a_name_the_ones_that_matter_are_told_apart(
     builds = [accel_core.InTorch(), accel_core.InTorch(builds=("hip",))]
     both = zip((9, 8), hardware, builds, strict=True)
     step = {"install_hint": "pip install it"}
-    ways = [arguments("acme", rank, hardware=of, in_torch=torch, **step) for rank, of, torch in both]
+    ways = [
+        arguments("acme", rank, hardware=of, in_torch=torch, **step)
+        for rank, of, torch in both
+    ]
     accel.world.plugin("acme", declaring(*ways) + NO_DEVICE)
-    rows = [re.split("  +", row[2:])[0] for row in accel("list").stdout.splitlines() if row[2:6] == "acme"]
+    rows = [
+        re.split("  +", row[2:])[0]
+        for row in accel("list").stdout.splitlines()
+        if row[2:6] == "acme"
+    ]
     assert rows == names
     why = accel("why").stdout
     of_acme = accel("why", "acme").stdout
@@ -263,7 +323,10 @@ def test_of_the_makers_that_share_a_name_the_ones_that_matter_are_told_apart(
         assert "nothing on the bus" in text
         assert (BUILT_FOR_ANOTHER in text) is (len(names) > 1)
     if len(names) > 1:
-        assert "-  acme (Other GPU, accel-acme 1.0, priority 8): no device: torch 2.99" in why
+        assert (
+            "-  acme (Other GPU, accel-acme 1.0, priority 8): no device: torch 2.99"
+            in why
+        )
         assert "acme (Other GPU, accel-acme 1.0): no device: torch 2.99" in warning
     assert "acme (Acme GPU, accel-acme 1.0): no device" in of_acme
     every = accel("list", "--all").stdout
@@ -278,6 +341,10 @@ def test_an_address_in_a_hint_is_not_torn(accel):
 
 
 def test_so_few_that_lack_a_package_that_each_says_what_to_do(accel):
-    accel.world.backend("one", vendor_import="torch_one", install_hint="pip install torch-one")
+    accel.world.backend(
+        "one", vendor_import="torch_one", install_hint="pip install torch-one"
+    )
     said = accel("list").stdout
-    assert "not installed  torch_one is not installed; hint: pip install torch-one" in said
+    assert (
+        "not installed  torch_one is not installed; hint: pip install torch-one" in said
+    )

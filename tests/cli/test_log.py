@@ -11,9 +11,13 @@ def test_verbose_says_what_is_tried_and_when_also_in_child_processes(accel):
     accel.install("dying", "__import__('os').abort()", 5)
     quiet, done = accel("list"), accel("-v", "list")
     assert quiet.stderr == ""
-    assert done.stdout == quiet.stdout  # the last words of what died are not lines of the log
+    assert (
+        done.stdout == quiet.stdout
+    )  # the last words of what died are not lines of the log
     lines = done.stderr.splitlines()
-    assert all(re.match(r"\[accel \d\d:\d\d:\d\d\.\d{3} \d+\] ", line) for line in lines), lines
+    assert all(
+        re.match(r"\[accel \d\d:\d\d:\d\d\.\d{3} \d+\] ", line) for line in lines
+    ), lines
     said = [line.partition("] ")[2] for line in lines]
     assert "importing accel_npu, the plugin of accel-npu 1.0" in said
     assert "try npu (accel-npu 1.0) in a child process" in said
@@ -36,10 +40,17 @@ print(json.dumps([__import__("os").getpid(), accel_core.selection().name]))
     done = accel.world.child(code, strict=False, variables={"ACCEL_PROBE": "isolated"})
     me, chosen = done.answer
     assert chosen == "cpu"
-    lines = [line.split(" ", 2) for line in done.stderr.splitlines() if line.startswith("accel_core ")]
+    lines = [
+        line.split(" ", 2)
+        for line in done.stderr.splitlines()
+        if line.startswith("accel_core ")
+    ]
     last = [said for _, process, said in lines if process != str(me)][-1]
     assert last == "importing vendor_that_dies (accel-npu 1.0)"
-    assert any(process == str(me) and said.startswith("choose cpu, after ") for _, process, said in lines)
+    assert any(
+        process == str(me) and said.startswith("choose cpu, after ")
+        for _, process, said in lines
+    )
 
 
 def test_the_last_line_of_a_program_that_a_vendor_ends_names_that_vendor(accel):
@@ -47,16 +58,24 @@ def test_the_last_line_of_a_program_that_a_vendor_ends_names_that_vendor(accel):
     accel.world.module("vendor_that_dies", "__import__('os')._exit(3)")
     accel.world.backend("npu", 990, vendor_import="vendor_that_dies")
     code = "import logging, accel_core\nlogging.basicConfig(level=logging.INFO)\naccel_core.get_accelerator()"
-    assert accel.world.child(code, strict=False).stderr == ""  # at INFO the choice alone, and there is none
+    assert (
+        accel.world.child(code, strict=False).stderr == ""
+    )  # at INFO the choice alone, and there is none
     done = accel.world.child(code, strict=False, variables={"ACCEL_LOG": "1"})
     assert done.returncode == 3
     assert "] importing vendor_that_dies (accel-npu 1.0)\n" in done.stderr
     for command in (["why", "npu"], ["list"], ["doctor"]):
-        assert "exited with status 3 at: importing vendor_that_dies" in accel(*command).stdout
+        assert (
+            "exited with status 3 at: importing vendor_that_dies"
+            in accel(*command).stdout
+        )
 
 
 def test_that_there_merely_is_no_accelerator_is_not_said_before_each_command(accel):
-    accel.world.backend("acme", hardware=Hardware("Acme GPU", nodes=("/dev/acme[0-9]*",), pci_ids=("fade",)))
+    accel.world.backend(
+        "acme",
+        hardware=Hardware("Acme GPU", nodes=("/dev/acme[0-9]*",), pci_ids=("fade",)),
+    )
     assert accel("info").stderr == ""
     told = accel("-v", "info").stderr
     assert "Warning: No accelerator is usable, so the CPU is used:\n" in told
@@ -66,7 +85,12 @@ def test_that_there_merely_is_no_accelerator_is_not_said_before_each_command(acc
 
 def test_errors_repeat_the_command_that_was_typed(accel):
     accel.install("npu")
-    for arguments in (["info", "npx"], ["why", "npx"], ["env", "npx"], ["ops", "npx", "FusedAdam"]):
+    for arguments in (
+        ["info", "npx"],
+        ["why", "npx"],
+        ["env", "npx"],
+        ["ops", "npx", "FusedAdam"],
+    ):
         done = accel(*arguments)
         assert done.returncode == 2
         start = f"Error: accel {' '.join(arguments[:2])}: no installed distribution declares npx."

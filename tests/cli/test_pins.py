@@ -33,7 +33,12 @@ class Case(NamedTuple):
     words: str = ""
 
 
-FOO, BAR, NPU, MLU = ("generic", "foo"), ("generic", "bar"), ("npu", "npu"), ("mlu", "mlu")
+FOO, BAR, NPU, MLU = (
+    ("generic", "foo"),
+    ("generic", "bar"),
+    ("npu", "npu"),
+    ("mlu", "mlu"),
+)
 CASES = [
     Case("two unknown", "foo", FOO),
     Case("two unknown", "bar", BAR),
@@ -59,7 +64,9 @@ WORLDS = {
 }
 PRIORITIES = {"npu": 700, "mlu": 300}
 
-each = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.world}, {case.pin or 'no pin'}")
+each = pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: f"{case.world}, {case.pin or 'no pin'}"
+)
 
 
 def install(world, name):
@@ -120,33 +127,44 @@ def test_a_program_gets_the_pinned_device_or_an_error(torch_world, case, ask):
 def test_the_commands_say_what_a_program_gets(accel, torch_world, case):
     install(torch_world, case.world)
     pin = {"DS_ACCELERATOR": case.pin} if case.pin else {}
-    listed, why = (json.loads(accel(command, "--json", **pin).stdout) for command in ("list", "why"))
+    listed, why = (
+        json.loads(accel(command, "--json", **pin).stdout)
+        for command in ("list", "why")
+    )
     if case.chosen is None:
         assert (listed["chosen"], why["chosen"]) == (None, None)
         assert case.words in listed["problem"]
         return
     name, device = case.chosen
     assert (listed["chosen"], why["chosen"]) == (name, name)
-    assert why["distribution"] == (f"torch-{device}" if name == "generic" else f"accel-{device}")
+    assert why["distribution"] == (
+        f"torch-{device}" if name == "generic" else f"accel-{device}"
+    )
 
 
 @pytest.mark.parametrize(("device", "status"), [("foo", "usable"), ("bar", "broken")])
 def test_why_knows_a_device_by_torchs_type(accel, torch_world, device, status):
     install(torch_world, "unknown and broken")
     document = accel.json("why", device, status=0 if status == "usable" else 1)
-    assert [(b["distribution"], b["status"]) for b in document["backends"]] == [(f"torch-{device}", status)]
+    assert [(b["distribution"], b["status"]) for b in document["backends"]] == [
+        (f"torch-{device}", status)
+    ]
 
 
 def test_a_package_that_brings_another_type_than_was_pinned_is_an_error(torch_world):
     torch_world.module("torch_foo", BRINGS.format(device="other"))
-    torch_world.distribution("torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:_autoload"}})
+    torch_world.distribution(
+        "torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:_autoload"}}
+    )
     code = PROGRAM.format(ask="accel_core.get_accelerator()")
     refused = torch_world.child(code, variables={"DS_ACCELERATOR": "foo"}).answer
     assert (
         "torch-foo 1.0 registers the device type 'other', not 'foo'. "
         "Next step: set DS_ACCELERATOR=generic@torch-foo." in refused["error"]
     )
-    followed = torch_world.child(code, variables={"DS_ACCELERATOR": "generic@torch-foo"}).answer
+    followed = torch_world.child(
+        code, variables={"DS_ACCELERATOR": "generic@torch-foo"}
+    ).answer
     assert followed["chosen"] == ["generic", "other"]
 
 
@@ -155,7 +173,10 @@ def test_a_device_that_came_first_keeps_the_slot_and_the_step_frees_it(torch_wor
     ask = "accel_core.get_accelerator()"
     code = f"import torch, torch_bar\ntorch_bar._autoload()\n{PROGRAM.format(ask=ask)}"
     refused = torch_world.child(code, variables={"DS_ACCELERATOR": "foo"}).answer
-    assert "torch's one PrivateUse1 slot is held by bar in this process" in refused["error"]
+    assert (
+        "torch's one PrivateUse1 slot is held by bar in this process"
+        in refused["error"]
+    )
     assert "set DS_ACCELERATOR=generic@torch-foo" in refused["error"]
     assert "torch_foo" not in refused["imported"]
 
@@ -164,7 +185,10 @@ def test_generic_alone_does_not_say_which_of_two_is_meant(torch_world):
     install(torch_world, "two unknown")
     code = PROGRAM.format(ask="accel_core.get_accelerator()")
     refused = torch_world.child(code, variables={"DS_ACCELERATOR": "generic"}).answer
-    assert "Say which one is meant: generic@torch-bar or generic@torch-foo." in refused["error"]
+    assert (
+        "Say which one is meant: generic@torch-bar or generic@torch-foo."
+        in refused["error"]
+    )
 
 
 def test_one_device_has_one_object_by_all_its_names(torch_world):

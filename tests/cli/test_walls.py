@@ -21,9 +21,13 @@ def bad(accel):
     """`bad(body)`: the command where a card works, and above it a backend whose probe does this."""
 
     def install(body, **declared):
-        accel.world.module("deepspeed", "raise ImportError")  # hides what this environment may have
+        accel.world.module(
+            "deepspeed", "raise ImportError"
+        )  # hides what this environment may have
         accel.install_card()
-        accel.world.backend("bad", 995, extra=hook("accel_probe", "backend, others", body), **declared)
+        accel.world.backend(
+            "bad", 995, extra=hook("accel_probe", "backend, others", body), **declared
+        )
         return accel
 
     return install
@@ -33,26 +37,43 @@ def test_every_command_goes_on_without_one_that_dies(bad, backend):
     accel = bad("import os; os._exit(3)")
     listed, why = accel.json("list"), accel("why", COLUMNS="300")
     found = backend(listed, "bad")
-    assert (found["status"], AT in found["reason"], AT in why.stdout) == ("crashed", True, True)
+    assert (found["status"], AT in found["reason"], AT in why.stdout) == (
+        "crashed",
+        True,
+        True,
+    )
     ends = "bad (accel-bad 1.0) would end a program before it has an accelerator. Next step: "
     step = "set ACCEL_PROBE=isolated, or ACCEL_BLOCK=bad."
-    assert (listed["chosen"], listed["problem"], why.returncode) == (None, ends + step, 1)
+    assert (listed["chosen"], listed["problem"], why.returncode) == (
+        None,
+        ends + step,
+        1,
+    )
     assert why.stdout.startswith(f"Nothing can be chosen. {ends}{step}")
-    assert "card (accel-card 1.0, priority" in why.stdout  # which works, and is not left out
+    assert (
+        "card (accel-card 1.0, priority" in why.stdout
+    )  # which works, and is not left out
     for variables in ({"ACCEL_PROBE": "isolated"}, {"ACCEL_BLOCK": "bad"}):
         assert accel.json("list", **variables)["chosen"] == "card"
     for command, told in (
-        (["info"], "card (accel-card 1.0): somebody's card\n  chosen as      the highest"),
+        (
+            ["info"],
+            "card (accel-card 1.0): somebody's card\n  chosen as      the highest",
+        ),
         (["env"], "export DS_ACCELERATOR=card"),
         (["ops", "FusedAdam"], "FusedAdamBuilder on card"),
     ):
         done = accel(*command)
         assert (done.returncode, told in done.stdout) == (0, True), done
-        assert done.stderr.startswith("Warning: bad (accel-bad 1.0) is skipped: the process that ")
+        assert done.stderr.startswith(
+            "Warning: bad (accel-bad 1.0) is skipped: the process that "
+        )
         assert f"exited with status 3 at: {AT}" in done.stderr
     named = accel("info", "bad")
     assert (named.returncode, named.stdout, named.stderr.count("Error")) == (1, "", 1)
-    assert named.stderr.startswith("Error: bad (accel-bad 1.0) is not usable: the process that ")
+    assert named.stderr.startswith(
+        "Error: bad (accel-bad 1.0) is not usable: the process that "
+    )
 
 
 def test_where_a_backend_gives_no_answer_no_command_names_what_is_chosen(bad):
@@ -63,7 +84,11 @@ def test_where_a_backend_gives_no_answer_no_command_names_what_is_chosen(bad):
     for command in (["info"], ["why"], ["list"], ["list", "--json"]):
         done = accel(*command, ACCEL_PROBE_TIMEOUT="1.5", COLUMNS="300")
         said = done.stdout + done.stderr
-        assert (done.returncode, "cpu would be chosen" in said, "uninstall" in said) == (1, False, False)
+        assert (
+            done.returncode,
+            "cpu would be chosen" in said,
+            "uninstall" in said,
+        ) == (1, False, False)
         assert f"Which backend would be chosen is not known: {late}" in said
         assert "raise ACCEL_PROBE_TIMEOUT, or set ACCEL_BLOCK=bad" in said
     assert time.monotonic() - start < 30
@@ -74,13 +99,24 @@ def test_where_a_backend_gives_no_answer_no_command_names_what_is_chosen(bad):
 
 def test_a_plugin_that_dies_at_its_import_costs_others_nothing(accel):
     """`env` of a login node, `bench` and a device that is named: nobody has to block the one that dies."""
-    accel.world.plugin("bad", f"import ctypes; ctypes.string_at(0)\n{declaring(arguments('bad', 990))}")
-    accel.world.backend("card", 900, vendor_import="torch_card", environment=Environment(forward=("CARD",)))
+    accel.world.plugin(
+        "bad", f"import ctypes; ctypes.string_at(0)\n{declaring(arguments('bad', 990))}"
+    )
+    accel.world.backend(
+        "card",
+        900,
+        vendor_import="torch_card",
+        environment=Environment(forward=("CARD",)),
+    )
     done = accel("env", "card", CARD_LOG="1")
     assert "export CARD_LOG=1" in done.stdout, done.stderr
-    assert accel("why", "card").stdout.startswith("card (accel-card 1.0): not installed")
+    assert accel("why", "card").stdout.startswith(
+        "card (accel-card 1.0): not installed"
+    )
     assert accel("list", "--no-probe").returncode == 0
-    assert "bad (accel-bad 1.0) would end a program" in accel("list", COLUMNS="300").stdout
+    assert (
+        "bad (accel-bad 1.0) would end a program" in accel("list", COLUMNS="300").stdout
+    )
     assert accel("bench", "cpu", "--plot", "x.pdf").returncode == 2
 
 
@@ -93,8 +129,12 @@ def test_a_driver_call_that_takes_info_down_hides_nothing_else(accel):
     done = accel.json("info", status=1, ACCEL_PROBE_TIMEOUT="5")
     problems = done["problems"]
     crashed = problems.pop("device_properties(1)")
-    assert crashed.startswith("the process that asked died of SIGSEGV; last call: string_at (")
-    assert problems == {"get_compile_backend()": "the process that asked gave no answer within 5 s"}
+    assert crashed.startswith(
+        "the process that asked died of SIGSEGV; last call: string_at ("
+    )
+    assert problems == {
+        "get_compile_backend()": "the process that asked gave no answer within 5 s"
+    }
     assert done["devices"][1]["available_memory"] == 60 * 2**30
     assert done["communication_backend_version"] == [2, 27, 3]
 
@@ -102,9 +142,14 @@ def test_a_driver_call_that_takes_info_down_hides_nothing_else(accel):
 def test_an_operator_whose_process_dies_is_one_error(accel):
     accel.world.module("deepspeed", "raise ImportError")
     accel.world.module(
-        "card_ops", "class B:\n    def is_compatible(self, verbose=False): import os; os._exit(3)\n"
+        "card_ops",
+        "class B:\n    def is_compatible(self, verbose=False): import os; os._exit(3)\n",
     )
-    accel.install_card(extra=hook("accel_op_builders", "backend", "return {'SortBuilder': 'card_ops:B'}"))
+    accel.install_card(
+        extra=hook(
+            "accel_op_builders", "backend", "return {'SortBuilder': 'card_ops:B'}"
+        )
+    )
     done = accel("ops", "Sort")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(

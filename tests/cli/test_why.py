@@ -19,7 +19,9 @@ def test_says_what_would_be_chosen_and_why_not_the_others(accel):
     accel.install("off", OFF, priority=995)
     accel.install("npu")
     done = accel("why", ACCEL_BLOCK="nothing").succeeded()
-    assert done.stdout.startswith("npu (accel-npu 1.5) would be chosen: the highest-ranking usable one.\n")
+    assert done.stdout.startswith(
+        "npu (accel-npu 1.5) would be chosen: the highest-ranking usable one.\n"
+    )
     assert "off (accel-off 1.5, priority 995): no device: switched off" in done.stdout
     assert "hint: switch it on" in done.stdout
     assert "not probed: it ranks below npu" in done.stdout
@@ -30,7 +32,9 @@ def test_a_choice_that_fails_ends_with_1_and_its_record(accel):
     accel.install("off", OFF.replace("devices=0", "devices=None"))
     done = accel("why", DS_ACCELERATOR="off")
     assert done.returncode == 1
-    assert done.stdout.startswith("Nothing can be chosen. off (accel-off 1.5) is not usable: switched off.")
+    assert done.stdout.startswith(
+        "Nothing can be chosen. off (accel-off 1.5) is not usable: switched off."
+    )
     assert done.stdout.count("switched off") == 1
     assert done.stderr == ""
     document = accel.json("why", status=1, DS_ACCELERATOR="off")
@@ -43,15 +47,25 @@ def test_what_is_pinned_has_the_verdict_that_it_has_as_a_pin(accel):
     accel.install("off", OFF)
     case = only(accel.json("why", "off", DS_ACCELERATOR="off"))
     assert (case["usable"], case["chosen"]) == (True, True)
-    assert "It would be chosen by DS_ACCELERATOR='off'" in accel("why", "off", DS_ACCELERATOR="off").stdout
+    assert (
+        "It would be chosen by DS_ACCELERATOR='off'"
+        in accel("why", "off", DS_ACCELERATOR="off").stdout
+    )
 
 
 def test_a_usable_backend_that_ranks_below(accel):
     accel.install("top", priority=999)
     accel.install("npu", url="https://example.org", description="somebody's card")
     case = only(accel.json("why", "npu"))
-    assert (case["usable"], case["chosen"], case["rank"], case["of"]) == (True, False, 2, 4)
-    assert case["outranked_by"] == [{"name": "top", "distribution": "accel-top", "status": "usable"}]
+    assert (case["usable"], case["chosen"], case["rank"], case["of"]) == (
+        True,
+        False,
+        2,
+        4,
+    )
+    assert case["outranked_by"] == [
+        {"name": "top", "distribution": "accel-top", "status": "usable"}
+    ]
     text = accel("why", "npu").stdout
     assert "npu (accel-npu 1.5): usable. top is usable too and ranks above it" in text
     assert "2 of 4, with priority 990" in text
@@ -63,12 +77,19 @@ def test_a_usable_backend_that_ranks_below(accel):
 def test_what_breaks_import_torch_is_named_by_every_command(accel):
     """A verdict with the same cause has the one remedy; `info` shows no verdict, and gives both."""
     accel.world.module("torch_bad", "raise ImportError('libbad.so')")
-    accel.world.distribution("torch-bad", "2.0", {"torch.backends": {"bad": "torch_bad:autoload"}})
+    accel.world.distribution(
+        "torch-bad", "2.0", {"torch.backends": {"bad": "torch_bad:autoload"}}
+    )
     accel.world.backend("bad", vendor_import="torch_bad", extra=NO_DEVICE)
     fails = "torch-bad 2.0 fails when torch loads it (torch.backends: bad = torch_bad:autoload)"
     helps = "`import torch` fails with it: pip uninstall torch-bad, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     cause, same = ": ImportError: libbad.so", ", for the same reason as bad"
-    for words, why in ((["list"], same), (["why"], same), (["why", "bad"], same), (["info", "cpu"], cause)):
+    for words, why in (
+        (["list"], same),
+        (["why"], same),
+        (["why", "bad"], same),
+        (["info", "cpu"], cause),
+    ):
         done = accel(*words, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
         assert f"{fails}{why}. {helps}" in done.stdout, words
         assert done.stdout.count("libbad.so") == 1, words  # once a page: it may be long
@@ -80,21 +101,29 @@ def test_what_breaks_import_torch_is_named_by_every_command(accel):
 def test_a_torch_that_breaks_every_backend_is_told_once_a_page(accel):
     """Issue 23: "one finding once"."""
     layouts._write(
-        accel.world.site, {"torch/__init__.py": "raise OSError('libcudart.so.12: no such file')\n"}
+        accel.world.site,
+        {"torch/__init__.py": "raise OSError('libcudart.so.12: no such file')\n"},
     )
     for name in ("npu", "mlu", "sdaa"):
         accel.world.backend(name, 900)
     for words in (["list"], ["why"]):
         said = accel(*words).stdout
         assert said.count("libcudart.so.12") == 1, said
-        assert said.count("torch fails to import, for the same reason as mlu. Reinstall torch") == 2, said
+        assert (
+            said.count(
+                "torch fails to import, for the same reason as mlu. Reinstall torch"
+            )
+            == 2
+        ), said
 
 
 def test_whose_word_it_is(accel):
     """The distribution and version of the plugin and of the vendor's package, and the entry point."""
     accel.world.distribution("torch-vendored", "2.0")
     accel.world.module("torch_vendored.__init__", "")
-    accel.world.backend("card.two", 500, vendor_import="torch_vendored", distribution="acme-card")
+    accel.world.backend(
+        "card.two", 500, vendor_import="torch_vendored", distribution="acme-card"
+    )
     said = accel("why", "card.two").stdout
     assert said.startswith("card.two (acme-card 1.0): ")
     assert "  installed      torch-vendored 2.0\n" in said
@@ -109,7 +138,11 @@ def test_what_the_policy_left_unloaded_has_no_priority(accel):
     alone = accel("why", "off", **blocked).stdout
     assert "priority" not in alone
     assert "above it" not in alone
-    [row] = [s for s in accel("list", "--all", **blocked).stdout.splitlines() if s.startswith("  off")]
+    [row] = [
+        s
+        for s in accel("list", "--all", **blocked).stdout.splitlines()
+        if s.startswith("  off")
+    ]
     assert row.split()[3] == "-"
 
 
@@ -121,14 +154,25 @@ def test_without_torch_the_first_line_says_what_to_install(accel):
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"DS_ACCELERATOR": "off,gone"}, ["none of these", "What was considered", "declares gone"]),
-        ({"ACCEL_ALLOW": "bad", "of": "bad"}, ["chosen: `accel why` says why.", "the root", "accel_bad"]),
-        ({"of": "npu@First_Npu"}, ["npu (first-npu 1.5): conflict.", "second-npu 1.5 declares npu too"]),
+        (
+            {"DS_ACCELERATOR": "off,gone"},
+            ["none of these", "What was considered", "declares gone"],
+        ),
+        (
+            {"ACCEL_ALLOW": "bad", "of": "bad"},
+            ["chosen: `accel why` says why.", "the root", "accel_bad"],
+        ),
+        (
+            {"of": "npu@First_Npu"},
+            ["npu (first-npu 1.5): conflict.", "second-npu 1.5 declares npu too"],
+        ),
         ({"of": "off"}, ["no device. cpu would be chosen.", "switch it on"]),
     ],
     ids=str,
 )
-def test_what_is_not_usable_is_told_with_its_cause_and_ends_with_1(accel, settings, told):
+def test_what_is_not_usable_is_told_with_its_cause_and_ends_with_1(
+    accel, settings, told
+):
     accel.install("off", OFF)
     accel.world.plugin("bad", "raise OSError('outer') from KeyError('the root')")
     for distribution in ("first-npu", "second-npu"):
@@ -140,7 +184,10 @@ def test_what_is_not_usable_is_told_with_its_cause_and_ends_with_1(accel, settin
 
 
 #: Of the policy, which decides on commands too, and of none: what is expected.
-BAD = {"ACCEL_PROBE_TIMEOUT='abc'": "a number of seconds", "ACCEL_BLOCK='@'": "a backend name, name@"}
+BAD = {
+    "ACCEL_PROBE_TIMEOUT='abc'": "a number of seconds",
+    "ACCEL_BLOCK='@'": "a backend name, name@",
+}
 
 
 @pytest.mark.parametrize("given", BAD)
@@ -149,13 +196,19 @@ def test_a_bad_setting_is_one_clean_message_and_status_2(accel, command, given):
     setting = dict([given.replace("'", "").split("=")])
     done = accel(*command, **setting)
     (line,) = done.stderr.splitlines()
-    assert (done.returncode, done.stdout, accel("--help", **setting).returncode) == (2, "", 0)
+    assert (done.returncode, done.stdout, accel("--help", **setting).returncode) == (
+        2,
+        "",
+        0,
+    )
     assert line.startswith(f"Error: {given} is not valid, expected {BAD[given]}")
     assert accel.json(*command, status=2, **setting)["error"]["type"] == "SettingError"
 
 
 def test_hardware_without_its_plugin_is_named(accel, monkeypatch):
-    found = vendors.Vendor("NVIDIA GPU", "cuda", evidence=bus.Evidence(("/dev/nvidia0",)))
+    found = vendors.Vendor(
+        "NVIDIA GPU", "cuda", evidence=bus.Evidence(("/dev/nvidia0",))
+    )
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: (found,))
     for command in ("why", "list"):
         said = accel(command).stdout

@@ -70,17 +70,31 @@ def test_what_computes_otherwise_is_a_check_of_the_kit_and_on_the_page():
     checks = {check.name for check in catalogue.checks()}
     for plugin in PLUGINS:
         for backend in declared(plugin):
-            page = (ROOT / f"docs/backends/{backend.name.partition('.')[0]}.md").read_text("utf-8")
+            page = (
+                ROOT / f"docs/backends/{backend.name.partition('.')[0]}.md"
+            ).read_text("utf-8")
             told = re.findall(r"^- (.+) \(check `([\w.]+)`\)\.$", page, re.MULTILINE)
-            assert told == [(words, check) for check, words in backend.computes_otherwise], backend.name
+            assert told == [
+                (words, check) for check, words in backend.computes_otherwise
+            ], backend.name
             assert {check for _, check in told} <= checks
-        for file in plugin.glob("tests/real/expected.toml"):  # what is wrong in silence is no vendor's error
-            rows = re.findall(r'^"(?:compute|ranks)[\w.]+" = "(.*)"$', file.read_text("utf-8"), re.MULTILINE)
+        for file in plugin.glob(
+            "tests/real/expected.toml"
+        ):  # what is wrong in silence is no vendor's error
+            rows = re.findall(
+                r'^"(?:compute|ranks)[\w.]+" = "(.*)"$',
+                file.read_text("utf-8"),
+                re.MULTILINE,
+            )
             raised = "XLA's CPU library|stand-in|not implemented|usual order|compiler"
             assert [words for words in rows if not re.search(raised, words)] == []
-    sources = [file.read_text("utf-8") for file in Path(catalogue.__file__).parent.rglob("test_*.py")]
+    sources = [
+        file.read_text("utf-8")
+        for file in Path(catalogue.__file__).parent.rglob("test_*.py")
+    ]
     assert not re.findall(
-        r"if [^\n]*(?:device_type|\.name|device_name\(\)) [!=]= .*\n *not_claimed", "".join(sources)
+        r"if [^\n]*(?:device_type|\.name|device_name\(\)) [!=]= .*\n *not_claimed",
+        "".join(sources),
     )
 
 
@@ -94,7 +108,9 @@ CUDAS = "libcudart.so.12: cannot open"
 SEEN = [
     (plugin, message, words)
     for plugin in PLUGINS
-    for message, words in json.loads((plugin / "tests/seen.json").read_text(encoding="utf-8"))
+    for message, words in json.loads(
+        (plugin / "tests/seen.json").read_text(encoding="utf-8")
+    )
 ]
 
 
@@ -104,7 +120,9 @@ def explained(plugin, message, *backends):
     error.__cause__ = RuntimeError(message)
     found = set()
     for backend in backends or declared(plugin):
-        source = Provenance("accel-acme", "1", backend.name, import_plugin(plugin).__name__)
+        source = Provenance(
+            "accel-acme", "1", backend.name, import_plugin(plugin).__name__
+        )
         verdict = verdict_on(replace(backend, provenance=source))
         found.add(explain_error(verdict, error, Group((verdict,))).hint)
     return found
@@ -115,13 +133,19 @@ def test_every_plugin_has_met_errors():
 
 
 @pytest.mark.parametrize(
-    ("seen", "message", "words"), SEEN, ids=[f"{plugin.name} {message[:40]}" for plugin, message, _ in SEEN]
+    ("seen", "message", "words"),
+    SEEN,
+    ids=[f"{plugin.name} {message[:40]}" for plugin, message, _ in SEEN],
 )
 def test_the_next_step_after_an_error_that_users_met(seen, message, words):
     assert all(words in step for step in explained(seen, message))
     # It is asked about others' errors too, and theirs have undefined symbols as well.
-    acme = Backend(name="acme", priority=1, device_type="acme", vendor_import="torch_acme")
-    assert explained(seen, message, acme) == {hint_for(RuntimeError(message), COMMON) or ""}
+    acme = Backend(
+        name="acme", priority=1, device_type="acme", vendor_import="torch_acme"
+    )
+    assert explained(seen, message, acme) == {
+        hint_for(RuntimeError(message), COMMON) or ""
+    }
 
 
 def test_it_explains_only_what_it_knows(plugin):
@@ -158,16 +182,24 @@ def test_which_variables_go_to_other_hosts(name, kept, forwarded):
             assert not variable.startswith(backend.environment.forward)
         for variable in forwarded.split():
             assert variable.startswith(backend.environment.forward)
-        assert not {"LD_LIBRARY", "PATH"} & {*backend.environment.forward}  # which go for every vendor
+        assert not {"LD_LIBRARY", "PATH"} & {
+            *backend.environment.forward
+        }  # which go for every vendor
 
 
 @pytest.mark.parametrize("installed", [True, False])
-@pytest.mark.parametrize("name", ["MLUAccelerator", "MUSAAccelerator", "SUPAAccelerator", "XPUAccelerator"])
+@pytest.mark.parametrize(
+    "name", ["MLUAccelerator", "MUSAAccelerator", "SUPAAccelerator", "XPUAccelerator"]
+)
 def test_triton_where_it_is_installed(name, installed, monkeypatch):
-    module = importlib.import_module(f"accel_{name.removesuffix('Accelerator').lower()}.accelerator")
+    module = importlib.import_module(
+        f"accel_{name.removesuffix('Accelerator').lower()}.accelerator"
+    )
     monkeypatch.setattr(module, "is_installed", lambda package: installed)
     for available in (True, False):
-        asked = getattr(module, name).is_triton_supported(SimpleNamespace(is_available=lambda: available))  # noqa: B023
+        asked = getattr(module, name).is_triton_supported(
+            SimpleNamespace(is_available=lambda: available)
+        )
         assert asked is (installed and available)
 
 
@@ -179,10 +211,16 @@ LIBRARIES = [
 
 
 @pytest.mark.parametrize(("name", "library", "version"), LIBRARIES)
-def test_the_version_of_the_collective_library_where_the_build_has_it(name, library, version):
-    module = importlib.import_module(f"accel_{name.removesuffix('Accelerator').lower()}.accelerator")
+def test_the_version_of_the_collective_library_where_the_build_has_it(
+    name, library, version
+):
+    module = importlib.import_module(
+        f"accel_{name.removesuffix('Accelerator').lower()}.accelerator"
+    )
     for asked, told in (({"version": lambda: version}, tuple(version[:3])), ({}, None)):
-        built = SimpleNamespace(device_module=SimpleNamespace(**{library: SimpleNamespace(**asked)}))
+        built = SimpleNamespace(
+            device_module=SimpleNamespace(**{library: SimpleNamespace(**asked)})
+        )
         assert getattr(module, name).communication_backend_version(built) == told
 
 
@@ -192,7 +230,9 @@ def test_it_imports_only_the_public_root_of_the_core(plugin):
             if isinstance(node, ast.ImportFrom):
                 assert not (node.module or "").startswith("accel_core."), path
             if isinstance(node, ast.Import):
-                assert not any(alias.name.startswith("accel_core.") for alias in node.names), path
+                assert not any(
+                    alias.name.startswith("accel_core.") for alias in node.names
+                ), path
 
 
 def test_it_ships_what_a_distribution_needs(plugin):
@@ -200,7 +240,10 @@ def test_it_ships_what_a_distribution_needs(plugin):
     assert (plugin / "src" / plugin.name / "py.typed").exists()
     project = (plugin / "pyproject.toml").read_text()
     assert f'name = "{plugin.name.replace("_", "-")}"' in project
-    assert f'= "{plugin.name}"' in project.partition('[project.entry-points."accel.backends"]')[2]
+    assert (
+        f'= "{plugin.name}"'
+        in project.partition('[project.entry-points."accel.backends"]')[2]
+    )
     assert (plugin / "README.md").read_text().count("pip install ") >= 2
 
 
@@ -220,7 +263,9 @@ def test_it_says_where_it_comes_from(name):
     assert source["evidence"].startswith("usage" if name == "sdaa" else "source")
 
 
-@pytest.mark.skipif(not FULL.is_dir(), reason="the full surface files are not beside this checkout")
+@pytest.mark.skipif(
+    not FULL.is_dir(), reason="the full surface files are not beside this checkout"
+)
 def test_they_are_what_the_full_ones_compact_to():
     for path in FULL.glob("*.json"):
         if path.stem not in _TOOL.LEFT_OUT:
@@ -230,11 +275,17 @@ def test_they_are_what_the_full_ones_compact_to():
 
 def test_members_aliases_and_conditions():
     mlu = surfaces.load("mlu").modules["torch.mlu"]
-    assert mlu["Device"].members.keys() == mlu["device"].members.keys() == {"__enter__", "__exit__"}
+    assert (
+        mlu["Device"].members.keys()
+        == mlu["device"].members.keys()
+        == {"__enter__", "__exit__"}
+    )
     assert mlu["default_generators"].kind == "attribute"
     hpu = surfaces.load("hpu").modules["torch.hpu"]
     assert hpu["HPUGraph"].condition == "is_lazy()"
-    external = surfaces.load("xpu_external").modules["intel_extension_for_deepspeed.xpu_accelerator"]
+    external = surfaces.load("xpu_external").modules[
+        "intel_extension_for_deepspeed.xpu_accelerator"
+    ]
     assert "range_push" in external["XPU_Accelerator"].members
 
 
@@ -244,7 +295,9 @@ def test_names_that_were_only_asked_for_are_not_offered():
 
 def test_a_backend_finds_its_surface():
     def backend(device, *vendor):
-        return accel_core.Backend(name=device, priority=1, device_type=device, vendor_import=vendor)
+        return accel_core.Backend(
+            name=device, priority=1, device_type=device, vendor_import=vendor
+        )
 
     assert surfaces.for_backend(backend("mlu", "torch_mlu")) is surfaces.load("mlu")
     assert surfaces.for_backend(backend("acme", "torch_acme")) is None
@@ -266,8 +319,14 @@ def test_torchs_own_surfaces_are_those_of_this_torch():
                 assert hasattr(module, name), entry.path
             own = getattr(module, name, len)
             # A build with CUDA has one that is built in, without a signature.
-            if entry.kind == "function" and entry.signature and not inspect.isbuiltin(own):
-                assert list(inspect.signature(own).parameters) == list(entry.signature.parameters), entry.path
+            if (
+                entry.kind == "function"
+                and entry.signature
+                and not inspect.isbuiltin(own)
+            ):
+                assert list(inspect.signature(own).parameters) == list(
+                    entry.signature.parameters
+                ), entry.path
 
 
 # ---------------------------------------------------------------------------- static
@@ -278,11 +337,17 @@ INTERFACE = ROOT / "src" / "accel_core" / "interface"
 
 
 def parsed(plugin):
-    return {path.name: ast.parse(path.read_text()) for path in (plugin / "src").rglob("*.py")}
+    return {
+        path.name: ast.parse(path.read_text())
+        for path in (plugin / "src").rglob("*.py")
+    }
 
 
 def test_names_and_calls_are_the_vendors(plugin):
-    wrong = {name: violations(tree, *everything(plugin)) for name, tree in parsed(plugin).items()}
+    wrong = {
+        name: violations(tree, *everything(plugin))
+        for name, tree in parsed(plugin).items()
+    }
     assert {name: said for name, said in wrong.items() if said} == {}
 
 
@@ -303,10 +368,14 @@ def test_the_vendor_import_is_the_surfaces_package(plugin):
 
 def test_the_ranges_that_a_plugin_names_are_its_vendors(plugin):
     for backend in declared(plugin):
-        module, _, name = (backend.accelerator or "accel_core:TorchAccelerator").partition(":")
+        module, _, name = (
+            backend.accelerator or "accel_core:TorchAccelerator"
+        ).partition(":")
         ranges = getattr(importlib.import_module(module), name)._vendor_ranges
         if ranges:
-            names = surfaces.for_backend(backend).modules[f"torch.{backend.device_type}.{ranges}"]
+            names = surfaces.for_backend(backend).modules[
+                f"torch.{backend.device_type}.{ranges}"
+            ]
             assert {"range_push", "range_pop"} <= names.keys()
 
 
@@ -361,17 +430,29 @@ def test_every_name_of_torch_accelerator_itself_is_some_vendors():
         node
         for path in INTERFACE.glob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
+        if isinstance(node, ast.Call)
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
     ]
     asking = ("self._lookup", "self._query_vendor_or_torch", "self._computes")
     asked = {call.args[0].value for call in calls if ast.unparse(call.func) in asking}
     asked |= FORWARDED.keys()
     in_torch = set(FORWARDED.values()) - {""}
-    vendors = [surfaces.load(name) for name in surfaces.files() if name != "torch_accelerator"]
-    known = {name for vendor in vendors for names in vendor.modules.values() for name in names}
+    vendors = [
+        surfaces.load(name) for name in surfaces.files() if name != "torch_accelerator"
+    ]
+    known = {
+        name
+        for vendor in vendors
+        for names in vendor.modules.values()
+        for name in names
+    }
     # The word that is still asked for, beside those for bfloat16 and 8 bits that vendors do give.
     assert asked - known == {"is_fp16_supported"}
     # What is newer than the surface: tests/test_plugin_pages.py holds it against the torch that is here.
     newer = {"random.initial_seed", "random.get_rng_state"}
-    assert in_torch - newer <= surfaces.load("torch_accelerator").modules["torch.accelerator"].keys()
+    assert (
+        in_torch - newer
+        <= surfaces.load("torch_accelerator").modules["torch.accelerator"].keys()
+    )
     assert len(asked) > 30

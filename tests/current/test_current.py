@@ -66,7 +66,11 @@ def test_a_choice_that_fails_is_made_again(mlu, monkeypatch):
 def test_an_accelerator_by_name_is_one_object_and_no_choice(mlu):
     """A program may use two accelerators: one is current, the others can be had by name."""
     cpu = accel_core.accelerator("cpu")
-    assert cpu is accel_core.accelerator(" CPU ") is accel_core.accelerator("cpu@accel-core")
+    assert (
+        cpu
+        is accel_core.accelerator(" CPU ")
+        is accel_core.accelerator("cpu@accel-core")
+    )
     assert accel_core.get_accelerator().name == "mlu"
     assert accel_core.accelerator("mlu") is accel_core.get_accelerator()
     assert accel_core.accelerator("cpu") is cpu
@@ -81,19 +85,22 @@ def test_a_name_may_have_no_device(torch_world):
 @pytest.mark.parametrize("name", [3, None, 1.5, ["mlu"], "", "npu@", "@x", "  "])
 def test_what_names_neither_a_backend_nor_a_device_is_refused(mlu, name):
     with pytest.raises(
-        InvalidAcceleratorError, match=r"expected a backend's name .*, a device .* or a tensor$"
+        InvalidAcceleratorError,
+        match=r"expected a backend's name .*, a device .* or a tensor$",
     ):
         accel_core.accelerator(name)
 
 
 def test_a_name_that_is_not_installed_or_not_usable_raises_as_a_pin_does(mlu):
     with pytest.raises(
-        BackendNotFoundError, match=r"accelerator\('tpu'\): no installed distribution declares tpu"
+        BackendNotFoundError,
+        match=r"accelerator\('tpu'\): no installed distribution declares tpu",
     ):
         accel_core.accelerator("tpu")
     mlu.backend("npu", vendor_import="torch_npu")
     with pytest.raises(
-        BackendUnavailableError, match=r"npu \(accel-npu 1.0\) is not usable: torch_npu is not installed"
+        BackendUnavailableError,
+        match=r"npu \(accel-npu 1.0\) is not usable: torch_npu is not installed",
     ):
         accel_core.accelerator("npu")
 
@@ -112,19 +119,25 @@ def rivals(torch_world):
 
 
 def test_two_distributions_of_one_name_are_two_objects(rivals):
-    one, two = accel_core.accelerator("npu@accel-npu"), accel_core.accelerator("npu@better-npu")
+    one, two = (
+        accel_core.accelerator("npu@accel-npu"),
+        accel_core.accelerator("npu@better-npu"),
+    )
     assert one is not two
     assert [a.backend.distribution for a in (one, two)] == ["accel-npu", "better-npu"]
     with pytest.raises(BackendConflictError):
         accel_core.accelerator("npu")
 
 
-def test_two_backends_of_one_distribution_and_name_are_two_objects(torch_world, monkeypatch):
+def test_two_backends_of_one_distribution_and_name_are_two_objects(
+    torch_world, monkeypatch
+):
     torch_world.module("none_device", plugins.ACCELERATOR.format(count="return 0"))
     torch_world.plugin(
         "xpu",
         plugins.declaring(
-            plugins.arguments("xpu", 800, accelerator="none_device:Simulated"), plugins.arguments("xpu", 790)
+            plugins.arguments("xpu", 800, accelerator="none_device:Simulated"),
+            plugins.arguments("xpu", 790),
         ),
     )
     by_name = accel_core.accelerator("xpu")  # a name may have no device
@@ -162,7 +175,8 @@ def test_a_pickle_works_in_another_process(mlu):
     code = "import accel_core, base64, json, pickle\n"
     pin = {"DS_ACCELERATOR": "mlu@better-mlu"}
     dumped = mlu.child(
-        code + "print(json.dumps(base64.b64encode(pickle.dumps(accel_core.get_accelerator())).decode()))",
+        code
+        + "print(json.dumps(base64.b64encode(pickle.dumps(accel_core.get_accelerator())).decode()))",
         variables=pin,
     ).answer
     code += (
@@ -200,9 +214,16 @@ def test_what_is_no_accelerator_is_refused(mlu, wrong):
     with pytest.raises((InvalidAcceleratorError, BackendNotFoundError)) as caught:
         accel_core.set_accelerator(wrong)
     expected = "expected an accel_core.Accelerator or a backend's name"
-    assert wrong != 5 or str(caught.value) == f"5 (int) is not an accelerator: {expected}"
-    assert isinstance(caught.value, LookupError if isinstance(wrong, str) else TypeError)
-    with pytest.raises((InvalidAcceleratorError, BackendNotFoundError)), accel_core.use_accelerator(wrong):
+    assert (
+        wrong != 5 or str(caught.value) == f"5 (int) is not an accelerator: {expected}"
+    )
+    assert isinstance(
+        caught.value, LookupError if isinstance(wrong, str) else TypeError
+    )
+    with (
+        pytest.raises((InvalidAcceleratorError, BackendNotFoundError)),
+        accel_core.use_accelerator(wrong),
+    ):
         pass
     assert accel_core.get_accelerator() is before
 
@@ -230,7 +251,9 @@ def test_use_before_any_choice_chooses_nothing(mlu):
     with accel_core.use_accelerator("cpu") as cpu:
         assert accel_core.get_accelerator() is cpu
         assert current._chosen is None
-        assert accel_core.selection().name == "mlu"  # the record is of the process's choice
+        assert (
+            accel_core.selection().name == "mlu"
+        )  # the record is of the process's choice
         assert accel_core.get_accelerator() is cpu
     assert accel_core.get_accelerator().name == "mlu"
 
@@ -250,7 +273,9 @@ def test_a_block_that_is_interrupted_anywhere_is_not_in_force(mlu):
     def interrupt(frame, event, _):  # where Python looks for signals, at each once
         own = frame.f_code.co_filename in (current.__file__, contextlib.__file__)
         # A generator that goes on is no such place in Python 3.10, where an error there ends it unseen.
-        own = own and (event != "call" or frame.f_lasti < 0 or sys.version_info >= (3, 11))
+        own = own and (
+            event != "call" or frame.f_lasti < 0 or sys.version_info >= (3, 11)
+        )
         if own and event in ("call", "c_return") and next(left) == 0:
             raise KeyboardInterrupt
 
@@ -346,7 +371,9 @@ def test_one_that_is_used_for_a_while_serves_its_devices(several_of_a_type):
 def test_none_that_is_usable(torch_world):
     torch_world.backend("aaa", 700, device_type="npu", extra=plugins.NO_DEVICE)
     torch_world.backend("npu", 500, extra=plugins.NO_DEVICE)
-    with pytest.raises(BackendUnavailableError, match=r"(?s)accelerator\('npu:1'\): none .*aaa .*npu "):
+    with pytest.raises(
+        BackendUnavailableError, match=r"(?s)accelerator\('npu:1'\): none .*aaa .*npu "
+    ):
         accel_core.accelerator("npu:1")
 
 
@@ -387,17 +414,32 @@ def test_a_type_whose_only_plugin_is_blocked_says_so(mlu, monkeypatch):
 def test_a_command_says_what_the_program_gets(mlu, where, asks):
     asked, vendor = f"accel_core.{asks}", where == "vendor"
     mlu.module("torch_bad", f"import accel_core; {asked if vendor else ''}")
-    said = "" if vendor else asked if where == "import" else hook(where, "backend, others", asked)
-    mlu.backend("bad", 900, vendor_import="torch_bad", extra=f"import accel_core\n{said}")
+    said = (
+        ""
+        if vendor
+        else asked
+        if where == "import"
+        else hook(where, "backend, others", asked)
+    )
+    mlu.backend(
+        "bad", 900, vendor_import="torch_bad", extra=f"import accel_core\n{said}"
+    )
     assert accel_core.get_accelerator().name == "mlu"
     for told in (accel_core.selection(), select(read(), isolated=True)):
         (bad,) = [v for v in told.verdicts if v.name == "bad"]
-        assert bad.cause.startswith("RecursiveChoiceError: get_accelerator() was called while")
+        assert bad.cause.startswith(
+            "RecursiveChoiceError: get_accelerator() was called while"
+        )
         assert told.name == "mlu"
 
 
 def test_a_pinned_plugin_that_asks_raises_what_happened(mlu, monkeypatch):
-    mlu.backend("bad", extra=hook("accel_create", "backend, others", "return accel_core.get_accelerator()"))
+    mlu.backend(
+        "bad",
+        extra=hook(
+            "accel_create", "backend, others", "return accel_core.get_accelerator()"
+        ),
+    )
     monkeypatch.setenv("DS_ACCELERATOR", "bad")
     with pytest.raises(BackendUnavailableError, match="RecursiveChoiceError") as caught:
         accel_core.get_accelerator()
@@ -422,7 +464,9 @@ def built():
 
 
 @pytest.mark.parametrize("pin", ["", "card"])
-def test_the_accelerator_that_the_probe_built_is_the_one_that_is_kept(mlu, monkeypatch, pin):
+def test_the_accelerator_that_the_probe_built_is_the_one_that_is_kept(
+    mlu, monkeypatch, pin
+):
     mlu.module("card_device", COUNTS_BUILDS.format(count=1))
     mlu.backend("card", 900, accelerator="card_device:Simulated")
     monkeypatch.setenv("DS_ACCELERATOR", pin)

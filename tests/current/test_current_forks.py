@@ -24,7 +24,9 @@ from accel_testing.conformance import forks
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform"),
-    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),  # Python 3.12: beside threads
+    pytest.mark.filterwarnings(
+        "ignore:.*fork.*:DeprecationWarning"
+    ),  # Python 3.12: beside threads
 ]
 
 
@@ -40,7 +42,9 @@ def mine():
     return [acc.name, record.name, record.pid == os.getpid(), id(acc)]
 
 
-def test_a_pin_that_is_changed_after_the_choice_is_told_once_here_and_in_a_child(mlu, monkeypatch):
+def test_a_pin_that_is_changed_after_the_choice_is_told_once_here_and_in_a_child(
+    mlu, monkeypatch
+):
     """https://github.com/pytorch/pytorch/issues/95073 has what people expect of a variable set too late."""
     accel_core.get_accelerator()
 
@@ -52,7 +56,10 @@ def test_a_pin_that_is_changed_after_the_choice_is_told_once_here_and_in_a_child
 
     said = "DS_ACCELERATOR was None when mlu was chosen and is 'cpu' now, which has no effect any more. "
     once = [[f"{said}Next step: set it before Python starts"], []]
-    assert in_fork(lambda: (os.environ.update(DS_ACCELERATOR="cpu"), told(), told())[1:]) == once
+    assert (
+        in_fork(lambda: (os.environ.update(DS_ACCELERATOR="cpu"), told(), told())[1:])
+        == once
+    )
     assert in_fork(told) == []
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     with pytest.warns(SettingWarning, match=said):
@@ -67,7 +74,8 @@ def test_a_pin_that_is_changed_after_the_choice_is_told_once_here_and_in_a_child
 #: The same for a process of its own.
 FORK = (
     "import accel_core, json, os, sys, threading, time, warnings\nwarnings.simplefilter('ignore')\n"
-    "from accel_testing.conformance import forks\n" + "\n".join(map(inspect.getsource, (in_fork, mine)))
+    "from accel_testing.conformance import forks\n"
+    + "\n".join(map(inspect.getsource, (in_fork, mine)))
 )
 
 
@@ -95,7 +103,10 @@ def test_fork_while_another_thread_chooses_waits_for_it(mlu):
 
 
 def test_fork_while_a_choice_hangs_gives_a_child_that_can_choose(mlu):
-    mlu.module("hanging", "import os, time\nif os.environ['MAY_HANG'] == '1':\n    time.sleep(60)")
+    mlu.module(
+        "hanging",
+        "import os, time\nif os.environ['MAY_HANG'] == '1':\n    time.sleep(60)",
+    )
     mlu.backend("hang", 900, vendor_import="hanging")
     code = FORK + (
         "os.environ['MAY_HANG'] = '1'\n"
@@ -116,7 +127,10 @@ def test_fork_while_a_choice_hangs_gives_a_child_that_can_choose(mlu):
 
 def test_fork_by_the_thread_that_chooses_leaves_all_sides_working(mlu):
     """A vendor package that forks while it is imported, whose child forks too; nobody keeps the lock."""
-    mlu.module("forking", "import os\nif pid := os.fork() or os.fork():\n    os.waitpid(pid, 0)")
+    mlu.module(
+        "forking",
+        "import os\nif pid := os.fork() or os.fork():\n    os.waitpid(pid, 0)",
+    )
     mlu.backend("fork", 900, vendor_import="forking")
     code = "print([mine()[:2], in_fork(mine)[:2]], flush=True)\nthreading.Thread(target=mine).start()\n"
     ended = mlu.child(FORK + code, timeout=30)
@@ -156,7 +170,10 @@ def test_with_the_real_torch_the_cpu_is_chosen_forks_and_pickles():
     import torch
 
     def computed():
-        return [accel_core.get_accelerator().device_name(), float(torch.ones(3, device=acc.device()).sum())]
+        return [
+            accel_core.get_accelerator().device_name(),
+            float(torch.ones(3, device=acc.device()).sum()),
+        ]
 
     assert pickle.loads(pickle.dumps(acc)) is acc is copy.deepcopy(acc)
     assert in_fork(computed) == computed() == ["cpu", 3.0]
@@ -165,4 +182,6 @@ def test_with_the_real_torch_the_cpu_is_chosen_forks_and_pickles():
         accel_core.set_accelerator(None)
         record = accel_core.selection().to_dict()
         assert (record["chosen"], record["how"]) == ("cpu", "fallback")
-        assert {v["name"]: v["status"] for v in record["verdicts"]}["generic"] == "no_device"
+        assert {v["name"]: v["status"] for v in record["verdicts"]}[
+            "generic"
+        ] == "no_device"

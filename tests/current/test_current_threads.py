@@ -58,7 +58,11 @@ def test_use_is_for_one_task(mlu):
     async def main():
         return await asyncio.gather(*(task(name) for name in ("cpu", "mlu", "cpu")))
 
-    assert asyncio.run(main()) == [["cpu"] * 3 + ["mlu"], ["mlu"] * 4, ["cpu"] * 3 + ["mlu"]]
+    assert asyncio.run(main()) == [
+        ["cpu"] * 3 + ["mlu"],
+        ["mlu"] * 4,
+        ["cpu"] * 3 + ["mlu"],
+    ]
     assert current._fast is outer
 
 
@@ -85,7 +89,9 @@ def batches():
 def test_a_generator_left_by_break_ends_its_block(mlu):
     outer = accel_core.get_accelerator()
     for _ in batches():
-        assert accel_core.get_accelerator().name == "cpu"  # its caller's context is its own
+        assert (
+            accel_core.get_accelerator().name == "cpu"
+        )  # its caller's context is its own
         break
     assert accel_core.get_accelerator() is outer
 

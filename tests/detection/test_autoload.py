@@ -8,7 +8,13 @@ from accel_tests.asking import chosen, error, only
 from accel_tests.plugins import ACCELERATOR, NO_DEVICE, hook
 
 import accel_core
-from accel_core import AcceleratorFallbackWarning, Hardware, InTorch, Status, torch_import
+from accel_core import (
+    AcceleratorFallbackWarning,
+    Hardware,
+    InTorch,
+    Status,
+    torch_import,
+)
 from accel_core.explain.autoload import autoload_conflicts, with_autoload
 from accel_core.sandbox import child
 from accel_core.select import select
@@ -40,7 +46,9 @@ def world(torch_world, monkeypatch):
 def announce(world, name, source):
     body = "\n".join(f"    {line}" for line in source.splitlines())
     world.module(f"torch_{name}", f"def autoload():\n{body}\n")
-    world.distribution(f"torch-{name}", "2.13", {"torch.backends": {name: f"torch_{name}:autoload"}})
+    world.distribution(
+        f"torch-{name}", "2.13", {"torch.backends": {name: f"torch_{name}:autoload"}}
+    )
 
 
 def told(backend="", timeout=10):
@@ -64,7 +72,9 @@ def commanded(**environ):
     return with_autoload(select(settings, isolated=True), settings)
 
 
-def test_a_claimed_package_that_breaks_torch_is_named_by_commands_with_both_remedies(world):
+def test_a_claimed_package_that_breaks_torch_is_named_by_commands_with_both_remedies(
+    world,
+):
     """Its device is missing, so no program imports it; the user's next `import torch` fails with it."""
     announce(world, "npu", BROKEN)
     world.backend("npu", vendor_import="torch_npu", extra=NO_DEVICE)
@@ -97,11 +107,15 @@ def test_what_a_verdict_says_is_said_once(world):
 
 def only_verdict(selection, distribution):
     """The verdict on what this distribution brings."""
-    (verdict,) = [v for v in selection.verdicts if v.provenance.distribution == distribution]
+    (verdict,) = [
+        v for v in selection.verdicts if v.provenance.distribution == distribution
+    ]
     return verdict
 
 
-@pytest.mark.parametrize("how", ["off", "torch is here", "all is the chosen one's", "something is chosen"])
+@pytest.mark.parametrize(
+    "how", ["off", "torch is here", "all is the chosen one's", "something is chosen"]
+)
 def test_nothing_is_tried_where_it_does_no_harm(world, monkeypatch, how):
     announce(world, "npu", BROKEN)
     world.backend("npu", vendor_import="torch_npu", extra=NO_DEVICE)
@@ -136,7 +150,10 @@ def test_a_package_that_ends_the_process_is_named(world):
 
 def test_what_was_found_before_a_process_ended_is_not_lost(world):
     layouts.dist_info(
-        world.root / "first", "torch-npu", "2.13", {"torch.backends": {"npu": "torch_npu:autoload"}}
+        world.root / "first",
+        "torch-npu",
+        "2.13",
+        {"torch.backends": {"npu": "torch_npu:autoload"}},
     )
     world.module("torch_npu", f"def autoload():\n    {BROKEN}\n")
     announce(world, "dying", "import os; os._exit(3)")
@@ -157,26 +174,40 @@ def test_who_takes_the_slot_from_the_chosen_one_is_to_blame(world):
     """In whatever order torch finds them: never the package of the backend that was chosen."""
     for name in ("npu", "mlu"):
         announce(world, name, takes_slot(name))
-        world.backend(name, vendor_import=f"torch_{name}", in_torch=InTorch(private_use1=True))
+        world.backend(
+            name, vendor_import=f"torch_{name}", in_torch=InTorch(private_use1=True)
+        )
     for mine, other in (("npu", "mlu"), ("mlu", "npu")):
         [said] = told(mine)
         assert said.startswith(f"torch-{other} 2.13")
-        assert f"it: pip uninstall torch-{other}, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0" in said
-    assert len(told()) == 1  # without a chosen one the second, with which `import torch` fails
+        assert (
+            f"it: pip uninstall torch-{other}, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+            in said
+        )
+    assert (
+        len(told()) == 1
+    )  # without a chosen one the second, with which `import torch` fails
 
 
 def test_who_takes_over_the_namespace_of_the_chosen_one_is_to_blame(world):
-    impersonate = "import torch, types\ntorch.cuda = types.ModuleType('torch_supa.cuda')"
+    impersonate = (
+        "import torch, types\ntorch.cuda = types.ModuleType('torch_supa.cuda')"
+    )
     announce(world, "supa", impersonate)
     world.backend("cuda", vendor_import="torch", device_type="cuda")
     [said] = told("cuda")
     assert said.startswith("torch-supa 2.13, which torch loads (torch_supa:autoload), ")
     assert "puts torch_supa.cuda in the place of torch.cuda" in said
-    assert "`import torch` loads it: pip uninstall torch-supa, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0" in said
+    assert (
+        "`import torch` loads it: pip uninstall torch-supa, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+        in said
+    )
 
 
 def test_a_package_that_was_built_for_another_torch_is_told_so(world):
-    announce(world, "npu", "raise ImportError('libnpu.so: undefined symbol: _ZN3c104getEv')")
+    announce(
+        world, "npu", "raise ImportError('libnpu.so: undefined symbol: _ZN3c104getEv')"
+    )
     said = (
         "torch-npu 2.13 fails when torch loads it (torch.backends: npu = torch_npu:autoload): built for "
         "another torch (yours is 2.99.0+simulated): ImportError: libnpu.so: undefined symbol: _ZN3c104getEv"
@@ -191,7 +222,11 @@ def test_a_cause_that_a_verdict_tells_is_told_once(world):
     Its remedy is no remedy: `import torch` still needs one.
     """
     announce(world, "npu", BROKEN)
-    world.backend("npu", vendor_import="torch_npu", extra=hook("accel_probe", "backend, others", BROKEN))
+    world.backend(
+        "npu",
+        vendor_import="torch_npu",
+        extra=hook("accel_probe", "backend, others", BROKEN),
+    )
     [said] = commanded().autoload
     assert said == (
         "torch-npu 2.13 fails when torch loads it (torch.backends: npu = torch_npu:autoload), for the same "
@@ -217,7 +252,9 @@ def test_why_says_besides(world):
     world.backend("mlu", 300)
     found = select(read({}), isolated=True)
     assert found.name == "mlu"
-    assert found.verdicts[0].reason.startswith("nothing on the bus; besides, torch_npu failed: OSError")
+    assert found.verdicts[0].reason.startswith(
+        "nothing on the bus; besides, torch_npu failed: OSError"
+    )
 
 
 # ---------------------------------------------------------------------------- private use1
@@ -228,7 +265,10 @@ def test_why_says_besides(world):
 def rivals(world):
     """aurora, which ranks first and has no device, and borealis, which works."""
     world.module("aurora_device", ACCELERATOR.format(count="return 0"))
-    for name, priority, module in (("aurora", 600, "aurora_device"), ("borealis", 300, "accel_sim_device")):
+    for name, priority, module in (
+        ("aurora", 600, "aurora_device"),
+        ("borealis", 300, "accel_sim_device"),
+    ):
         device = f"{module}:Simulated"
         world.module(f"torch_{name}", f"{takes_slot(name)}\ndef autoload(): pass\n")
         world.backend(
@@ -245,14 +285,18 @@ HELD = "torch's one PrivateUse1 slot is held by aurora in this process"
 
 
 @pytest.mark.parametrize("asked", ["", "aurora,borealis"])
-def test_what_was_imported_without_a_device_keeps_the_slot_and_the_next_says_so(rivals, asked):
+def test_what_was_imported_without_a_device_keeps_the_slot_and_the_next_says_so(
+    rivals, asked
+):
     """What the commands say is what a program gets, which imports one after the other."""
     environ = {"DS_ACCELERATOR": asked}
     for found in (select(read(environ), isolated=True), chosen(**environ)):
         assert found.name == (None if asked else "cpu")
         borealis = next(v for v in found.verdicts if v.name == "borealis")
         assert (borealis.status, borealis.reason) == (Status.BROKEN, HELD)
-        assert borealis.hint.startswith("set DS_ACCELERATOR=borealis before Python starts")
+        assert borealis.hint.startswith(
+            "set DS_ACCELERATOR=borealis before Python starts"
+        )
 
 
 def test_what_frees_the_slot_works(rivals):
@@ -261,7 +305,9 @@ def test_what_frees_the_slot_works(rivals):
 
 
 def test_one_whose_hardware_is_not_seen_leaves_the_slot_to_the_next(rivals):
-    aurora = Hardware("Aurora NPU", nodes=("/dev/no-such-aurora[0-9]*",), pci_ids=("fade",))
+    aurora = Hardware(
+        "Aurora NPU", nodes=("/dev/no-such-aurora[0-9]*",), pci_ids=("fade",)
+    )
     rivals.backend(
         "aurora",
         600,
@@ -274,7 +320,9 @@ def test_one_whose_hardware_is_not_seen_leaves_the_slot_to_the_next(rivals):
 
 
 def test_one_that_breaks_half_way_is_named_and_keeps_the_slot(rivals):
-    rivals.module("torch_aurora", f"{takes_slot('aurora')}\nraise ImportError('libaurora.so')\n")
+    rivals.module(
+        "torch_aurora", f"{takes_slot('aurora')}\nraise ImportError('libaurora.so')\n"
+    )
     found = chosen()
     assert found.name == "cpu"
     assert "torch_aurora failed: ImportError: libaurora.so" in found.verdicts[0].reason
@@ -301,7 +349,11 @@ def test_a_slot_that_is_taken_says_what_frees_it(rivals):
 
 def test_a_slot_that_torchs_autoload_has_taken_says_how_to_keep_it_free(rivals):
     """A pin alone would not help: torch loads the other one before anybody is asked."""
-    rivals.distribution("torch-borealis", "2.0", {"torch.backends": {"borealis": "torch_borealis:autoload"}})
+    rivals.distribution(
+        "torch-borealis",
+        "2.0",
+        {"torch.backends": {"borealis": "torch_borealis:autoload"}},
+    )
     import torch_borealis  # as the simulated torch loads nothing itself
 
     torch_borealis.autoload()

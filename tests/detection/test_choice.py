@@ -59,10 +59,14 @@ def test_an_accelerator_that_cannot_be_built_leaves_the_next_one_its_turn(severa
     assert statuses(accel_core.selection())["npu"] == "broken"
 
 
-def test_an_impersonator_is_asked_first_and_what_it_impersonates_may_stand_aside(torch_world):
+def test_an_impersonator_is_asked_first_and_what_it_impersonates_may_stand_aside(
+    torch_world,
+):
     """supa replaces torch.cuda, so cuda looks usable without an NVIDIA GPU."""
     aside = "return ProbeResult(False, 'supa has it', stands_aside=True)"
-    torch_world.backend("cuda", 900, extra=hook("accel_probe", "backend, others", aside))
+    torch_world.backend(
+        "cuda", 900, extra=hook("accel_probe", "backend, others", aside)
+    )
     torch_world.backend("supa", 100, in_torch=InTorch(impersonates="cuda"))
     found = chosen()
     assert [v.name for v in found.verdicts][:2] == ["supa", "cuda"]
@@ -95,10 +99,17 @@ def test_what_torchs_import_takes_over_is_the_other_vendors(taken_over):
     found = chosen()
     assert (found.name, statuses(found)["cuda"]) == ("cpu", "stands_aside")
     assert found.verdicts[0].reason == "torch.cuda is impersonated by torch_deep"
-    assert found.verdicts[0].hint == "choose that vendor's own backend, or do not load torch_deep"
+    assert (
+        found.verdicts[0].hint
+        == "choose that vendor's own backend, or do not load torch_deep"
+    )
     assert found.verdicts[0].reason in str(error(DS_ACCELERATOR="cuda"))
     taken_over.backend(
-        "deep", 190, vendor_import="torch_deep", device_type="cuda", in_torch=InTorch(impersonates="cuda")
+        "deep",
+        190,
+        vendor_import="torch_deep",
+        device_type="cuda",
+        in_torch=InTorch(impersonates="cuda"),
     )
     found = chosen()
     assert [v.name for v in found.verdicts][:2] == ["deep", "cuda"]
@@ -108,7 +119,11 @@ def test_what_torchs_import_takes_over_is_the_other_vendors(taken_over):
 def test_a_cpu_plugin_is_a_conflict_and_the_built_in_cpu_stays(torch_world):
     torch_world.backend("cpu", 999, distribution="fast-cpu")
     found = chosen()
-    assert (found.name, found.how, found.provenance.distribution) == ("cpu", How.FALLBACK, "accel-core")
+    assert (found.name, found.how, found.provenance.distribution) == (
+        "cpu",
+        How.FALLBACK,
+        "accel-core",
+    )
     (rival,) = [v for v in found.verdicts if not v.builtin]
     assert rival.status is Status.CONFLICT
     assert rival.hint == "set DS_ACCELERATOR=cpu@fast-cpu, or ACCEL_BLOCK the other one"
@@ -132,28 +147,37 @@ def test_ranked_choice_skips_both_of_two_rivals(rivals):
     conflicts = [v for v in found.verdicts if v.status is Status.CONFLICT]
     assert [v.provenance.distribution for v in conflicts] == ["accel-npu", "better-npu"]
     assert conflicts[0].reason == "better-npu 1.0 declares npu too"
-    assert conflicts[0].hint == "set DS_ACCELERATOR=npu@accel-npu, or ACCEL_BLOCK the other one"
+    assert (
+        conflicts[0].hint
+        == "set DS_ACCELERATOR=npu@accel-npu, or ACCEL_BLOCK the other one"
+    )
 
 
 def test_rivals_that_rank_below_the_chosen_one_are_conflicts_in_the_record(rivals):
     rivals.backend("top", 999)
-    assert [v.status for v in chosen().verdicts if v.name == "npu"] == [Status.CONFLICT] * 2
+    assert [v.status for v in chosen().verdicts if v.name == "npu"] == [
+        Status.CONFLICT
+    ] * 2
 
 
 def test_with_both_rivals_blocked_both_are_blocked(rivals):
-    assert [v.status for v in chosen(ACCEL_BLOCK="npu").verdicts if v.name == "npu"] == [Status.BLOCKED] * 2
+    assert [
+        v.status for v in chosen(ACCEL_BLOCK="npu").verdicts if v.name == "npu"
+    ] == [Status.BLOCKED] * 2
 
 
 def test_a_pin_to_rivals_that_are_both_blocked_is_a_conflict(rivals):
-    assert isinstance(error(ACCEL_BLOCK="npu", DS_ACCELERATOR="npu"), BackendConflictError)
+    assert isinstance(
+        error(ACCEL_BLOCK="npu", DS_ACCELERATOR="npu"), BackendConflictError
+    )
 
 
 def test_a_pin_to_rivals_asks_which_is_meant(rivals):
     found = error(DS_ACCELERATOR="npu")
     assert isinstance(found, BackendConflictError)
-    assert "DS_ACCELERATOR='npu': accel-npu 1.0 and better-npu 1.0 declare npu." in str(found).replace(
-        "better-npu 1.0 and accel-npu 1.0", "accel-npu 1.0 and better-npu 1.0"
-    )
+    assert "DS_ACCELERATOR='npu': accel-npu 1.0 and better-npu 1.0 declare npu." in str(
+        found
+    ).replace("better-npu 1.0 and accel-npu 1.0", "accel-npu 1.0 and better-npu 1.0")
     assert "npu@accel-npu" in str(found)
     assert "npu@better-npu" in str(found)
     assert not [m for m in sys.modules if m in ("accel_npu", "better_npu")]
@@ -198,7 +222,13 @@ def test_the_record_is_kept_printable_and_json(several, monkeypatch):
     assert data["environ"] == {"ACCEL_BLOCK": "sdaa"}
     assert data["ms"] > 0
     # Of sdaa, which is blocked, the plugin is not imported: its priority is not known.
-    assert [v["name"] for v in data["verdicts"]] == ["npu", "mlu", "generic", "sdaa", "cpu"]
+    assert [v["name"] for v in data["verdicts"]] == [
+        "npu",
+        "mlu",
+        "generic",
+        "sdaa",
+        "cpu",
+    ]
     text = str(record)
     for line in (
         "mlu (accel-mlu 1.0): the highest-ranking usable one.",
@@ -213,7 +243,10 @@ def test_the_record_is_kept_printable_and_json(several, monkeypatch):
 
 @pytest.mark.parametrize(
     ("pin", "how"),
-    [("mlu", "pinned by DS_ACCELERATOR"), ("npu,mlu", "the first usable one of DS_ACCELERATOR's list")],
+    [
+        ("mlu", "pinned by DS_ACCELERATOR"),
+        ("npu,mlu", "the first usable one of DS_ACCELERATOR's list"),
+    ],
 )
 def test_the_record_says_how(several, pin, how):
     assert how in str(chosen(DS_ACCELERATOR=pin))
@@ -221,12 +254,16 @@ def test_the_record_says_how(several, pin, how):
 
 def test_a_failed_choice_has_a_record_too(several):
     found = chosen(DS_ACCELERATOR="tpu")
-    assert str(found).startswith("No backend could be chosen. DS_ACCELERATOR='tpu': no installed")
+    assert str(found).startswith(
+        "No backend could be chosen. DS_ACCELERATOR='tpu': no installed"
+    )
     assert json.loads(json.dumps(found.to_dict()))["chosen"] is None
 
 
 def test_hardware_without_a_plugin_is_in_the_printed_record(torch_world, monkeypatch):
-    known = vendors.Vendor("NVIDIA GPU", "cuda", evidence=bus.Evidence(nodes=("/dev/nvidia0",)))
+    known = vendors.Vendor(
+        "NVIDIA GPU", "cuda", evidence=bus.Evidence(nodes=("/dev/nvidia0",))
+    )
     monkeypatch.setattr(vendors, "known_hardware", lambda: (known,))
     assert "NVIDIA GPU is present" in str(chosen())
 
@@ -238,7 +275,9 @@ def test_hardware_without_a_plugin_is_in_the_printed_record(torch_world, monkeyp
 def test_the_fall_back_warns_once_with_every_reason(torch_world):
     """The CPU is never used silently: one warning a process, at the caller's line, with the reasons."""
     torch_world.backend("npu", extra=NO_DEVICE)
-    torch_world.backend("mlu", vendor_import="torch_mlu", install_hint="pip install torch-mlu")
+    torch_world.backend(
+        "mlu", vendor_import="torch_mlu", install_hint="pip install torch-mlu"
+    )
     torch_world.plugin("bad", "raise ImportError('libbad.so')")
     with pytest.warns(AcceleratorFallbackWarning) as caught:
         assert accel_core.get_accelerator().name == "cpu"
@@ -316,8 +355,13 @@ def test_hidden_devices_are_named_in_the_warning(torch_world, monkeypatch):
 def test_a_broken_package_that_only_torch_knows_is_in_the_warning(torch_world):
     """The CPU is never used silently because an unclaimed vendor package is broken."""
     torch_world.module("torch_foo", "raise ImportError('libfoo.so')")
-    torch_world.distribution("torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:autoload"}})
-    with pytest.warns(AcceleratorFallbackWarning, match=r"generic .* broken: .*ImportError: libfoo\.so"):
+    torch_world.distribution(
+        "torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:autoload"}}
+    )
+    with pytest.warns(
+        AcceleratorFallbackWarning,
+        match=r"generic .* broken: .*ImportError: libfoo\.so",
+    ):
         assert accel_core.get_accelerator().name == "cpu"
 
 
@@ -326,33 +370,56 @@ def two_ways(world, first, second, **fields):
     reason = f"{first!r} if backend.priority == 2 else {second!r}"
     body = f"return ProbeResult(False, {reason}, 'get one')"
     ways = [plugins.arguments("acme", priority, **fields) for priority in (2, 1)]
-    world.plugin("acme", plugins.declaring(*ways) + plugins.hook("accel_probe", "backend, others", body))
+    world.plugin(
+        "acme",
+        plugins.declaring(*ways) + plugins.hook("accel_probe", "backend, others", body),
+    )
 
 
 @pytest.mark.parametrize(
     ("first", "second", "told"),
-    [("no A", "no B", "no A; no B"), ("torch has neither", "torch has neither", "torch has neither")],
+    [
+        ("no A", "no B", "no A; no B"),
+        ("torch has neither", "torch has neither", "torch has neither"),
+    ],
 )
-def test_two_declarations_of_one_backend_share_a_line(torch_world, monkeypatch, caplog, first, second, told):
+def test_two_declarations_of_one_backend_share_a_line(
+    torch_world, monkeypatch, caplog, first, second, told
+):
     caplog.set_level("DEBUG", "accel_core")  # in full
     two_ways(torch_world, first, second)
     (caught,) = warned()
-    assert f"\n  acme (accel-acme 1.0): no device: {told}. get one\n" in str(caught.message)
+    assert f"\n  acme (accel-acme 1.0): no device: {told}. get one\n" in str(
+        caught.message
+    )
     assert str(caught.message).count("acme") == 2  # its name and its distribution
     accel_core.set_accelerator(None)
     monkeypatch.setenv("DS_ACCELERATOR", "acme")
     with pytest.raises(accel_core.BackendUnavailableError) as refused:
         accel_core.get_accelerator()
-    assert f"acme (accel-acme 1.0) is not usable: {told}. Next step: get one." in str(refused.value)
+    assert f"acme (accel-acme 1.0) is not usable: {told}. Next step: get one." in str(
+        refused.value
+    )
 
 
-def test_that_one_device_is_missing_is_no_news_beside_the_other(torch_world, monkeypatch):
-    two_ways(torch_world, "its driver is not loaded", "no B", hardware=Hardware(nodes=("/dev/acme",)))
+def test_that_one_device_is_missing_is_no_news_beside_the_other(
+    torch_world, monkeypatch
+):
+    two_ways(
+        torch_world,
+        "its driver is not loaded",
+        "no B",
+        hardware=Hardware(nodes=("/dev/acme",)),
+    )
     seen = {2: bus.Evidence(pci=("fade:0001",)), 1: None}
-    monkeypatch.setattr(bus, "evidence", lambda backend, root="/": seen.get(backend.priority))
+    monkeypatch.setattr(
+        bus, "evidence", lambda backend, root="/": seen.get(backend.priority)
+    )
     (caught,) = warned()
     text = str(caught.message)
-    assert "acme (accel-acme 1.0): no device: its driver is not loaded. get one\n" in text
+    assert (
+        "acme (accel-acme 1.0): no device: its driver is not loaded. get one\n" in text
+    )
     assert "no B" not in text
     assert "no B" in str(accel_core.selection())
 
@@ -365,7 +432,11 @@ HERE, GONE = ("/dev/null",), ("/dev/acme[0-9]*",)
 def cards(world, *names, nodes=GONE):
     for name in names:
         card = Hardware(f"{name.capitalize()} GPU", nodes=nodes, pci_ids=("fade",))
-        world.backend(name, hardware=card, vendor_import="json" if nodes == GONE else f"torch_{name}")
+        world.backend(
+            name,
+            hardware=card,
+            vendor_import="json" if nodes == GONE else f"torch_{name}",
+        )
 
 
 def warned(call=accel_core.get_accelerator):
@@ -388,7 +459,11 @@ def test_where_there_merely_is_no_device_one_line_says_so(torch_world, caplog):
     )
     caplog.set_level("DEBUG", "accel_core")
     (caught,) = warned()
-    for words in ("/dev/acme[0-9]*", "vendor's package not installed: mlu, sdaa, supa", "other (accel-other"):
+    for words in (
+        "/dev/acme[0-9]*",
+        "vendor's package not installed: mlu, sdaa, supa",
+        "other (accel-other",
+    ):
         assert words in str(caught.message)
 
 
@@ -397,7 +472,9 @@ def test_hardware_that_is_here_is_told_first_and_in_full(torch_world):
     cards(torch_world, "zebra", nodes=HERE)
     (caught,) = warned()
     _, first, *_ = str(caught.message).splitlines()
-    assert first.startswith("  zebra (accel-zebra 1.0): not installed: torch_zebra is not installed, though")
+    assert first.startswith(
+        "  zebra (accel-zebra 1.0): not installed: torch_zebra is not installed, though"
+    )
 
 
 #: Who speaks of an absent device: rank 0 alone, as all hosts lack it. Of a broken one: a rank on each host.
@@ -444,8 +521,12 @@ def test_it_points_past_packages_at_the_users_own_line(torch_world, tmp_path):
     assert "site-packages" in str(between)
     torch_world.plugin("unused", "")
     user = tmp_path / "train.py"
-    user.write_text("import warnings\nwarnings.simplefilter('default')\n\nimport framework\n")
-    done = torch_world.child(f"import runpy\nrunpy.run_path({str(user)!r})", strict=False)
+    user.write_text(
+        "import warnings\nwarnings.simplefilter('default')\n\nimport framework\n"
+    )
+    done = torch_world.child(
+        f"import runpy\nrunpy.run_path({str(user)!r})", strict=False
+    )
     assert f"{user}:4: AcceleratorFallbackWarning: No accelerator" in done.stderr
 
 
@@ -455,7 +536,9 @@ def test_it_points_past_packages_at_the_users_own_line(torch_world, tmp_path):
 
 def announce(world, source, name="foo"):
     world.module(f"torch_{name}", source)
-    world.distribution(f"torch-{name}", "1.0", {"torch.backends": {name: f"torch_{name}:autoload"}})
+    world.distribution(
+        f"torch-{name}", "1.0", {"torch.backends": {name: f"torch_{name}:autoload"}}
+    )
 
 
 BRINGS = """
@@ -474,7 +557,10 @@ def test_a_device_that_only_torch_knows_is_generic(torch_world, monkeypatch, pin
     acc = accel_core.get_accelerator()
     assert (acc.name, acc.device_name(), acc.device_count()) == ("generic", "foo", 3)
     reasons = [str(verdict) for verdict in accel_core.selection().verdicts]
-    assert any("torch-foo 1.0 registers 'foo' with torch, and counts 3" in reason for reason in reasons)
+    assert any(
+        "torch-foo 1.0 registers 'foo' with torch, and counts 3" in reason
+        for reason in reasons
+    )
 
 
 def test_what_registers_a_device_and_counts_none_is_named(torch_world):
@@ -484,7 +570,9 @@ def test_what_registers_a_device_and_counts_none_is_named(torch_world):
     announce(torch_world, BRINGS.replace("3", "0").rstrip() + none + lost)
     told = select(read()).verdicts[1]
     assert (told.name, told.status) == ("generic", Status.NO_DEVICE)
-    assert told.reason == "torch-foo 1.0 registers 'foo' with torch, and counts no device"
+    assert (
+        told.reason == "torch-foo 1.0 registers 'foo' with torch, and counts no device"
+    )
     assert told.hint.startswith("run the vendor's own tool")
 
 
@@ -500,8 +588,12 @@ def test_of_another_name_or_distribution_it_is_not(torch_world, monkeypatch, pin
 
 def test_a_broken_announcement_leaves_the_next_its_turn(torch_world):
     announce(torch_world, BRINGS)
-    first = torch_world.root / "first"  # on the path, so that the broken one comes first
-    layouts.dist_info(first, "torch-aaa", "1.0", {"torch.backends": {"aaa": "torch_aaa:autoload"}})
+    first = (
+        torch_world.root / "first"
+    )  # on the path, so that the broken one comes first
+    layouts.dist_info(
+        first, "torch-aaa", "1.0", {"torch.backends": {"aaa": "torch_aaa:autoload"}}
+    )
     torch_world.module("torch_aaa", "import sys; sys.exit(1)")
     torch_world.set_path([first, torch_world.site])
     assert accel_core.get_accelerator().name == "generic"
@@ -512,7 +604,9 @@ BRINGS_AT_IMPORT = f"{BRINGS}\nautoload()\n"
 
 
 @pytest.mark.parametrize("isolated", [False, True])
-def test_a_package_that_announces_nothing_can_be_named(torch_world, monkeypatch, isolated):
+def test_a_package_that_announces_nothing_can_be_named(
+    torch_world, monkeypatch, isolated
+):
     """`accel --import` sets it, for the children that try the device."""
     torch_world.module("torch_foo", BRINGS_AT_IMPORT)
     monkeypatch.setenv("ACCEL_IMPORT", " torch_foo ,")
@@ -529,12 +623,17 @@ def test_a_package_that_announces_nothing_can_be_named(torch_world, monkeypatch,
     ],
     ids=["raises", "exits"],
 )
-def test_a_package_that_is_named_and_fails_is_named_in_the_verdict(torch_world, monkeypatch, source, told):
+def test_a_package_that_is_named_and_fails_is_named_in_the_verdict(
+    torch_world, monkeypatch, source, told
+):
     torch_world.module("torch_foo", source)
     monkeypatch.setenv("ACCEL_IMPORT", "torch_foo")
     generic = select(read(), isolated=True).verdicts[0]
     assert generic.status is Status.BROKEN
-    assert generic.reason == f"torch_foo, which ACCEL_IMPORT names, fails to import: {told}"
+    assert (
+        generic.reason
+        == f"torch_foo, which ACCEL_IMPORT names, fails to import: {told}"
+    )
     assert generic.hint == "take torch_foo out of ACCEL_IMPORT"
 
 
@@ -542,7 +641,11 @@ def test_a_package_that_a_plugin_claims_is_left_to_the_plugin(torch_world):
     announce(torch_world, "raise SystemExit('imported')")
     torch_world.backend("foo", vendor_import="torch_foo", extra=NO_DEVICE)
     found = chosen()
-    assert statuses(found) == {"foo": "no_device", "generic": "no_device", "cpu": "usable"}
+    assert statuses(found) == {
+        "foo": "no_device",
+        "generic": "no_device",
+        "cpu": "usable",
+    }
     assert (
         found.verdicts[1].reason
         == "torch 2.99.0+simulated (CPU build) has no accelerator, and a plugin claims what announces one to "
@@ -551,7 +654,9 @@ def test_a_package_that_a_plugin_claims_is_left_to_the_plugin(torch_world):
     assert "torch_foo" not in sys.modules
 
 
-def test_a_device_that_a_plugin_claims_is_left_to_the_plugin(torch_world, simulated_torch):
+def test_a_device_that_a_plugin_claims_is_left_to_the_plugin(
+    torch_world, simulated_torch
+):
     torch_world.backend("mlu", extra=NO_DEVICE)
     simulated_torch.accelerator.current = "mlu"
     found = chosen()

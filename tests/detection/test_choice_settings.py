@@ -8,7 +8,12 @@ from accel_tests.plugins import NO_DEVICE, hook
 
 import accel_core
 from accel_core.backend import Hardware, Visibility
-from accel_core.errors import BackendNotFoundError, BackendUnavailableError, SettingError, SettingWarning
+from accel_core.errors import (
+    BackendNotFoundError,
+    BackendUnavailableError,
+    SettingError,
+    SettingWarning,
+)
 from accel_core.explain import messages
 from accel_core.hardware import bus, vendors
 from accel_core.select import select
@@ -68,10 +73,14 @@ IPEX = "pip install intel-extension-for-pytorch"
 GONE = backend("xpu", vendor_import="ipex", install_hint=IPEX)
 SETVARS = hook("accel_explain", "backend, error", "return 'source setvars.sh'")
 #: Its hardware is absent, its vendor's package is broken: it would fail, and is not advised.
-FAR = backend("far", hardware=Hardware(nodes=("/dev/no-such-card[0-9]*",), pci_ids=("fade:0001",)))
+FAR = backend(
+    "far", hardware=Hardware(nodes=("/dev/no-such-card[0-9]*",), pci_ids=("fade:0001",))
+)
 BAD = backend("bad", source="raise ImportError('libbad.so')")
 INSTEAD = "Or set DS_ACCELERATOR=cpu; `accel list` shows the usable backends."
-UNKNOWN = "no installed distribution declares {0}. Installed: mlu, npu, sdaa, generic, cpu. "
+UNKNOWN = (
+    "no installed distribution declares {0}. Installed: mlu, npu, sdaa, generic, cpu. "
+)
 NOT_FOUND, UNAVAILABLE = BackendNotFoundError, BackendUnavailableError
 #: What stands beside the three, settings, the error's kind, its text or parts; "!": this is not there.
 REFUSED = {
@@ -166,7 +175,9 @@ def test_what_is_refused(several, what):
         ("ACCEL_BLOCK", "x@"),
     ],
 )
-def test_a_malformed_setting_stops_the_choice_by_name(several, monkeypatch, name, value):
+def test_a_malformed_setting_stops_the_choice_by_name(
+    several, monkeypatch, name, value
+):
     monkeypatch.setenv(name, value)
     with pytest.raises(SettingError, match=f"{name}='{value}' is not valid"):
         accel_core.get_accelerator()
@@ -189,8 +200,12 @@ def test_without_torch_the_error_says_how_to_install_it(world):
     assert "accel setup cpu" in str(found.error)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="device nodes are looked for on Linux")
-def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(torch_world, monkeypatch):
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="device nodes are looked for on Linux"
+)
+def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(
+    torch_world, monkeypatch
+):
     """The node is here, or the runtime alone knows; where no node is, a login node is what was meant."""
     monkeypatch.setenv("NPU_VISIBLE", "")
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
@@ -198,8 +213,15 @@ def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(torch_world, mo
         "DS_ACCELERATOR='npu' is honoured without a device: NPU_VISIBLE='' hides every device. "
         "Next step: unset NPU_VISIBLE, or name in it the devices to use."
     )
-    for nodes, notes in ((("/dev/null",), (said,)), ((), (said,)), (("/dev/no-such-npu",), ())):
-        fields = {"visibility": Visibility(("NPU_VISIBLE",)), "hardware": Hardware(nodes=nodes)}
+    for nodes, notes in (
+        (("/dev/null",), (said,)),
+        ((), (said,)),
+        (("/dev/no-such-npu",), ()),
+    ):
+        fields = {
+            "visibility": Visibility(("NPU_VISIBLE",)),
+            "hardware": Hardware(nodes=nodes),
+        }
         counting(torch_world, "return 0", **fields)
         for name in ("accel_npu", "npu_device"):
             sys.modules.pop(name, None)
@@ -225,7 +247,10 @@ def test_a_sentence_of_somebody_elses_ends_with_one_full_stop(torch_world, body)
     torch_world.backend("npu", extra=hook("accel_create", "backend, others", body))
     selection = chosen()
     texts = [
-        *(str(error(**environ)) for environ in (pin("npu"), pin("npu,gone"), {"ACCEL_STRICT": "always"})),
+        *(
+            str(error(**environ))
+            for environ in (pin("npu"), pin("npu,gone"), {"ACCEL_STRICT": "always"})
+        ),
         str(selection),
         messages.fallback(selection.verdicts, (), in_full=True),
     ]
@@ -235,14 +260,20 @@ def test_a_sentence_of_somebody_elses_ends_with_one_full_stop(torch_world, body)
 
 # ---------------------------------------------------------------------------- strict
 
-NVIDIA = vendors.Vendor("NVIDIA GPU", "cuda", evidence=bus.Evidence(nodes=("/dev/nvidia0",)))
+NVIDIA = vendors.Vendor(
+    "NVIDIA GPU", "cuda", evidence=bus.Evidence(nodes=("/dev/nvidia0",))
+)
 CARD = bus.Evidence(nodes=("/dev/davinci0",))
 
 
 @pytest.fixture
 def card(torch_world, monkeypatch):
     """A machine with npu's card."""
-    monkeypatch.setattr(bus, "evidence", lambda backend, root="/": CARD if backend.name == "npu" else None)
+    monkeypatch.setattr(
+        bus,
+        "evidence",
+        lambda backend, root="/": CARD if backend.name == "npu" else None,
+    )
     return torch_world
 
 
@@ -250,7 +281,9 @@ def test_strict_refuses_the_cpu_where_a_plugin_is_broken(torch_world):
     """A job for a GPU must not run on the CPU because a plugin fails to load."""
     torch_world.plugin("npu", "raise ImportError('libfoo')")
     found = error(ACCEL_STRICT="1")
-    assert str(found).startswith("ACCEL_STRICT=1 refuses the CPU, and no accelerator is usable:")
+    assert str(found).startswith(
+        "ACCEL_STRICT=1 refuses the CPU, and no accelerator is usable:"
+    )
     assert "libfoo" in str(found)
     assert chosen(ACCEL_STRICT="0").name == "cpu"
     assert chosen(ACCEL_STRICT="1", DS_ACCELERATOR="cpu").name == "cpu"
@@ -266,11 +299,15 @@ def test_strict_refuses_the_cpu_where_hardware_is_there(torch_world, monkeypatch
     assert isinstance(error(ACCEL_STRICT="1"), UNAVAILABLE)
 
 
-def test_strict_refuses_the_cpu_where_two_distributions_declare_the_hardware_that_is_there(card):
+def test_strict_refuses_the_cpu_where_two_distributions_declare_the_hardware_that_is_there(
+    card,
+):
     card.backend("npu", 700, distribution="accel-npu")
     card.backend("npu", 600, distribution="better-npu")
     found = error(ACCEL_STRICT="1")
-    assert "npu (accel-npu 1.0): conflict: better-npu 1.0 declares npu too" in str(found)
+    assert "npu (accel-npu 1.0): conflict: better-npu 1.0 declares npu too" in str(
+        found
+    )
     assert chosen(ACCEL_STRICT="1", ACCEL_BLOCK="@better-npu").name == "npu"
 
 
@@ -296,9 +333,14 @@ def test_a_machine_without_accelerators_is_refused_the_cpu_always_only(torch_wor
 # ---------------------------------------------------------------------------- notes, probing
 
 
-def test_hardware_without_its_plugin_is_named_with_the_command(torch_world, monkeypatch):
+def test_hardware_without_its_plugin_is_named_with_the_command(
+    torch_world, monkeypatch
+):
     integrated = vendors.Vendor(
-        "Intel integrated GPU", "xpu", evidence=bus.Evidence(pci=("8086",)), is_integrated=True
+        "Intel integrated GPU",
+        "xpu",
+        evidence=bus.Evidence(pci=("8086",)),
+        is_integrated=True,
     )
     known = (NVIDIA, vendors.Vendor("Ascend NPU", "npu", evidence=CARD), integrated)
     monkeypatch.setattr(vendors, "known_hardware", lambda: known)
@@ -312,7 +354,9 @@ def test_hardware_without_its_plugin_is_named_with_the_command(torch_world, monk
 
 def test_settings_that_name_nothing_say_what_may_be_meant(torch_world):
     torch_world.backend("npu", vendor_import="torch_npu")
-    record = chosen(ACCEL_BLOCK="npv,mlu,zpu", ACCEL_STRIKT="1")  # zpu: another first letter, nobody's slip
+    record = chosen(
+        ACCEL_BLOCK="npv,mlu,zpu", ACCEL_STRIKT="1"
+    )  # zpu: another first letter, nobody's slip
     assert record.notes == (
         "accel-core has no setting ACCEL_STRIKT. Did you mean ACCEL_STRICT?",
         "ACCEL_BLOCK names npv, which is not installed. Did you mean 'npu'?",
@@ -330,7 +374,10 @@ def test_a_choice_in_children_only_imports_nothing_here(several):
 
 def test_a_pinned_entry_point_whose_plugin_declares_another_name_is_told(torch_world):
     declares = "Backend(name='other', priority=1, device_type='cpu')"
-    torch_world.plugin("bad", f"from accel_core import *\n{hook('accel_backends', '', f'return {declares}')}")
+    torch_world.plugin(
+        "bad",
+        f"from accel_core import *\n{hook('accel_backends', '', f'return {declares}')}",
+    )
     assert str(error(DS_ACCELERATOR="bad")) == (
         "DS_ACCELERATOR='bad': the plugin of entry point bad declares another name: `accel list` shows it."
     )

@@ -30,7 +30,9 @@ def test_without_plugins_there_are_the_two_built_in_backends(world):
 
 
 @pytest.mark.parametrize(
-    "layout", [layouts.dist_info, layouts.egg_info, layouts.editable], ids=lambda layout: layout.__name__
+    "layout",
+    [layouts.dist_info, layouts.egg_info, layouts.editable],
+    ids=lambda layout: layout.__name__,
 )
 def test_a_plugin_becomes_a_candidate_with_its_provenance(world, layout):
     world.plugin("npu", declaring(arguments("npu")), version="1.2", layout=layout)
@@ -44,7 +46,10 @@ def test_a_plugin_becomes_a_candidate_with_its_provenance(world, layout):
 
 def test_one_plugin_may_declare_several_backends_and_one_alone(world):
     world.plugin(
-        "xpu", declaring(arguments("xpu", 800), arguments("xpu", 790), arguments("xpu.external", 900))
+        "xpu",
+        declaring(
+            arguments("xpu", 800), arguments("xpu", 790), arguments("xpu.external", 900)
+        ),
     )
     one = f"{plugins.HEAD}\n@hookimpl\ndef accel_backends():\n    return Backend({arguments('npu', 1)})\n"
     world.plugin("npu", one)
@@ -100,7 +105,10 @@ def test_a_broken_plugin_that_is_pinned_comes_back_alone(world):
 
 def test_a_backend_under_another_entry_point_is_still_found(world):
     world.plugin(
-        "intel", declaring(arguments("xpu", 800), arguments("xpu", 790), arguments("xpu.external", 900))
+        "intel",
+        declaring(
+            arguments("xpu", 800), arguments("xpu", 790), arguments("xpu.external", 900)
+        ),
     )
     assert names(look(parse_pin("xpu.external"))) == ["xpu.external"]
     assert [c.priority for c in look(parse_pin("xpu"))] == [800, 790]
@@ -131,7 +139,9 @@ def test_a_name_that_nobody_declares_finds_nothing(world):
 # Candidates stand in a total order, which nothing about the machine changes.
 
 
-def candidate(name, priority=100, *, device_type="", impersonates="", distribution="", value="v"):
+def candidate(
+    name, priority=100, *, device_type="", impersonates="", distribution="", value="v"
+):
     provenance = Provenance(distribution or f"accel-{name}", "1.0", name, value)
     backend = Backend(
         name=name,
@@ -151,23 +161,29 @@ def orders(candidates):
     else:
         ways = [shuffler.sample(candidates, len(candidates)) for _ in range(50)]
     return {
-        tuple(f"{c.name}@{c.distribution}" if c.name == "same" else c.name for c in rank(way)) for way in ways
+        tuple(
+            f"{c.name}@{c.distribution}" if c.name == "same" else c.name
+            for c in rank(way)
+        )
+        for way in ways
     }
 
 
 def test_priority_then_name_then_distribution():
     """Equal priorities must not change from run to run."""
     same = [candidate("same", distribution=d) for d in ("b", "a")]
-    assert orders([candidate("zeta", 300), candidate("beta"), candidate("alpha"), *same]) == {
-        ("zeta", "alpha", "beta", "same@a", "same@b")
-    }
+    assert orders(
+        [candidate("zeta", 300), candidate("beta"), candidate("alpha"), *same]
+    ) == {("zeta", "alpha", "beta", "same@a", "same@b")}
 
 
 def test_the_builtin_cpu_is_below_every_plugin_of_its_priority():
     """The CPU, which is always usable, is the fallback and never makes a conflict."""
     cpu = builtin.builtin_verdicts()[0]
     assert cpu.name == "cpu"
-    assert orders([cpu, candidate("zzz", 0), candidate("aaa", 0)]) == {("aaa", "zzz", "cpu")}
+    assert orders([cpu, candidate("zzz", 0), candidate("aaa", 0)]) == {
+        ("aaa", "zzz", "cpu")
+    }
 
 
 def test_a_broken_plugin_ranks_above_the_cpu_so_that_it_is_reported(world):
@@ -188,27 +204,43 @@ RANKED = {
 
 @pytest.mark.parametrize("ranked", RANKED.values(), ids=RANKED.keys())
 def test_impersonators_stand(ranked):
-    found = [candidate(name, number, impersonates="".join(taken)) for name, number, *taken in ranked]
+    found = [
+        candidate(name, number, impersonates="".join(taken))
+        for name, number, *taken in ranked
+    ]
     assert orders(found) == {tuple(name for name, *_ in ranked)}
 
 
 #: Names with priorities, and what each impersonates: no order satisfies all of them.
 CIRCLES = {
     "two impersonate each other": [("a", 10, "b"), ("b", 20, "a")],
-    "a pair, and one that impersonates itself": [("a", 10, "b"), ("b", 20, "a"), ("self", 15, "self")],
-    "three in a circle, and one from outside": [("a", 1, "b"), ("b", 2, "c"), ("c", 3, "a"), ("d", 4, "a")],
+    "a pair, and one that impersonates itself": [
+        ("a", 10, "b"),
+        ("b", 20, "a"),
+        ("self", 15, "self"),
+    ],
+    "three in a circle, and one from outside": [
+        ("a", 1, "b"),
+        ("b", 2, "c"),
+        ("c", 3, "a"),
+        ("d", 4, "a"),
+    ],
 }
 
 
 @pytest.mark.parametrize("circle", CIRCLES.values(), ids=CIRCLES.keys())
 def test_a_circle_of_impersonators_has_one_order_whichever_is_found_first(circle):
-    found = [candidate(name, priority, impersonates=of) for name, priority, of in circle]
+    found = [
+        candidate(name, priority, impersonates=of) for name, priority, of in circle
+    ]
     assert len(orders(found)) == 1
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "42"])
 @pytest.mark.parametrize("backwards", [False, True])
-def test_the_order_depends_on_neither_hash_seed_nor_install_order(world, seed, backwards):
+def test_the_order_depends_on_neither_hash_seed_nor_install_order(
+    world, seed, backwards
+):
     """Else a machine would choose another backend from run to run."""
     some = [
         ("npu", {}),
@@ -226,7 +258,8 @@ print(json.dumps([(each.name, each.distribution) for each in discover()]))
 """
     if backwards:  # and the directory's own order reversed
         code = (
-            "import os\nreal = os.listdir\nos.listdir = lambda p='.': sorted(real(p), reverse=True)\n" + code
+            "import os\nreal = os.listdir\nos.listdir = lambda p='.': sorted(real(p), reverse=True)\n"
+            + code
         )
     found = world.child(code, variables={"PYTHONHASHSEED": seed}).answer
     assert found == [
@@ -258,7 +291,9 @@ def test_the_first_distribution_on_the_path_counts(only, tmp_path):
 
 
 def test_groups_are_kept_apart(only, tmp_path):
-    layouts.dist_info(site(tmp_path), "both", "1.0", {GROUP: {"a": "m"}, "torch.backends": {"b": "n"}})
+    layouts.dist_info(
+        site(tmp_path), "both", "1.0", {GROUP: {"a": "m"}, "torch.backends": {"b": "n"}}
+    )
     only([tmp_path / "site"])
     assert [e.name for e in find_entry_points(GROUP)] == ["a"]
     assert [e.name for e in find_entry_points("torch.backends")] == ["b"]
@@ -274,7 +309,9 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_neighbour_whose_metadata_is_broken_hides_nobody(only, tmp_path, caplog, damage):
+def test_a_neighbour_whose_metadata_is_broken_hides_nobody(
+    only, tmp_path, caplog, damage
+):
     """One broken distribution must not disable all the others."""
     root = site(tmp_path)
     for name in ("aaa", "zzz"):
@@ -298,7 +335,9 @@ def test_paths_that_hold_nothing_are_passed_over(only, tmp_path):
 
 
 @pytest.mark.parametrize("metadata_bytes", [None, b"", b"Name: \xff\n"])
-def test_a_distribution_without_a_name_is_passed_over_alone(only, tmp_path, metadata_bytes):
+def test_a_distribution_without_a_name_is_passed_over_alone(
+    only, tmp_path, metadata_bytes
+):
     root = site(tmp_path)
     layouts.dist_info(root, "accel-mlu", "3.0", {GROUP: {"mlu": "accel_mlu"}})
     layouts.dist_info(root, "accel-npu", "1.0", ONE)
@@ -335,7 +374,10 @@ def test_a_finder_that_fails_hides_nobody(only, tmp_path, monkeypatch):
     [
         ({}, ["ours", "theirs", "evil"]),
         ({"ACCEL_BLOCK": "@evil"}, ["ours", "theirs"]),
-        ({"ACCEL_BLOCK": "bad"}, ["ours", "theirs", "evil"]),  # a backend of it, and nothing else
+        (
+            {"ACCEL_BLOCK": "bad"},
+            ["ours", "theirs", "evil"],
+        ),  # a backend of it, and nothing else
         ({"ACCEL_BLOCK": "@accel-tools,@evil,@acme-tools"}, []),
         ({"ACCEL_ALLOW": "cpu"}, ["ours"]),
         ({"ACCEL_ALLOW": "cpu,bad"}, ["ours", "evil"]),
@@ -343,7 +385,9 @@ def test_a_finder_that_fails_hides_nobody(only, tmp_path, monkeypatch):
         ({"ACCEL_ALLOW": "bad", "ACCEL_BLOCK": "@evil"}, ["ours"]),
     ],
 )
-def test_code_of_every_group_is_asked_of_the_policy_and_ours_comes_first(only, tmp_path, variables, left):
+def test_code_of_every_group_is_asked_of_the_policy_and_ours_comes_first(
+    only, tmp_path, variables, left
+):
     root = site(tmp_path)
     every = (
         ("acme-tools", "theirs", {}),
@@ -351,7 +395,9 @@ def test_code_of_every_group_is_asked_of_the_policy_and_ours_comes_first(only, t
         ("accel-tools", "ours", {}),
     )
     for name, module, more in every:
-        layouts.dist_info(root, name, "1.0", {"accel.commands": {"doctor": module}, **more})
+        layouts.dist_info(
+            root, name, "1.0", {"accel.commands": {"doctor": module}, **more}
+        )
     only([root])
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in variables.items():
@@ -386,7 +432,9 @@ def test_a_new_path_entry_and_a_new_finder_are_noticed(only, tmp_path, monkeypat
     layouts.dist_info(second, "accel-mlu", "3.0", {GROUP: {"mlu": "accel_mlu"}})
     only([first])
     assert [e.name for e in find_entry_points(GROUP)] == ["npu"]
-    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder(second / "accel_mlu-3.0.dist-info")])
+    monkeypatch.setattr(
+        sys, "meta_path", [*sys.meta_path, Finder(second / "accel_mlu-3.0.dist-info")]
+    )
     assert [e.name for e in find_entry_points(GROUP)] == ["npu", "mlu"]
 
 
@@ -406,9 +454,13 @@ def test_an_entry_point_names_a_module_or_an_object_in_it():
 def test_the_version_of_a_distribution_that_is_missing_or_broken_is_none(world):
     layouts.dist_info(world.site, "good", "1.5")
     layouts.dist_info(world.site, "broken", "1.0")
-    (world.site / "broken-1.0.dist-info" / "METADATA").write_bytes(b"Name: broken\nVersion: \xff\n")
+    (world.site / "broken-1.0.dist-info" / "METADATA").write_bytes(
+        b"Name: broken\nVersion: \xff\n"
+    )
     world.set_path([world.site])
     assert packages.version("good") == "1.5"
     assert packages.version("absent-distribution") is None
     assert packages.version("") is None
-    assert packages.version("broken") is None or isinstance(packages.version("broken"), str)
+    assert packages.version("broken") is None or isinstance(
+        packages.version("broken"), str
+    )

@@ -44,7 +44,9 @@ class Machine(Computer):
     """A machine with a torch, which must not be imported."""
 
     def torch(self, version, **builds):
-        kinds = "".join(f"{name} = {builds.get(name)!r}\n" for name in ("cuda", "hip", "xpu"))
+        kinds = "".join(
+            f"{name} = {builds.get(name)!r}\n" for name in ("cuda", "hip", "xpu")
+        )
         self.write("/site/torch/__init__.py", "raise SystemExit('torch was imported')")
         self.write("/site/torch/version.py", f"__version__ = {version!r}\n{kinds}")
 
@@ -92,7 +94,9 @@ def hidden(name):
 
 def built(version, torch, needed, device_type, reason):
     """A torch of another build. No count: with such a torch a pin cannot be honoured."""
-    backend = acme(vendor_import="torch", in_torch={"builds": (needed,)}, device_type=device_type)
+    backend = acme(
+        vendor_import="torch", in_torch={"builds": (needed,)}, device_type=device_type
+    )
     said = (f"torch {version} is a {reason}", "pip install torch-acme", None)
     return Row(said, (NODE,), backend=backend, torch=(version, torch))
 
@@ -223,7 +227,9 @@ def test_what_is_said(machine, monkeypatch, what):
     assert (ruled_out is None) is row.doubt
     assert outcome.status is Status.NO_DEVICE
     begin, _, end = row.said[0].partition("…")
-    assert outcome.reason == row.said[0] or ("…" in row.said[0] and outcome.reason.startswith(begin))
+    assert outcome.reason == row.said[0] or (
+        "…" in row.said[0] and outcome.reason.startswith(begin)
+    )
     assert outcome.reason.endswith(end)
     assert (outcome.hint, outcome.devices) == row.said[1:]
 
@@ -237,7 +243,9 @@ def test_a_pin_forgives_a_missing_device_and_asks_on(machine):
     assert outcome.reason == (
         "this machine has no Acme XLA card; and torch 2.13.0+cpu is a CPU build, without XPU"
     )
-    assert outcome.hint.startswith("run on a machine that has one; for a login node or an image: ")
+    assert outcome.hint.startswith(
+        "run on a machine that has one; for a login node or an image: "
+    )
     assert absence is not None
 
 
@@ -260,7 +268,9 @@ class TestNamespace:
         exec(code, given := {"__name__": module})
         own.is_available = given["is_available"]
         vars(own).update(namespace)
-        torch = SimpleNamespace(acme=own, version=SimpleNamespace(__version__="2.13.0", xpu="1"))
+        torch = SimpleNamespace(
+            acme=own, version=SimpleNamespace(__version__="2.13.0", xpu="1")
+        )
         monkeypatch.setitem(sys.modules, "torch", torch)
 
     def aside(self, machine, backend, by):
@@ -278,8 +288,13 @@ class TestNamespace:
         self.aside(machine, TORCH_OWN, "torch_other.device")
 
     @pytest.mark.parametrize("module", ["torch.acme", "friendly.wrapper"])
-    def test_torch_itself_and_a_package_with_the_same_device_behind(self, machine, monkeypatch, module):
-        backend = acme(vendor_import="torch", in_torch={"builds": ("xpu",), "wrapped_by": ("friendly",)})
+    def test_torch_itself_and_a_package_with_the_same_device_behind(
+        self, machine, monkeypatch, module
+    ):
+        backend = acme(
+            vendor_import="torch",
+            in_torch={"builds": ("xpu",), "wrapped_by": ("friendly",)},
+        )
         self.taken(monkeypatch, module)
         assert machine.examine(backend) == (None, None)
         self.taken(monkeypatch, "torch.acme", __name__=module)
@@ -289,7 +304,9 @@ class TestNamespace:
     def test_a_package_that_takes_it_over_below_python(self, machine, monkeypatch, own):
         """Every function is the namespace's own, and behind them is another maker's device."""
         self.taken(monkeypatch, "torch.acme")
-        backend = replace(own, in_torch=replace(own.in_torch, taken_over_by=("torch_deep",)))
+        backend = replace(
+            own, in_torch=replace(own.in_torch, taken_over_by=("torch_deep",))
+        )
         assert machine.examine(backend) == (None, None)
         monkeypatch.setitem(sys.modules, "torch_deep", ModuleType("torch_deep"))
         self.aside(machine, backend, "torch_deep")
@@ -305,7 +322,9 @@ def test_a_device_that_runs_is_not_argued_with(machine, monkeypatch):
     monkeypatch.setenv("ACME_FILTER", "")
     running = SimpleNamespace(is_initialized=lambda: True)
     version = SimpleNamespace(__version__="2.13.0+cpu", cuda=None, hip=None, xpu=None)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(acme=running, version=version))
+    monkeypatch.setitem(
+        sys.modules, "torch", SimpleNamespace(acme=running, version=version)
+    )
     assert machine.examine() == (None, None)
     outcome, _ = machine.examine(acme(in_torch={"builds": ("xpu",)}))
     assert outcome.reason.endswith("is a CPU build, without XPU")
@@ -382,7 +401,9 @@ def test_why_the_runtime_counts_none(tmp_path, monkeypatch, what):
     found = replace(CARDS, visibility=replace(CARDS.visibility, **visible), **changes)
     outcome = counts_none(found, machine.path)
     assert (outcome.status, outcome.devices) == (Status.NO_DEVICE, 0)
-    assert outcome.reason == reason or ("…" in reason and outcome.reason.startswith(reason.strip("…")))
+    assert outcome.reason == reason or (
+        "…" in reason and outcome.reason.startswith(reason.strip("…"))
+    )
     assert hint in (None, outcome.hint)
 
 
@@ -415,14 +436,19 @@ def test_a_container_lacks_the_group_of_a_node_that_it_shows(monkeypatch, tmp_pa
     (tmp_path / "kfd").chmod(0o660)
     monkeypatch.setattr(os, "getgroups", list)
     monkeypatch.setattr(os, "getegid", lambda: -1)
-    steps = [permission_step("/kfd", str(tmp_path), start) for start in ("docker run -it", "a pod")]
+    steps = [
+        permission_step("/kfd", str(tmp_path), start)
+        for start in ("docker run -it", "a pod")
+    ]
     assert steps == [f"docker run -it --group-add {os.getgid()}", "a pod"]
 
 
 @pytest.mark.skipif(not hasattr(os, "setuid"), reason="permissions as POSIX has them")
 def test_nodes_that_this_process_may_not_open():
     """By their modes here, by the job's control group on a cluster: the kernel asks both at once."""
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own may be searched by nobody else
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # pytest's own may be searched by nobody else
         Path(folder).chmod(0o755)
         dev = Path(folder, "dev")
         dev.mkdir()
@@ -437,7 +463,9 @@ def test_nodes_that_this_process_may_not_open():
         import grp
 
         name = grp.getgrgid(0).gr_name
-        step = f"join the group {name}: sudo usermod -aG {name} $USER, then log in again"
+        step = (
+            f"join the group {name}: sudo usermod -aG {name} $USER, then log in again"
+        )
     else:
         step = "see `ls -l /dev/acme0`, and which devices its control group allows this process"
     assert alone == f"{reason} | {step}"

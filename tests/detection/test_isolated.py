@@ -34,7 +34,11 @@ def dying(body):
 
 def imported(world):
     """The plugins that this process has imported."""
-    return [n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(world.site))]
+    return [
+        n
+        for n, m in sys.modules.items()
+        if str(getattr(m, "__file__", "")).startswith(str(world.site))
+    ]
 
 
 @posix
@@ -66,7 +70,9 @@ SPOILING = {
 @pytest.mark.filterwarnings("ignore:old")
 @pytest.mark.parametrize("settings", [Settings(), ISOLATED], ids=["here", "isolated"])
 @pytest.mark.parametrize("spoil", SPOILING.values(), ids=SPOILING)
-def test_what_a_plugin_does_to_python_at_its_import_spoils_no_other(torch_world, spoil, settings):
+def test_what_a_plugin_does_to_python_at_its_import_spoils_no_other(
+    torch_world, spoil, settings
+):
     torch_world.backend("aaa", 700, extra=f"\n{spoil}\n")
     for name in ("hpu", "mlu", "npu"):
         warns = "import colorsys, warnings; warnings.warn('old', DeprecationWarning)"
@@ -80,7 +86,9 @@ def test_declarations_come_through_a_child_as_they_are(torch_world):
     rich = {"hints": ((r"lib(a|b)\.so", "do this"),), "granted": Granted(slurm="gpu")}
     torch_world.backend("npu", 700, vendor_import=("a_b", "json"), **rich)
     torch_world.plugin("two", declaring(arguments("one", 3), arguments("two.more", 2)))
-    torch_world.plugin("bad", declaring("name='Not A Name', priority=1, device_type='x'"))
+    torch_world.plugin(
+        "bad", declaring("name='Not A Name', priority=1, device_type='x'")
+    )
     torch_world.plugin("broken", "raise OSError('inner') from ValueError('libfoo.so')")
     there = look(None, ISOLATED)
     assert not imported(torch_world)
@@ -98,15 +106,23 @@ def test_declarations_come_through_a_child_as_they_are(torch_world):
 @pytest.mark.parametrize(
     ("source", "ending", "at"),
     [
-        (DIE, "exited with status 3", "importing accel_bad, the plugin of accel-bad 1.0"),
+        (
+            DIE,
+            "exited with status 3",
+            "importing accel_bad, the plugin of accel-bad 1.0",
+        ),
         (CRASH, "died of SIGSEGV", "importing accel_bad, the plugin of accel-bad 1.0"),
         (dying(DIE), "exited with status 3", "accel_backends() of accel-bad 1.0"),
     ],
     ids=["import", "SIGSEGV", "accel_backends"],
 )
-def test_a_plugin_that_takes_its_process_down_is_a_verdict_of_its_own(torch_world, source, ending, at):
+def test_a_plugin_that_takes_its_process_down_is_a_verdict_of_its_own(
+    torch_world, source, ending, at
+):
     torch_world.plugin("bad", source)
-    torch_world.plugin("worse", "import os, sys; sys.stderr.write('no licence\\n'); os._exit(4)")
+    torch_world.plugin(
+        "worse", "import os, sys; sys.stderr.write('no licence\\n'); os._exit(4)"
+    )
     torch_world.backend("npu", 700)
     torch_world.backend("mlu", 300)
     found = {c.name: c for c in look(None, ISOLATED) if not c.builtin}
@@ -114,15 +130,25 @@ def test_a_plugin_that_takes_its_process_down_is_a_verdict_of_its_own(torch_worl
     assert bad.status is Status.CRASHED
     reason, _, _ = bad.reason.partition("; last call: ")
     assert reason == f"the process that loaded its plugin {ending} at: {at}"
-    assert bad.hint == "report this to the maintainers of accel-bad, or set ACCEL_BLOCK=bad"
+    assert (
+        bad.hint
+        == "report this to the maintainers of accel-bad, or set ACCEL_BLOCK=bad"
+    )
     assert worse.reason.endswith("accel-worse 1.0; last words: no licence")
-    assert {name: v.backend is not None for name, v in found.items()} == {"npu": True, "mlu": True}
+    assert {name: v.backend is not None for name, v in found.items()} == {
+        "npu": True,
+        "mlu": True,
+    }
     assert not imported(torch_world)
 
 
 @posix
-@pytest.mark.parametrize("source", [HANG, dying(HANG)], ids=["import", "accel_backends"])
-def test_a_plugin_that_hangs_takes_two_deadlines_and_no_other_with_it(torch_world, source):
+@pytest.mark.parametrize(
+    "source", [HANG, dying(HANG)], ids=["import", "accel_backends"]
+)
+def test_a_plugin_that_hangs_takes_two_deadlines_and_no_other_with_it(
+    torch_world, source
+):
     torch_world.plugin("bad", source)
     torch_world.backend("npu", 700)
     start = time.monotonic()
@@ -136,14 +162,21 @@ def test_a_plugin_that_hangs_takes_two_deadlines_and_no_other_with_it(torch_worl
 @posix
 def test_a_plugin_that_dies_of_anothers_thread_is_not_blamed(torch_world):
     fuse = "threading.Thread(target=lambda: (time.sleep(0.2), os._exit(5))).start()\n"
-    torch_world.plugin("bomb", "import os, threading, time\n" + fuse + declaring(arguments("bomb", 900)))
-    torch_world.plugin("slow", "import time\ntime.sleep(0.6)\n" + declaring(arguments("slow", 800)))
+    torch_world.plugin(
+        "bomb",
+        "import os, threading, time\n" + fuse + declaring(arguments("bomb", 900)),
+    )
+    torch_world.plugin(
+        "slow", "import time\ntime.sleep(0.6)\n" + declaring(arguments("slow", 800))
+    )
     found = {c.name: c for c in look(None, ISOLATED)}
     assert isinstance(found["slow"], Verdict)
 
 
 @posix
-def test_an_isolated_choice_goes_on_without_it_and_so_does_every_probe(torch_world, monkeypatch, fresh):
+def test_an_isolated_choice_goes_on_without_it_and_so_does_every_probe(
+    torch_world, monkeypatch, fresh
+):
     torch_world.plugin("bad", dying(CRASH))
     torch_world.backend("npu", 700)
     torch_world.backend("mlu", 300)
@@ -152,7 +185,11 @@ def test_an_isolated_choice_goes_on_without_it_and_so_does_every_probe(torch_wor
     assert statuses(accel_core.selection())["bad"] == "crashed"
     assert accel_core.accelerator("mlu").name == "mlu"
     assert "bad" in names(accel_core.discover())
-    assert sorted(imported(torch_world)) == ["accel_mlu", "accel_npu", "accel_sim_device"]
+    assert sorted(imported(torch_world)) == [
+        "accel_mlu",
+        "accel_npu",
+        "accel_sim_device",
+    ]
 
 
 @posix
@@ -172,7 +209,9 @@ def test_a_child_that_probes_one_candidate_loads_no_other_plugin(torch_world):
 def test_another_plugins_hint_is_asked_for_in_the_child_alone(torch_world):
     torch_world.module("torch_npu", "raise ImportError('libfoo.so')")
     torch_world.backend("npu", 700, vendor_import="torch_npu")
-    torch_world.backend("mlu", 300, extra=hook("accel_explain", "backend, error", "return 'from mlu'"))
+    torch_world.backend(
+        "mlu", 300, extra=hook("accel_explain", "backend, error", "return 'from mlu'")
+    )
     found = chosen(ACCEL_PROBE="isolated", ACCEL_BLOCK="generic")
     assert (found.name, found.verdicts[0].hint) == ("mlu", "from mlu")
     assert judge(isolated=True).hint == "from mlu"
@@ -186,7 +225,9 @@ class TestPolicy:
         """A plugin that leaves a file when it is imported, and one that works."""
         trace = tmp_path / "trace"
         leave = f"open({str(trace)!r}, 'w').close()\n"
-        torch_world.plugin("spy", leave + declaring(arguments("spy", 900), arguments("other", 800)))
+        torch_world.plugin(
+            "spy", leave + declaring(arguments("spy", 900), arguments("other", 800))
+        )
         torch_world.backend("npu", 100)
         return trace
 
@@ -236,15 +277,22 @@ class TestPolicy:
 
     @posix
     @pytest.mark.parametrize("mode", ["inline", "isolated"])
-    def test_what_is_blocked_does_not_come_in_through_torchs_own_door(self, torch_world, mode):
+    def test_what_is_blocked_does_not_come_in_through_torchs_own_door(
+        self, torch_world, mode
+    ):
         """`generic` loads what announces itself to torch and nobody claims; who claims it nobody asks now."""
         torch_world.module("torch_spy", "def _autoload(): pass\n")
-        torch_world.distribution("torch-spy", "1.0", {"torch.backends": {"torch_spy": "torch_spy:_autoload"}})
+        torch_world.distribution(
+            "torch-spy", "1.0", {"torch.backends": {"torch_spy": "torch_spy:_autoload"}}
+        )
         torch_world.backend("spy", 900, vendor_import="torch_spy")
         found = chosen(ACCEL_BLOCK="spy", ACCEL_PROBE=mode)
         generic = next(v for v in found.verdicts if v.name == "generic")
         assert (found.name, generic.status) == ("cpu", Status.NO_DEVICE)
-        assert "a plugin claims what announces one to torch (torch-spy: spy)" in generic.reason
+        assert (
+            "a plugin claims what announces one to torch (torch-spy: spy)"
+            in generic.reason
+        )
 
 
 def test_a_plugin_that_fails_here_after_it_lived_in_a_child_is_broken(torch_world):
@@ -256,12 +304,19 @@ def test_a_plugin_that_fails_here_after_it_lived_in_a_child_is_broken(torch_worl
     found = chosen(ACCEL_PROBE="isolated")
     assert found.name == "cpu"
     assert found.verdicts[0].status is Status.BROKEN
-    assert "the plugin failed to load: OSError: not beside pytest" in found.verdicts[0].reason
+    assert (
+        "the plugin failed to load: OSError: not beside pytest"
+        in found.verdicts[0].reason
+    )
 
 
 @posix
-def test_one_that_fails_beside_others_alone_says_so_and_its_advice_leads_to_the_culprit(torch_world):
-    torch_world.backend("bbb", 900, extra="\nimport sys; sys.modules['colorsys'] = None\n")
+def test_one_that_fails_beside_others_alone_says_so_and_its_advice_leads_to_the_culprit(
+    torch_world,
+):
+    torch_world.backend(
+        "bbb", 900, extra="\nimport sys; sys.modules['colorsys'] = None\n"
+    )
     torch_world.backend("mlu", 500, extra="\nimport colorsys\n")
     torch_world.backend("npu", 100)
     found = {each.name: each for each in look(None, ISOLATED)}
@@ -271,9 +326,14 @@ def test_one_that_fails_beside_others_alone_says_so_and_its_advice_leads_to_the_
         "the plugin failed to load: ModuleNotFoundError: import of colorsys halted; None in sys.modules "
         "(entry point mlu = 'accel_mlu'); it loads alone, so another plugin is to blame"
     )
-    assert found["mlu"].hint == ("to find that one, name the other plugins in ACCEL_BLOCK, one at a time")
+    assert found["mlu"].hint == (
+        "to find that one, name the other plugins in ACCEL_BLOCK, one at a time"
+    )
     for name, loads in (("npu", False), ("bbb", True)):
-        again = {each.name: each for each in look(None, replace(ISOLATED, block=(Pin(name),)))}
+        again = {
+            each.name: each
+            for each in look(None, replace(ISOLATED, block=(Pin(name),)))
+        }
         assert (again["mlu"].backend is not None) is loads, name
 
 
@@ -290,12 +350,15 @@ def alone(candidate):
 def test_one_judge_asks_once(torch_world, monkeypatch):
     ran = []
     real = child.run
-    monkeypatch.setattr(child, "run", lambda *args, **more: ran.append(args[0]) or real(*args, **more))
+    monkeypatch.setattr(
+        child, "run", lambda *args, **more: ran.append(args[0]) or real(*args, **more)
+    )
     torch_world.backend("npu")
     candidates = discover()
     prober = Prober(Settings(), isolated=True)
     first, again = [
-        [prober.probe(c, candidates) for c in candidates if c.name == "npu"] for _ in ("one", "two")
+        [prober.probe(c, candidates) for c in candidates if c.name == "npu"]
+        for _ in ("one", "two")
     ]
     assert first == again
     assert ran == [isolation._probe_in_child]
@@ -353,7 +416,10 @@ def test_a_vendor_that_hangs_is_timed_out_within_the_deadline(torch_world):
     found = judge(settings=Settings(isolated=True, probe_timeout=2))
     assert time.monotonic() - start < 6
     assert found.status is Status.TIMED_OUT
-    assert found.reason == "no answer within 2 s; it was at: importing torch_npu (accel-npu 1.0)"
+    assert (
+        found.reason
+        == "no answer within 2 s; it was at: importing torch_npu (accel-npu 1.0)"
+    )
     assert found.hint == "raise ACCEL_PROBE_TIMEOUT, or set ACCEL_BLOCK=npu"
 
 
@@ -365,7 +431,11 @@ def test_a_vendor_that_fails_politely_in_a_child_says_the_same_as_here(torch_wor
         extra=hook("accel_explain", "backend, error", "return 'source set_env.sh'"),
     )
     here, there = judge(), judge(isolated=True)
-    assert (there.status, there.reason, there.hint) == (here.status, here.reason, here.hint)
+    assert (there.status, there.reason, there.hint) == (
+        here.status,
+        here.reason,
+        here.hint,
+    )
 
 
 @posix
@@ -382,7 +452,11 @@ def test_the_child_finds_the_very_candidate(torch_world):
     """Two backends of one name and one distribution differ in their priority."""
     torch_world.module("none_device", ACCELERATOR.format(count="return 0"))
     torch_world.plugin(
-        "xpu", declaring(arguments("xpu", 800, accelerator="none_device:Simulated"), arguments("xpu", 790))
+        "xpu",
+        declaring(
+            arguments("xpu", 800, accelerator="none_device:Simulated"),
+            arguments("xpu", 790),
+        ),
     )
     first, second = [alone(c) for c in discover() if c.name == "xpu"]
     assert (first.priority, first.status) == (800, Status.NO_DEVICE)
@@ -394,7 +468,9 @@ def test_a_plugin_that_only_this_process_has_is_broken_in_the_child(torch_world)
     torch_world.backend("npu")
     found = next(c for c in discover() if c.name == "npu")
     (torch_world.site / "accel_npu.py").unlink()
-    assert alone(found).reason.startswith("the plugin failed to load: ModuleNotFoundError: ")
+    assert alone(found).reason.startswith(
+        "the plugin failed to load: ModuleNotFoundError: "
+    )
 
 
 def test_no_child_to_be_had_is_a_verdict(torch_world, monkeypatch):

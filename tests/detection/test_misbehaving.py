@@ -30,13 +30,23 @@ PLACES = {
     "accel_explain": ("torch_npu failed: OSError: libhal.so", ""),
 }
 #: Statements that raise, with what is said of them.
-WAYS = {fault.name: (fault.source, fault.said) for fault in FAULTS if fault.kind is Kind.RAISES} | {
+WAYS = {
+    fault.name: (fault.source, fault.said)
+    for fault in FAULTS
+    if fault.kind is Kind.RAISES
+} | {
     "an attribute": (
         "import json\njson._autoload",
         "AttributeError: module 'json' has no attribute '_autoload'",
     ),
-    "a dependency": ("import not_here", "ModuleNotFoundError: No module named 'not_here'"),
-    "sys.exit text": ("import sys; sys.exit('bye')", "SystemExit: it tried to end the process with 'bye'"),
+    "a dependency": (
+        "import not_here",
+        "ModuleNotFoundError: No module named 'not_here'",
+    ),
+    "sys.exit text": (
+        "import sys; sys.exit('bye')",
+        "SystemExit: it tried to end the process with 'bye'",
+    ),
     "no text": ("raise RuntimeError", "RuntimeError"),
     "a chain": (
         "try:\n    raise OSError('aclFoo')\nexcept OSError as e:\n    raise TypeError from e",
@@ -58,7 +68,11 @@ def plant(world, place, source):
         case "device_count":
             counting(world, source.replace("\n", "\n        "))
         case "accel_explain":
-            vendor(world, "raise OSError('libhal.so')", extra=hook(place, "backend, error", source))
+            vendor(
+                world,
+                "raise OSError('libhal.so')",
+                extra=hook(place, "backend, error", source),
+            )
         case _:
             world.backend("npu", extra=hook(place, "backend, others", source))
 
@@ -71,7 +85,11 @@ def test_what_raises_is_broken_with_its_cause_and_hides_nobody(torch_world, plac
     begin, hint = PLACES[place]
     plant(torch_world, place, source)
     found = judge()
-    assert (found.status, found.status.is_failure, found.hint) == (Status.BROKEN, True, hint)
+    assert (found.status, found.status.is_failure, found.hint) == (
+        Status.BROKEN,
+        True,
+        hint,
+    )
     assert found.reason.startswith(begin)
     if place != "accel_explain":
         assert said in found.reason.removeprefix(begin)
@@ -101,7 +119,9 @@ def test_what_is_printed_does_not_reach_stdout(torch_world, place, capfd):
 INVALID = Status.INVALID
 COUNT = "expected a number of devices from 0 to 999999"
 NO_BACKEND = "the plugin declares no backend: expected a function accel_backends()"
-OF_ADAPTERS = "an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
+OF_ADAPTERS = (
+    "an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
+)
 ACCELERATOR = f"an accel_core.Accelerator, or {OF_ADAPTERS}"
 #: Answers in each place, with what is said of them; also the status and the next step, if those are others.
 ANSWERS = {
@@ -120,7 +140,9 @@ ANSWERS = {
         f"{HEAD}\naccel_backends = 3": NO_BACKEND,
         declaring(arguments("Bad Name")): "name 'Bad Name' is malformed",
         declaring(arguments("npu", "high")): "priority 'high' is str, expected int",
-        declaring(arguments("npu", hardware="red")): "hardware 'red' is str, expected Hardware",
+        declaring(
+            arguments("npu", hardware="red")
+        ): "hardware 'red' is str, expected Hardware",
         declaring(arguments("npu", True)): "priority True is bool",
         "def (:": ("the plugin failed to load: SyntaxError", Status.BROKEN, REINSTALL),
     },
@@ -137,8 +159,16 @@ ANSWERS = {
     "accel_create": {  # what a plugin says in our words is its answer
         "return 5": f"accel_create() of accel-npu 1.0 gave 5 (int), expected {ACCELERATOR}",
         "raise accel_core.BackendUnavailableError('busy')": ("busy", Status.BROKEN, ""),
-        "raise accel_core.DeclinedError('none', hint='buy one')": ("none", Status.NO_DEVICE, "buy one"),
-        "raise accel_core.DeclinedError('x', stands_aside=True)": ("x", Status.STANDS_ASIDE, ""),
+        "raise accel_core.DeclinedError('none', hint='buy one')": (
+            "none",
+            Status.NO_DEVICE,
+            "buy one",
+        ),
+        "raise accel_core.DeclinedError('x', stands_aside=True)": (
+            "x",
+            Status.STANDS_ASIDE,
+            "",
+        ),
     },
     "device_count": {  # types are exact: callers calculate with the count
         "return -1": f"device_count() gave -1 (int), {COUNT}",
@@ -174,10 +204,18 @@ def test_an_explanation_that_explains_nothing(torch_world, body):
 @pytest.mark.parametrize(
     ("accelerator", "status", "said"),
     [
-        ("missing_module:X", Status.BROKEN, " failed: ModuleNotFoundError: No module named 'missing_module'"),
+        (
+            "missing_module:X",
+            Status.BROKEN,
+            " failed: ModuleNotFoundError: No module named 'missing_module'",
+        ),
         ("json:missing", Status.BROKEN, " failed: AttributeError"),
         ("json:dumps", INVALID, "expected an accel_core.Accelerator"),
-        ("json:JSONDecoder", INVALID, "gave <class 'json.decoder.JSONDecoder'> (type), expected an"),
+        (
+            "json:JSONDecoder",
+            INVALID,
+            "gave <class 'json.decoder.JSONDecoder'> (type), expected an",
+        ),
     ],
 )
 def test_a_class_that_cannot_be_built_is_the_plugins_fault_and_not_its_vendors(
@@ -194,8 +232,14 @@ def test_a_class_that_cannot_be_built_is_the_plugins_fault_and_not_its_vendors(
     ("value", "said"),
     [
         ("accel_missing", "ModuleNotFoundError: No module named 'accel_missing'"),
-        ("accel_npu.missing", "ModuleNotFoundError: No module named 'accel_npu.missing'"),
-        ("accel_npu:missing", "AttributeError: module 'accel_npu' has no attribute 'missing'"),
+        (
+            "accel_npu.missing",
+            "ModuleNotFoundError: No module named 'accel_npu.missing'",
+        ),
+        (
+            "accel_npu:missing",
+            "AttributeError: module 'accel_npu' has no attribute 'missing'",
+        ),
         (":missing", "names no module"),
         (" ", "names no module"),
         ("accel npu", "ModuleNotFoundError"),
@@ -213,11 +257,16 @@ def test_an_entry_point_to_nowhere_is_a_fault(world, value, said):
         ("accel_future", "backend", "unknown hook 'accel_future'"),
     ],
 )
-def test_a_hook_that_does_not_fit_is_invalid_and_hides_nobody(torch_world, name, parameters, said):
+def test_a_hook_that_does_not_fit_is_invalid_and_hides_nobody(
+    torch_world, name, parameters, said
+):
     torch_world.backend("npu", extra=hook(name, parameters, "return None"))
     torch_world.backend("mlu")
     found = judge()
-    assert (found.status, found.hint) == (INVALID, "pip install --upgrade accel-npu accel-core")
+    assert (found.status, found.hint) == (
+        INVALID,
+        "pip install --upgrade accel-npu accel-core",
+    )
     assert found.reason.startswith("a hook does not fit: PluginValidationError")
     assert said in found.reason
     assert judge("mlu").usable
@@ -240,7 +289,9 @@ def test_the_plugin_explains_its_vendors_errors(torch_world):
     """CANN's libraries are not found until set_env.sh is sourced, which only its plugin knows."""
     answer = "return f'source set_env.sh ({backend.name}, {type(error).__name__})'"
     vendor(
-        torch_world, "raise ImportError('libhccl.so')", extra=hook("accel_explain", "backend, error", answer)
+        torch_world,
+        "raise ImportError('libhccl.so')",
+        extra=hook("accel_explain", "backend, error", answer),
     )
     assert judge().hint == "source set_env.sh (npu, ImportError)"
 
@@ -252,13 +303,19 @@ def test_a_vendor_package_that_deletes_torch_leaves_it_where_it_was(torch_world)
     assert sys.modules["torch"] is torch, "another import of it would be another torch"
 
 
-@pytest.mark.parametrize(("new", "cause"), [("", ""), ("raise ImportError('x')", "ImportError: x")])
+@pytest.mark.parametrize(
+    ("new", "cause"), [("", ""), ("raise ImportError('x')", "ImportError: x")]
+)
 def test_the_first_vendor_import_that_is_installed_is_taken(torch_world, new, cause):
     torch_world.module("new_npu", new)
     torch_world.module("old_npu", "")
     torch_world.backend("npu", vendor_import=("missing_npu", "new_npu", "old_npu"))
     found = judge()
-    assert (found.usable, found.cause, "old_npu" in sys.modules) == (not cause, cause, False)
+    assert (found.usable, found.cause, "old_npu" in sys.modules) == (
+        not cause,
+        cause,
+        False,
+    )
 
 
 # ---------------------------------------------------------------------------- newer core

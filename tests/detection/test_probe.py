@@ -21,7 +21,10 @@ from accel_core.verdict import Reason, Status, Why
 
 def test_a_candidate_is_judged_by_the_cheapest_question(torch_world):
     """A blocked plugin for another platform with a broken vendor: policy comes first."""
-    fields = {"requires": ("absent>1",), "hardware": Hardware(nodes=("/dev/no-npu",), platforms=("nowhere",))}
+    fields = {
+        "requires": ("absent>1",),
+        "hardware": Hardware(nodes=("/dev/no-npu",), platforms=("nowhere",)),
+    }
     vendor(torch_world, "raise ImportError", **fields)
     assert judge(settings=Settings(block=(Pin("npu"),))).status is Status.BLOCKED
     assert judge().status is Status.NO_DEVICE
@@ -29,10 +32,21 @@ def test_a_candidate_is_judged_by_the_cheapest_question(torch_world):
 
 
 def test_hardware_without_its_package_is_told(torch_world, monkeypatch):
-    monkeypatch.setattr(bus, "evidence", lambda backend, root="/": bus.Evidence(nodes=("/dev/davinci0",)))
-    torch_world.backend("npu", vendor_import="torch_npu", hardware=Hardware(nodes=("/dev/davinci[0-9]*",)))
+    monkeypatch.setattr(
+        bus,
+        "evidence",
+        lambda backend, root="/": bus.Evidence(nodes=("/dev/davinci0",)),
+    )
+    torch_world.backend(
+        "npu",
+        vendor_import="torch_npu",
+        hardware=Hardware(nodes=("/dev/davinci[0-9]*",)),
+    )
     found = judge()
-    assert found.reason == "torch_npu is not installed, though the hardware is there: /dev/davinci0"
+    assert (
+        found.reason
+        == "torch_npu is not installed, though the hardware is there: /dev/davinci0"
+    )
     assert found.evidence == "/dev/davinci0"
 
 
@@ -70,7 +84,9 @@ def test_a_value_error_of_a_plugin_is_not_an_invalid_declaration(torch_world):
 
 def test_looking_for_a_package_imports_nothing_of_it(torch_world):
     torch_world.module("torch_npu.__init__", "raise SystemExit('imported')")
-    torch_world.backend("npu", vendor_import="torch_npu.deep.module", requires=("absent",))
+    torch_world.backend(
+        "npu", vendor_import="torch_npu.deep.module", requires=("absent",)
+    )
     assert judge().reason == "absent is not installed"
     assert "torch_npu" not in sys.modules
 
@@ -80,11 +96,17 @@ def needs(*requires, **fields):
 
 
 ELSEWHERE = {"hardware": Hardware(platforms=("plan9", "amiga-m68k"))}
-LACKING = {"vendor_import": ("torch_npu", "torch_npu_old.sub"), "install_hint": "pip install torch-npu"}
+LACKING = {
+    "vendor_import": ("torch_npu", "torch_npu_old.sub"),
+    "install_hint": "pip install torch-npu",
+}
 ONLY = "this device exists on plan9, amiga-m68k only"
 ABSENT = "absent is not installed"
 BOTH = (Pin("npu", "accel-npu"),), (Pin("npu", "other"),)
-USABLE, INVALID = (Status.USABLE, "", ""), (Status.INVALID, "its requirement {} cannot be checked", "")
+USABLE, INVALID = (
+    (Status.USABLE, "", ""),
+    (Status.INVALID, "its requirement {} cannot be checked", ""),
+)
 #: Fields of npu, what is allowed and blocked; its status, what the reason begins with, the next step.
 KNOWN = {
     "usable": ({}, (), (), USABLE),
@@ -135,8 +157,14 @@ def test_what_is_known_without_an_import(torch_world, what):
     torch_world.distribution("private", "our build 7")
     torch_world.backend("npu", **fields)
     found = judge(settings=Settings(allow=allow, block=block))
-    assert (found.status, found.hint, found.usable) == (status, hint, status is Status.USABLE)
-    assert found.reason.startswith(reason.format(*map(repr, fields.get("requires", ()))))
+    assert (found.status, found.hint, found.usable) == (
+        status,
+        hint,
+        status is Status.USABLE,
+    )
+    assert found.reason.startswith(
+        reason.format(*map(repr, fields.get("requires", ())))
+    )
     assert found.reason or found.usable
     assert found.devices == (2 if found.usable else found.devices)
     assert found.ms > 0
@@ -172,11 +200,15 @@ ABSENT_HARDWARE = {
 def test_where_no_hardware_is_seen(torch_world, monkeypatch, what):
     monkeypatch.setattr(hardware, "on_linux", lambda: True)
     source, signs, pinned, *verdict = ABSENT_HARDWARE[what]
-    (counting if source.startswith("return") else vendor)(torch_world, source, hardware=signs)
+    (counting if source.startswith("return") else vendor)(
+        torch_world, source, hardware=signs
+    )
     found = judge(pinned=pinned)
     assert [found.status, found.reason, found.devices] == verdict
     assert "torch_npu" not in sys.modules
-    if source.startswith("return") and not pinned:  # no PCI id says that it is not here: the vendor counts
+    if (
+        source.startswith("return") and not pinned
+    ):  # no PCI id says that it is not here: the vendor counts
         assert ("npu_device" in sys.modules) is (not signs.pci_ids)
 
 
@@ -190,7 +222,10 @@ def test_torch_missing_is_told_by_name(world):
     assert found.reason.startswith("torch is not installed: accel setup")
     cpu = next(c for c in discover() if c.name == "cpu")
     judged = Prober(Settings()).probe(cpu, (cpu,))
-    assert (judged.status, judged.reason) == (Status.NOT_INSTALLED, "torch is not installed")
+    assert (judged.status, judged.reason) == (
+        Status.NOT_INSTALLED,
+        "torch is not installed",
+    )
     assert judged.hint == vendors.command_with_its_package("accel setup cpu")
 
 
@@ -199,7 +234,10 @@ def test_a_claim_that_nobody_loaded_is_not_probed(torch_world):
     loaded = next(c for c in discover() if c.name == "npu")
     claim = replace(loaded, backend=None, why=Why(Reason.NOT_LOADED))
     judged = Prober(Settings()).probe(claim, (claim,))
-    assert (judged.status, judged.reason) == (Status.NOT_PROBED, "its plugin was not loaded")
+    assert (judged.status, judged.reason) == (
+        Status.NOT_PROBED,
+        "its plugin was not loaded",
+    )
 
 
 def test_an_exceptions_frames_keep_nothing_alive(torch_world):
@@ -226,7 +264,10 @@ def test_an_exceptions_frames_keep_nothing_alive(torch_world):
 
 def test_a_verdict_is_printable_and_json(torch_world):
     torch_world.backend(
-        "npu", description="a device", url="https://example.org", vendor_import=("json", "torch")
+        "npu",
+        description="a device",
+        url="https://example.org",
+        vendor_import=("json", "torch"),
     )
     found = judge()
     record = json.loads(json.dumps(found.to_dict()))
@@ -257,7 +298,9 @@ LACKS = "/site/torch_npu/lib/libtorch_npu.so: undefined symbol: "
         "_ZTIN3c105ErrorE",
     ],
 )
-def test_a_library_that_lacks_a_symbol_of_torch_was_built_for_another_torch(torch_world, symbol):
+def test_a_library_that_lacks_a_symbol_of_torch_was_built_for_another_torch(
+    torch_world, symbol
+):
     vendor(torch_world, f"raise ImportError({LACKS + symbol!r})")
     found = judge()
     assert found.status is Status.BROKEN
@@ -268,7 +311,9 @@ def test_a_library_that_lacks_a_symbol_of_torch_was_built_for_another_torch(torc
     assert found.cause == f"ImportError: {LACKS}{symbol}"
 
 
-@pytest.mark.parametrize("symbol", ["aclInit", "_ZN4acme4opensERKN2at6TensorE", "_ZN6c10_npu3getEv"])
+@pytest.mark.parametrize(
+    "symbol", ["aclInit", "_ZN4acme4opensERKN2at6TensorE", "_ZN6c10_npu3getEv"]
+)
 def test_a_symbol_of_anybody_else_tells_nothing_of_torch(torch_world, symbol):
     vendor(torch_world, f"raise ImportError({LACKS + symbol!r})")
     found = judge()
@@ -277,7 +322,11 @@ def test_a_symbol_of_anybody_else_tells_nothing_of_torch(torch_world, symbol):
 
 
 def test_a_hint_of_the_plugins_own_comes_before_that(torch_world):
-    vendor(torch_world, f"raise ImportError('{LACKS}_ZN3c104getEv')", hints=(("undefined", "update CANN"),))
+    vendor(
+        torch_world,
+        f"raise ImportError('{LACKS}_ZN3c104getEv')",
+        hints=(("undefined", "update CANN"),),
+    )
     assert judge().hint == "update CANN"
 
 
@@ -291,7 +340,9 @@ def test_a_torch_that_lacks_its_own_symbols_is_to_be_reinstalled(torch_world):
 
 # --- A package that was built for one release of torch, told by metadata ---------------------------------
 
-OTHER = "torch-npu {0} works with torch 2.8 only, and torch 2.99.0+simulated is installed"
+OTHER = (
+    "torch-npu {0} works with torch 2.8 only, and torch 2.99.0+simulated is installed"
+)
 TORCH_2_8 = "pip install 'torch==2.8.*'"
 #: Its version, whether it is pinned, its own way out; status, reason, next step.
 RELEASES = [
@@ -299,22 +350,39 @@ RELEASES = [
     ("2.8.10+xpu", True, "", Status.INCOMPATIBLE, OTHER, TORCH_2_8),
     ("2.8", False, "do this", Status.INCOMPATIBLE, OTHER, f"{TORCH_2_8}, or: do this"),
     ("2.99.7.post1+cann", False, "", Status.USABLE, "", ""),
-    ("", False, "do this", Status.NOT_INSTALLED, "torch-npu is not installed", "do this"),
+    (
+        "",
+        False,
+        "do this",
+        Status.NOT_INSTALLED,
+        "torch-npu is not installed",
+        "do this",
+    ),
 ]
 BUILT_FOR = InTorch(same_version=("torch-npu",))
 
 
-@pytest.mark.parametrize(("version", "pinned", "way_out", "status", "reason", "hint"), RELEASES)
+@pytest.mark.parametrize(
+    ("version", "pinned", "way_out", "status", "reason", "hint"), RELEASES
+)
 def test_a_package_of_another_release_of_torch_is_not_imported(
     torch_world, version, pinned, way_out, status, reason, hint
 ):
     """Such a package may end the process when it is imported beside another torch."""
     if version:
         torch_world.distribution("torch-npu", version)
-    source = "" if status is Status.USABLE else "raise KeyboardInterrupt('imported beside another torch')"
+    source = (
+        ""
+        if status is Status.USABLE
+        else "raise KeyboardInterrupt('imported beside another torch')"
+    )
     vendor(torch_world, source, in_torch=BUILT_FOR, install_hint=way_out)
     found = judge(pinned=pinned)
-    assert (found.status, found.reason, found.hint) == (status, reason.format(version), hint)
+    assert (found.status, found.reason, found.hint) == (
+        status,
+        reason.format(version),
+        hint,
+    )
     assert found.usable or not {"torch", "torch_npu"} & set(sys.modules)
 
 
@@ -349,15 +417,23 @@ SAID = {
 @pytest.mark.parametrize("what", SAID)
 def test_a_plugins_own_word_on_its_device(torch_world, what):
     answer, accelerator, pinned, *verdict = SAID[what]
-    torch_world.module("npu_device", ACCELERATOR.format(count="raise RuntimeError('never asked')"))
+    torch_world.module(
+        "npu_device", ACCELERATOR.format(count="raise RuntimeError('never asked')")
+    )
     fields = {"accelerator": accelerator} if accelerator else {}
-    torch_world.backend("npu", extra=hook("accel_probe", "backend, others", f"return {answer}"), **fields)
+    torch_world.backend(
+        "npu",
+        extra=hook("accel_probe", "backend, others", f"return {answer}"),
+        **fields,
+    )
     found = judge(pinned=pinned)
     assert [found.status, found.reason, found.devices] == verdict
     assert found.status.is_failure is (found.status is Status.BROKEN)
     assert (found.hint == "a hint") is ("a hint" in answer)
     # Without a pin it is asked before anything is imported.
-    assert ("torch" in sys.modules) is (pinned or "True" in answer.replace("aside=True", ""))
+    assert ("torch" in sys.modules) is (
+        pinned or "True" in answer.replace("aside=True", "")
+    )
 
 
 def test_the_other_backends_are_shown_to_the_probe(torch_world):
@@ -384,17 +460,25 @@ NAMED = "\n@hookimpl(specname={hook!r})\ndef somehow(backend, others):\n    {bod
     ],
     ids=["accel_probe", "accel_create"],
 )  # fmt: skip
-def test_the_owner_alone_is_asked_about_his_device(torch_world, own, named, name, body, reason):
+def test_the_owner_alone_is_asked_about_his_device(
+    torch_world, own, named, name, body, reason
+):
     for each, priority in (("npu", 700), ("mlu", 300)):
         body_of = body.format(each)
-        source = NAMED.format(hook=name, body=body_of) if named else hook(name, "backend, others", body_of)
+        source = (
+            NAMED.format(hook=name, body=body_of)
+            if named
+            else hook(name, "backend, others", body_of)
+        )
         torch_world.backend(each, priority, extra=source)
     assert judge(own).reason == reason.format(own)
 
 
 def test_a_declaration_under_another_name_is_read(torch_world):
     named = "@hookimpl(specname='accel_backends')\ndef what_we_have():\n"
-    torch_world.plugin("acme", f"{HEAD}{named}    return Backend({arguments('acme')})\n")
+    torch_world.plugin(
+        "acme", f"{HEAD}{named}    return Backend({arguments('acme')})\n"
+    )
     assert "acme" in names(discover())
     assert judge("acme").usable
 
@@ -413,9 +497,14 @@ BAD = ("raise ValueError", "import sys; sys.exit(3)", "return 5", "return ''")
 
 @pytest.mark.parametrize(
     ("body", "parameters"),
-    [*((body, "backend, error") for body in BAD), ("return 'never'", "backend, flavour")],
+    [
+        *((body, "backend, error") for body in BAD),
+        ("return 'never'", "backend, flavour"),
+    ],
 )
-def test_one_that_fails_answers_nonsense_or_does_not_fit_is_passed_over(torch_world, body, parameters):
+def test_one_that_fails_answers_nonsense_or_does_not_fit_is_passed_over(
+    torch_world, body, parameters
+):
     vendor(torch_world, RAISES)
     explaining(torch_world, "sdaa", body, parameters, priority=900)
     explaining(torch_world, "mlu", "return f'{backend.name}: {error}'", priority=300)
@@ -424,13 +513,24 @@ def test_one_that_fails_answers_nonsense_or_does_not_fit_is_passed_over(torch_wo
 
 def test_the_owner_first_then_its_declaration_then_others(torch_world):
     explaining(torch_world, "mlu", "return 'from mlu'", priority=900)
-    own = hook("accel_explain", "backend, error", "return 'own' if 'libfoo' in str(error) else None")
-    vendor(torch_world, RAISES, extra=own, hints=(("libfoo", "data"), ("LIB(BAR|BAZ)", "more data")))
+    own = hook(
+        "accel_explain",
+        "backend, error",
+        "return 'own' if 'libfoo' in str(error) else None",
+    )
+    vendor(
+        torch_world,
+        RAISES,
+        extra=own,
+        hints=(("libfoo", "data"), ("LIB(BAR|BAZ)", "more data")),
+    )
     assert judge().hint == "own"
     for error, hint in (("libbar.so", "more data"), ("another one", "from mlu")):
         torch_world.module("torch_npu", f"raise ImportError({error!r})")
         assert judge().hint == hint
-    for number in range(19):  # each that failed would import all, were their number not bounded
+    for number in range(
+        19
+    ):  # each that failed would import all, were their number not bounded
         torch_world.backend(f"more{number}", 950)
     assert judge().hint != "from mlu"
 

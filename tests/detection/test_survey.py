@@ -30,7 +30,9 @@ def test_it_judges_everybody_and_imports_nothing_here(several):
     several.backend("xpu", distribution="accel-xpu")
     several.backend("xpu", distribution="better-xpu")
     found = ask(read({"ACCEL_BLOCK": "sdaa"}))
-    assert [v.priority for v in found] == sorted((v.priority for v in found), reverse=True)
+    assert [v.priority for v in found] == sorted(
+        (v.priority for v in found), reverse=True
+    )
     assert {v.name: v.status.value for v in found} == {
         "npu": "no_device",
         "xpu": "conflict",
@@ -43,12 +45,19 @@ def test_it_judges_everybody_and_imports_nothing_here(several):
     assert "torch" not in sys.modules
 
 
-def test_a_vendor_package_that_is_broken_is_told_of_beside_the_missing_device(torch_world):
+def test_a_vendor_package_that_is_broken_is_told_of_beside_the_missing_device(
+    torch_world,
+):
     """Missing hardware is the verdict; the broken package is mentioned."""
-    torch_world.module("torch_npu", "raise ImportError('libhccl.so: cannot open shared object file')")
+    torch_world.module(
+        "torch_npu", "raise ImportError('libhccl.so: cannot open shared object file')"
+    )
     explain = hook("accel_explain", "backend, error", "return 'source set_env.sh'")
     torch_world.backend(
-        "npu", vendor_import="torch_npu", hardware=Hardware(nodes=("/dev/no-such-card[0-9]*",)), extra=explain
+        "npu",
+        vendor_import="torch_npu",
+        hardware=Hardware(nodes=("/dev/no-such-card[0-9]*",)),
+        extra=explain,
     )
     (npu,) = [v for v in ask(read({})) if v.name == "npu"]
     assert npu.status is Status.NO_DEVICE
@@ -61,20 +70,33 @@ def test_a_vendor_package_that_is_broken_is_told_of_beside_the_missing_device(to
 
 def test_a_broken_package_without_its_device_is_to_be_uninstalled(torch_world):
     """Issue 25: its own remedy is for machines that have the device. The plugin says what has failed."""
-    torch_world.module("torch_npu.__init__", "raise ImportError('libhccl.so: cannot open')")
+    torch_world.module(
+        "torch_npu.__init__", "raise ImportError('libhccl.so: cannot open')"
+    )
     torch_world.distribution("torch-npu", "2.13", {})
     answer = "return accel_core.ProbeResult(False, 'torch_npu needs CANN', 'source set_env.sh')"
     explain = "\nimport accel_core\n" + hook("accel_explain", "backend, error", answer)
     nodes = ("/dev/no-such-card[0-9]*",)
-    torch_world.backend("npu", vendor_import="torch_npu", hardware=Hardware(nodes=nodes), extra=explain)
+    torch_world.backend(
+        "npu", vendor_import="torch_npu", hardware=Hardware(nodes=nodes), extra=explain
+    )
     (npu,) = [v for v in ask(read({})) if v.name == "npu"]
-    assert npu.reason.endswith("; besides, torch_npu needs CANN: ImportError: libhccl.so: cannot open")
-    assert npu.hint == "pip uninstall torch-npu. (On a machine that has one: source set_env.sh.)"
+    assert npu.reason.endswith(
+        "; besides, torch_npu needs CANN: ImportError: libhccl.so: cannot open"
+    )
+    assert (
+        npu.hint
+        == "pip uninstall torch-npu. (On a machine that has one: source set_env.sh.)"
+    )
 
 
-def test_without_probing_it_starts_one_process_which_reads_the_declarations(torch_world, monkeypatch):
+def test_without_probing_it_starts_one_process_which_reads_the_declarations(
+    torch_world, monkeypatch
+):
     real, ran = child.run, []
-    monkeypatch.setattr(child, "run", lambda *args, **more: ran.append(args[0]) or real(*args, **more))
+    monkeypatch.setattr(
+        child, "run", lambda *args, **more: ran.append(args[0]) or real(*args, **more)
+    )
     torch_world.backend("mlu", 300)
     torch_world.backend("npu", vendor_import="torch_npu")
     found = {v.name: (v.status.value, v.reason) for v in ask(read({}), probing=False)}
@@ -101,7 +123,9 @@ def test_several_that_hang_take_one_deadline_together(torch_world, monkeypatch):
     assert [v.status for v in found if v.priority == 500] == [Status.TIMED_OUT] * 3
 
 
-def test_no_more_are_probed_at_once_than_there_are_cores(torch_world, monkeypatch, tmp_path):
+def test_no_more_are_probed_at_once_than_there_are_cores(
+    torch_world, monkeypatch, tmp_path
+):
     """Nine plugins on two loaded cores all read "timed out at: start" before."""
     monkeypatch.setattr(hardware, "usable_cores", lambda: 2)
     log = tmp_path / "log"
@@ -125,11 +149,15 @@ raise ImportError("slow")
     assert most == 2
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="what is left is looked for in /proc")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="what is left is looked for in /proc"
+)
 def test_an_interrupt_ends_the_children(torch_world, tmp_path):
     """Ctrl-C reaches this process alone: the children are sessions of their own."""
     note, mark = tmp_path / "note", f"MARK={tmp_path}"
-    torch_world.module("hanging", f"import time; open({str(note)!r}, 'w').close(); time.sleep(60)")
+    torch_world.module(
+        "hanging", f"import time; open({str(note)!r}, 'w').close(); time.sleep(60)"
+    )
     torch_world.backend("aa", 900, vendor_import="hanging")
     code = (  # a job of a shell's background ignores the signal
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -144,7 +172,9 @@ def test_an_interrupt_ends_the_children(torch_world, tmp_path):
     assert processes.left_of(mark) == []
 
 
-def test_where_there_are_no_process_groups_the_child_itself_is_ended(world, monkeypatch):
+def test_where_there_are_no_process_groups_the_child_itself_is_ended(
+    world, monkeypatch
+):
     monkeypatch.delattr(child.os, "killpg")
     world.module("the_job", "import time\ndef work(job, stage):\n    time.sleep(60)\n")
     start = time.monotonic()

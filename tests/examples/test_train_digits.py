@@ -46,7 +46,9 @@ def report(*arguments):
         return json.loads(file.read())
 
 
-@pytest.mark.nightly(reason="trains to the end; by day two epochs are repeated to the bit")
+@pytest.mark.nightly(
+    reason="trains to the end; by day two epochs are repeated to the bit"
+)
 @forked("cpu")
 def test_it_learns_the_digits():
     assert report()["test_accuracy"] >= 0.97
@@ -54,7 +56,13 @@ def test_it_learns_the_digits():
 
 @pytest.mark.parametrize(
     "precision",
-    ["fp32", pytest.param("auto", marks=pytest.mark.nightly(reason="a second precision; by day float32"))],
+    [
+        "fp32",
+        pytest.param(
+            "auto",
+            marks=pytest.mark.nightly(reason="a second precision; by day float32"),
+        ),
+    ],
 )
 @forked("cpu")
 def test_a_resumed_run_is_bit_equal_to_one_that_was_never_stopped(tmp_path, precision):
@@ -76,7 +84,9 @@ def test_a_resumed_run_is_bit_equal_to_one_that_was_never_stopped(tmp_path, prec
 def test_it_names_no_device():
     code = EXAMPLE.read_text(encoding="utf-8").partition('"""\n\nfrom')[2]
     assert code
-    assert not re.findall(r"torch\.(cuda|xpu|mps|npu|hpu|mlu)\b|[\"'](cuda|xpu|mps|npu|hpu|mlu)\b", code)
+    assert not re.findall(
+        r"torch\.(cuda|xpu|mps|npu|hpu|mlu)\b|[\"'](cuda|xpu|mps|npu|hpu|mlu)\b", code
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,7 +94,10 @@ def test_it_names_no_device():
     [
         (["--epochs", "0"], "--epochs must be 1 or more, 0 was given"),
         (["--resume", "nowhere.pt"], "--resume nowhere.pt: there is no such file"),
-        (["--checkpoint", "no/where.pt"], "--checkpoint no/where.pt: there is no folder no"),
+        (
+            ["--checkpoint", "no/where.pt"],
+            "--checkpoint no/where.pt: there is no folder no",
+        ),
         (["--precision", "fp64"], "invalid choice: 'fp64'"),
     ],
 )
@@ -97,13 +110,17 @@ def test_bad_arguments_are_named(monkeypatch, capsys, arguments, said):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no checkpoint", b"PK\x03\x04 torn off", b"\x80\x02J\x01", b"\x80\x02\x8a"]
+    "content",
+    [b"", b"no checkpoint", b"PK\x03\x04 torn off", b"\x80\x02J\x01", b"\x80\x02\x8a"],
 )
 def test_a_corrupt_checkpoint_is_one_message(tmp_path, content):
     checkpoint = tmp_path / "torn.pt"
     checkpoint.write_bytes(content)
     trainer = example.Trainer(accel_core.accelerator("cpu"), torch.float32, 0)
-    with pytest.raises(SystemExit, match=f"--resume {checkpoint}: this is no checkpoint of this program"):
+    with pytest.raises(
+        SystemExit,
+        match=f"--resume {checkpoint}: this is no checkpoint of this program",
+    ):
         trainer.load(checkpoint)
 
 
@@ -119,7 +136,14 @@ def test_another_accelerators_checkpoint_is_resumed(tmp_path):
     resumed = example.Trainer(cpu, torch.float32, 1)
     assert resumed.load(checkpoint) == "cpu"
     saved = torch.load(checkpoint, weights_only=True)
-    torch.save({**saved, "accelerator": "npu", "device_rng": torch.zeros(16, dtype=torch.uint8)}, checkpoint)
+    torch.save(
+        {
+            **saved,
+            "accelerator": "npu",
+            "device_rng": torch.zeros(16, dtype=torch.uint8),
+        },
+        checkpoint,
+    )
     resumed = example.Trainer(cpu, torch.float32, 1)
     assert resumed.load(checkpoint) == "npu"
     assert (resumed.epoch, resumed.digest()) == (1, trainer.digest())

@@ -15,7 +15,9 @@ from accel_faults.modes import Mode, run
 from accel_faults.rules import wrong
 from accel_tests.children import SIMULATED
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what a cell leaves is read in /proc")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="what a cell leaves is read in /proc"
+)
 
 
 def _id(one):
@@ -32,7 +34,9 @@ def held(tmp_path, base_path):
             record.keep(folder, fault, place, seen)
         found = {mode.value: wrong(fault, place, mode, seen[mode]) for mode in modes}
         found = {mode: what for mode, what in found.items() if what}
-        assert not found, "\n".join(f"{mode}: {'; '.join(what)}" for mode, what in found.items())
+        assert not found, "\n".join(
+            f"{mode}: {'; '.join(what)}" for mode, what in found.items()
+        )
 
     return hold
 
@@ -65,7 +69,9 @@ def test_the_diagonal_passes_everything_once():
 
 
 @pytest.mark.parametrize(
-    ("fault", "place", "mode"), DIAGONAL, ids=[f"{f.name}, {p.value}, {m.value}" for f, p, m in DIAGONAL]
+    ("fault", "place", "mode"),
+    DIAGONAL,
+    ids=[f"{f.name}, {p.value}, {m.value}" for f, p, m in DIAGONAL],
 )
 def test_diagonal(held, fault, place, mode):
     held(fault, place, [mode], SIMULATED)

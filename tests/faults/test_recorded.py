@@ -18,6 +18,8 @@ def test_every_cell_is_on_record_and_as_promised():
         for place, modes in places.items()
         for mode, cell in modes.items()
     }
-    assert set(known) == {(fault.name, place.value, mode.value) for fault, place, mode in EVERY}, MEND
+    assert set(known) == {
+        (fault.name, place.value, mode.value) for fault, place, mode in EVERY
+    }, MEND
     assert not {cell: seen["wrong"] for cell, seen in known.items() if "wrong" in seen}
     assert len(known) > 2_500

@@ -34,15 +34,35 @@ from accel_train.launch.line import Line
 NEEDED = ("name", "priority", "device_type")
 FIELDS = sorted({field.name for field in fields(Backend)} - {"provenance"})
 TEXT = st.text(max_size=20) | st.sampled_from(
-    ["", "npu", "a.b", "/dev/x*", "/dev/[", "10de/03", "torch", "\0", "\x1b[2J", "\ud800"]
+    [
+        "",
+        "npu",
+        "a.b",
+        "/dev/x*",
+        "/dev/[",
+        "10de/03",
+        "torch",
+        "\0",
+        "\x1b[2J",
+        "\ud800",
+    ]
 )
-LEAF = st.none() | st.booleans() | st.integers() | st.floats() | TEXT | st.binary(max_size=5)
+LEAF = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | TEXT
+    | st.binary(max_size=5)
+)
 #: Without a `repr`: more digits than Python prints.
 HUGE = st.integers(4300, 5000).map(lambda digits: 10**digits)
 ANYTHING = st.recursive(
     LEAF | HUGE,
     lambda inner: (
-        st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(TEXT, inner, max_size=2)
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(TEXT, inner, max_size=2)
     ),
     max_leaves=6,
 )
@@ -52,7 +72,9 @@ NAME = st.from_regex(r"[a-z][a-z0-9_]{0,8}(\.[a-z][a-z0-9_]{0,4})?", fullmatch=T
 PATH = st.from_regex(r"/[^/\n][^\n]{0,12}", fullmatch=True) | st.sampled_from(
     ["/dev/[", "/de[v/*", "/dev/x\0", "/*/*"]
 )
-PATTERN = TEXT | st.sampled_from(["(", "[", "(?P<", "*", r"\1", "a{99999999999}", "(?<=a*)b"])
+PATTERN = TEXT | st.sampled_from(
+    ["(", "[", "(?P<", "*", r"\1", "a{99999999999}", "(?<=a*)b"]
+)
 MARKERS = "os_name ~= '1'|extra == 'x'|python_version in '3.10'|os_name|implementation_version > 'x'"
 REQUIREMENT = TEXT | st.sampled_from(
     [
@@ -94,11 +116,16 @@ VALID = {
         "hardware",
         nodes=some(PATH),
         shared_nodes=some(PATH),
-        pci_ids=some(st.from_regex(r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?", fullmatch=True)),
+        pci_ids=some(
+            st.from_regex(r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?", fullmatch=True)
+        ),
         driver_file=st.just("") | PATH,
     ),
     "visibility": record(
-        "visibility", variables=some(WORD), filters=some(WORD), grammar=st.sampled_from(GRAMMARS)
+        "visibility",
+        variables=some(WORD),
+        filters=some(WORD),
+        grammar=st.sampled_from(GRAMMARS),
     ),
     "granted": record("granted", ray_noset=st.just("") | WORD),
     "in_torch": record(
@@ -113,7 +140,16 @@ VALID = {
         forward=some(WORD.map("ACME_{}".format)),
         set=some(st.builds("{}={}".format, WORD, TEXT)),
     ),
-    **dict.fromkeys(("description", "url", "install_hint", "communication_backend", "compile_backend"), TEXT),
+    **dict.fromkeys(
+        (
+            "description",
+            "url",
+            "install_hint",
+            "communication_backend",
+            "compile_backend",
+        ),
+        TEXT,
+    ),
 }
 
 
@@ -125,7 +161,14 @@ VALID = {
     )
 )
 @example(given={"name": "npu", "priority": 10**5000, "device_type": "npu"})
-@example(given={"name": "npu", "priority": 1, "device_type": "npu", "hardware": RECORDS["granted"]()})
+@example(
+    given={
+        "name": "npu",
+        "priority": 1,
+        "device_type": "npu",
+        "hardware": RECORDS["granted"](),
+    }
+)
 def test_any_values_are_a_declaration_or_a_named_fault(given):
     complete = set(NEEDED) <= given.keys()
     try:
@@ -141,9 +184,22 @@ def test_any_values_are_a_declaration_or_a_named_fault(given):
     assert backend.name in repr(backend)
 
 
-@fuzzed(given=st.fixed_dictionaries({name: VALID.pop(name) for name in NEEDED}, optional=VALID))
-@example(given={"name": "x", "priority": 1, "device_type": "x", "hints": (("(", "hint"),)})
-@example(given={"name": "x", "priority": 1, "device_type": "x", "hints": (("a{99999999999}", "hint"),)})
+@fuzzed(
+    given=st.fixed_dictionaries(
+        {name: VALID.pop(name) for name in NEEDED}, optional=VALID
+    )
+)
+@example(
+    given={"name": "x", "priority": 1, "device_type": "x", "hints": (("(", "hint"),)}
+)
+@example(
+    given={
+        "name": "x",
+        "priority": 1,
+        "device_type": "x",
+        "hints": (("a{99999999999}", "hint"),),
+    }
+)
 def test_no_declaration_breaks_what_reads_it(tmp_path, given):
     try:
         backend = Backend(**given)
@@ -171,10 +227,18 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
 @example(requires=("json; " + "(" * 5000 + "os_name == 'x'" + ")" * 5000,))
 @example(requires=("pytest>=" + "1" * 5000,))
 def test_a_requirement_is_met_or_not_or_malformed(requires):
-    backend = Backend(name="x", priority=1, device_type="x", vendor_import="json", requires=requires)
-    verdict = verdict_on(replace(backend, provenance=Provenance("accel-x", "1", "x", "accel_x")))
+    backend = Backend(
+        name="x", priority=1, device_type="x", vendor_import="json", requires=requires
+    )
+    verdict = verdict_on(
+        replace(backend, provenance=Provenance("accel-x", "1", "x", "accel_x"))
+    )
     found, _ = run_checks(verdict, Context(Settings()))
-    assert found is None or found.status in (Status.INVALID, Status.NOT_INSTALLED, Status.INCOMPATIBLE)
+    assert found is None or found.status in (
+        Status.INVALID,
+        Status.NOT_INSTALLED,
+        Status.INCOMPATIBLE,
+    )
 
 
 @fuzzed(declared=ANYTHING)
@@ -195,15 +259,28 @@ WORDS = st.text(max_size=12) | st.sampled_from(
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4)
+    ),
     max_leaves=8,
 )
 WRITTEN = (
     JSON.map(json.dumps)
     | st.text(max_size=30)
-    | st.sampled_from(["[" * 100_000, "1" * 5000, '{"a":' * 5000, "NaN", '{"stage": 1e999}', "\ufeff{}"])
+    | st.sampled_from(
+        [
+            "[" * 100_000,
+            "1" * 5000,
+            '{"a":' * 5000,
+            "NaN",
+            '{"stage": 1e999}',
+            "\ufeff{}",
+        ]
+    )
 )
-BYTES = WRITTEN.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=40)
+BYTES = WRITTEN.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(
+    max_size=40
+)
 RECORD = st.fixed_dictionaries(
     {},
     optional={
@@ -261,16 +338,26 @@ def test_what_comes_over_a_line_is_messages_or_its_end(data):
     line.close()
 
 
-ENTRY = dict.fromkeys(("value", "best", "seconds", "spread", "repeats", "calls", "work"), 1)
+ENTRY = dict.fromkeys(
+    ("value", "best", "seconds", "spread", "repeats", "calls", "work"), 1
+)
 ENTRY |= {"name": "copy", "title": "Copy", "outcome": "measured", "unit": "B/s"}
 ENTRY |= {"size": "1", "note": "", "reason": ""}
-DOCUMENT = {"document": "accel bench", "schema": 1, "time": "t", "seconds": 1.0, "quick": False}
+DOCUMENT = {
+    "document": "accel bench",
+    "schema": 1,
+    "time": "t",
+    "seconds": 1.0,
+    "quick": False,
+}
 DOCUMENT |= {"machine": {}, "accelerator": {}, "measurements": [ENTRY]}
 
 
 def like(one, **forms):
     """A dictionary as that one, and what may stand in it otherwise."""
-    return st.fixed_dictionaries({**{name: st.just(value) for name, value in one.items()}, **forms})
+    return st.fixed_dictionaries(
+        {**{name: st.just(value) for name, value in one.items()}, **forms}
+    )
 
 
 NUMBER = st.none() | st.floats(0)
@@ -285,7 +372,9 @@ MEASUREMENT = like(
 )
 RUN = like(
     DOCUMENT,
-    **dict.fromkeys(("machine", "accelerator"), st.dictionaries(WORDS, JSON, max_size=2)),
+    **dict.fromkeys(
+        ("machine", "accelerator"), st.dictionaries(WORDS, JSON, max_size=2)
+    ),
     time=WORDS,
     seconds=st.floats(),
     quick=st.booleans(),
@@ -303,7 +392,10 @@ def file(tmp_path_factory):
     return tmp_path_factory.mktemp("documents") / "before.json"
 
 
-@fuzzed(before=BYTES | RUN.map(json.dumps).map(str.encode), now=RUN.map(json.dumps).map(str.encode))
+@fuzzed(
+    before=BYTES | RUN.map(json.dumps).map(str.encode),
+    now=RUN.map(json.dumps).map(str.encode),
+)
 @example(before=run(1e-320), now=run(1e308))
 @example(before=run(1e308), now=run(1e-320))
 @example(before=run(10**400), now=run(1))

@@ -30,11 +30,19 @@ from accel_core.cli import accel, announced
 from accel_core.errors import AccelError, LaunchError, SettingError
 from accel_core.hardware import bus
 from accel_core.hardware.placement import placement
-from accel_core.hardware.visible_devices import format_visible_devices, parse_visible_devices
+from accel_core.hardware.visible_devices import (
+    format_visible_devices,
+    parse_visible_devices,
+)
 from accel_tools.commands import setup
 from accel_tools.machine import driver_of, last_level_cache, processor_name
 from accel_train.launch import command_line, plan
-from accel_train.launch.cores import format_ranges, numa_node_of, parse_ranges, physical_cores
+from accel_train.launch.cores import (
+    format_ranges,
+    numa_node_of,
+    parse_ranges,
+    physical_cores,
+)
 from accel_train.launch.environment import as_deepspeed, as_shell
 from accel_train.launch.formats import as_ray, as_slurm
 from accel_train.launch.rendezvous import read_rank
@@ -54,7 +62,9 @@ PART = st.sampled_from(
 VALUE = st.lists(PART, max_size=4).map("".join) | st.text(max_size=20)
 VARIABLES = variables.variables()
 NAMES = [variable.name for variable in VARIABLES]
-NEARLY = st.sampled_from(["ACCEL_STRIKT", "ACCEL_", "ACCEL_BLOK", "ACCEL_" + "X" * 1000, "accel_strict"])
+NEARLY = st.sampled_from(
+    ["ACCEL_STRIKT", "ACCEL_", "ACCEL_BLOK", "ACCEL_" + "X" * 1000, "accel_strict"]
+)
 ENVIRONMENT = st.dictionaries(st.sampled_from(NAMES) | NEARLY, VALUE, max_size=6)
 
 
@@ -93,13 +103,18 @@ def test_a_rank_is_read_or_an_error_says_why_not(environ, rendezvous):
 
 @fuzzed(
     given=st.dictionaries(
-        st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), st.text(max_size=20).filter(lambda t: "\0" not in t)
+        st.from_regex(r"[A-Z_]{1,8}", fullmatch=True),
+        st.text(max_size=20).filter(lambda t: "\0" not in t),
     )
 )
 def test_variables_for_other_hosts_are_written_or_refused(given):
     # As `os.environ` holds it: bytes that are not UTF-8 are lone surrogates of one kind.
-    held = {name: value.encode("utf-8", "surrogatepass") for name, value in given.items()}
-    written = as_shell({name: value.decode("utf-8", "surrogateescape") for name, value in held.items()})
+    held = {
+        name: value.encode("utf-8", "surrogatepass") for name, value in given.items()
+    }
+    written = as_shell(
+        {name: value.decode("utf-8", "surrogateescape") for name, value in held.items()}
+    )
     assert written.count("export ") >= len(given)
     try:
         lines = as_deepspeed(given).split("\n")
@@ -110,15 +125,20 @@ def test_variables_for_other_hosts_are_written_or_refused(given):
 
 @fuzzed(
     given=st.dictionaries(
-        st.from_regex(r"[A-Z]{1,4}", fullmatch=True), st.text("aZ09 $/{}:,'\"\\n#é", max_size=9)
+        st.from_regex(r"[A-Z]{1,4}", fullmatch=True),
+        st.text("aZ09 $/{}:,'\"\\n#é", max_size=9),
     )
 )
 def test_what_ray_and_slurm_read_is_what_was_given(given):
     with contextlib.suppress(LaunchError):
         read = json.loads(as_ray(given))["env_vars"]
-        assert {name: os.path.expandvars(value) for name, value in read.items()} == given
+        assert {
+            name: os.path.expandvars(value) for name, value in read.items()
+        } == given
     with contextlib.suppress(LaunchError):
-        comment, option = shlex.split(as_slurm(given))  # as sbatch reads a line: with quotes
+        comment, option = shlex.split(
+            as_slurm(given)
+        )  # as sbatch reads a line: with quotes
         whole, *pairs = option.removeprefix("--export=").split(",")
         assert (comment, whole) == ("#SBATCH", "ALL")
         assert dict(pair.split("=", 1) for pair in pairs) == given
@@ -129,12 +149,34 @@ def test_what_ray_and_slurm_read_is_what_was_given(given):
 
 
 COMMANDS = {name: accel.get_command(click.Context(accel), name) for name in announced()}
-PARSED = sorted(set(COMMANDS) - {"run", "deepspeed"})  # those two hand their arguments on
+PARSED = sorted(
+    set(COMMANDS) - {"run", "deepspeed"}
+)  # those two hand their arguments on
 OPTIONS = sorted(
-    {option for name in PARSED for parameter in COMMANDS[name].params for option in parameter.opts}
+    {
+        option
+        for name in PARSED
+        for parameter in COMMANDS[name].params
+        for option in parameter.opts
+    }
 )
 WORD = st.sampled_from(
-    ["npu", "cpu@accel-core", "@", ",", "", "-", "--", "0", "-1", "1e9", "nan", "x.svg", "/", "a" * 5000]
+    [
+        "npu",
+        "cpu@accel-core",
+        "@",
+        ",",
+        "",
+        "-",
+        "--",
+        "0",
+        "-1",
+        "1e9",
+        "nan",
+        "x.svg",
+        "/",
+        "a" * 5000,
+    ]
 ) | st.text(max_size=8)
 
 
@@ -151,7 +193,9 @@ def test_arguments_are_understood_or_refused(name, words):
 MACHINE = plan.Machine("cpu", "cpu", "", True, 1, "gloo", ["cpu"], [None], [], "", "")
 KNOWN = (*command_line.OPTIONS, *command_line.FLAGS, *command_line.MOST_USED)
 RUN = [*KNOWN, *words("-m --run-path --role -r -t")]
-COUNT = st.sampled_from(["", "9" * 5000, *words("1 2 0 -1 auto cpu gpu 1:2 2:1 : x 1e3 \u0663 1000000000")])
+COUNT = st.sampled_from(
+    ["", "9" * 5000, *words("1 2 0 -1 auto cpu gpu 1:2 2:1 : x 1e3 \u0663 1000000000")]
+)
 
 
 @pytest.fixture(scope="module")
@@ -164,14 +208,20 @@ def torchrun():
 @pytest.mark.usefixtures("torchrun")
 @fuzzed(
     words=st.lists(
-        st.sampled_from(RUN) | COUNT | WORD | st.builds("{}={}".format, st.sampled_from(RUN), COUNT),
+        st.sampled_from(RUN)
+        | COUNT
+        | WORD
+        | st.builds("{}={}".format, st.sampled_from(RUN), COUNT),
         max_size=5,
     )
 )
 @example(words=["--nproc-per-node", "1000000000"])
 @example(words=["--nproc-per-node", "9" * 5000])
 def test_a_run_is_planned_or_refused(words):
-    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+    with (
+        contextlib.redirect_stderr(io.StringIO()),
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
         try:
             parsed = command_line.parse([*words, "train.py"])
         except (SystemExit, AccelError):
@@ -197,7 +247,9 @@ UNIQUE = {
         st.lists(UUID.map("GPU-{}".format), unique=True),
         st.lists(UUID.map(lambda u: f"GPU-{u[:8]}"), unique=True),
         st.lists(
-            UUID.map("MIG-{}".format) | st.builds("MIG-GPU-{}/{}/{}".format, UUID, INDEX, INDEX), unique=True
+            UUID.map("MIG-{}".format)
+            | st.builds("MIG-GPU-{}/{}/{}".format, UUID, INDEX, INDEX),
+            unique=True,
         ),
     ],
     "ascending": [st.lists(INDEX, unique=True).map(sorted)],
@@ -205,26 +257,48 @@ UNIQUE = {
     "mlu": [st.lists(INDEX, unique=True), st.lists(UUID, unique=True)],
     "level-zero": [
         st.lists(st.integers(0, 127), unique=True, min_size=1).map(sorted),
-        st.lists(st.integers(0, 9).map("0.{}".format), unique=True, min_size=1).map(sorted),
+        st.lists(st.integers(0, 9).map("0.{}".format), unique=True, min_size=1).map(
+            sorted
+        ),
     ],
     "indices": [st.lists(INDEX, unique=True)],
 }
 #: Text near what people write, and any text at all.
 ALMOST = st.lists(
     st.sampled_from(
-        ["0", "1", "-1", "+2", "GPU-", "GPU-12ab", "MIG-GPU-1/0/0", "0.1", " ", "x", "٣", "99999999999"]
+        [
+            "0",
+            "1",
+            "-1",
+            "+2",
+            "GPU-",
+            "GPU-12ab",
+            "MIG-GPU-1/0/0",
+            "0.1",
+            " ",
+            "x",
+            "٣",
+            "99999999999",
+        ]
     ),
     max_size=6,
 ).map(",".join)
 VALUES = st.text() | ALMOST | st.text("0123456789,-. GPUMIabc/")
-ITEMS = st.lists(st.integers() | st.text() | st.sampled_from(["0", "GPU-1", "MIG-2", "0.1"]) | st.booleans())
+ITEMS = st.lists(
+    st.integers()
+    | st.text()
+    | st.sampled_from(["0", "GPU-1", "MIG-2", "0.1"])
+    | st.booleans()
+)
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS)
 @fuzzed(data=st.data())
 def test_what_is_written_is_read_back(grammar, data):
     ids = data.draw(st.one_of(UNIQUE[grammar]))
-    assert parse_visible_devices(grammar, format_visible_devices(grammar, ids)).ids == tuple(ids)
+    assert parse_visible_devices(
+        grammar, format_visible_devices(grammar, ids)
+    ).ids == tuple(ids)
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS)
@@ -247,11 +321,17 @@ def test_any_ids_are_written_exactly_or_refused(grammar, ids):
     except SettingError:
         return
     visible = parse_visible_devices(grammar, value)
-    assert sorted(map(str, visible.ids or ())) == sorted(str(parse_number(item)) for item in ids)
+    assert sorted(map(str, visible.ids or ())) == sorted(
+        str(parse_number(item)) for item in ids
+    )
 
 
 def parse_number(item):
-    return int(item) if isinstance(item, str) and item.isascii() and item.isdigit() else item
+    return (
+        int(item)
+        if isinstance(item, str) and item.isascii() and item.isdigit()
+        else item
+    )
 
 
 # ---------------------------------------------------------------------------- machine files
@@ -272,15 +352,39 @@ FILES = {
     "usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_install.info": "version=8.5.0",
     "etc/alpine-release": "3.22.1",
 }
-STRANGE = ["9" * 5000, "9" * 300 + ".1", "1.2.3.RC1", "\0", "\ud800", "\x1b]0;x\x07", "12.8", "a" * 300]
+STRANGE = [
+    "9" * 5000,
+    "9" * 300 + ".1",
+    "1.2.3.RC1",
+    "\0",
+    "\ud800",
+    "\x1b]0;x\x07",
+    "12.8",
+    "a" * 300,
+]
 TEXT = st.text(max_size=12) | st.sampled_from([*STRANGE, *FILES.values()])
 ENTRIES = (
-    TEXT | st.none() | st.integers() | st.lists(TEXT, max_size=2) | st.dictionaries(TEXT, TEXT, max_size=2)
+    TEXT
+    | st.none()
+    | st.integers()
+    | st.lists(TEXT, max_size=2)
+    | st.dictionaries(TEXT, TEXT, max_size=2)
 )
-PLACES = ["../../x", "/", ".", "sys", "sys/module/nvidia", "a/" * 100, "dev/nvidia0", "proc/version/x"]
+PLACES = [
+    "../../x",
+    "/",
+    ".",
+    "sys",
+    "sys/module/nvidia",
+    "a/" * 100,
+    "dev/nvidia0",
+    "proc/version/x",
+]
 PATHS = st.sampled_from([*FILES, *PLACES]) | TEXT.map("/sys/{}".format)
 TREES = st.just(FILES) | st.dictionaries(PATHS, TEXT, max_size=6).map(FILES.__or__)
-WORDS = dict.fromkeys(["schema", "system", "architecture", "python", "nvidia_smi", "glibc"], ENTRIES)
+WORDS = dict.fromkeys(
+    ["schema", "system", "architecture", "python", "nvidia_smi", "glibc"], ENTRIES
+)
 DOCUMENTS = st.fixed_dictionaries(
     {"files": TREES | st.dictionaries(PATHS, ENTRIES, max_size=3)}, optional=WORDS
 ).map(json.dumps)
@@ -291,18 +395,29 @@ def encoded(text):
 
 
 def packed(files, way):
-    inside = {name.replace("\ud800", "?"): encoded(text) for name, text in files.items()}
-    return of_zip(inside, way) if isinstance(way, int) else way(of_tar(inside, tarfile.PAX_FORMAT))
+    inside = {
+        name.replace("\ud800", "?"): encoded(text) for name, text in files.items()
+    }
+    return (
+        of_zip(inside, way)
+        if isinstance(way, int)
+        else way(of_tar(inside, tarfile.PAX_FORMAT))
+    )
 
 
-WAYS = st.sampled_from([0, 8, 12, 14, gzip.compress, bz2.compress, lzma.compress, bytes])
+WAYS = st.sampled_from(
+    [0, 8, 12, 14, gzip.compress, bz2.compress, lzma.compress, bytes]
+)
 INPUTS = DOCUMENTS.map(encoded) | st.builds(packed, TREES, WAYS)
 
 
 def mutated(data, chance):
     """The data cut, with bytes exchanged, or with a part twice or left out."""
     for _ in range(chance.randint(0, 3)):
-        at, length = chance.randrange(len(data) + 1), chance.choice([1, 1, 2, 4, 100, 512])
+        at, length = (
+            chance.randrange(len(data) + 1),
+            chance.choice([1, 1, 2, 4, 100, 512]),
+        )
         part, end = data[at : at + length], data[at + length :]
         instead = [part + part, chance.randbytes(length), b"", part.upper()]
         data = data[:at] + chance.choice([part, *(new + end for new in instead)])
@@ -324,8 +439,13 @@ def test_any_file_is_a_machine_or_refused_by_name(folder, data, seed):
     for changed in [data, *(mutated(data, chance) for _ in range(MANY - 1))]:
         (file := folder / f"machine{next(_runs)}").write_bytes(changed)
         form = chance.choice(["pip", "uv", "dockerfile", "conda"])
-        done = CliRunner().invoke(setup.command, ["--machine", str(file), "--format", form, "--json"])
-        assert isinstance(done.exception, SystemExit | None), (changed[:2000], done.exception)
+        done = CliRunner().invoke(
+            setup.command, ["--machine", str(file), "--format", form, "--json"]
+        )
+        assert isinstance(done.exception, SystemExit | None), (
+            changed[:2000],
+            done.exception,
+        )
         assert done.exit_code in (0, 1)
         answer = json.loads(done.stdout)
         if "error" in answer:
@@ -339,18 +459,29 @@ def test_any_file_is_a_machine_or_refused_by_name(folder, data, seed):
 
 
 NUMBER = st.sampled_from(
-    ["", " ", "9" * 30, *words("0 1 -1 max 65535 65536 9223372036854771712 \u0663 \u00b2 0x1")]
+    [
+        "",
+        " ",
+        "9" * 30,
+        *words("0 1 -1 max 65535 65536 9223372036854771712 \u0663 \u00b2 0x1"),
+    ]
 )
 
 
 def lines(*known, other=20):
     """Text of some of these lines, and of others."""
-    return st.lists(st.sampled_from(known) | st.text(max_size=other), max_size=4).map("\n".join)
+    return st.lists(st.sampled_from(known) | st.text(max_size=other), max_size=4).map(
+        "\n".join
+    )
 
 
-RANGES = st.lists(st.sampled_from(words("0-3 8 3-0 0-65535 0-99999999999 - x")), max_size=4).map(",".join)
+RANGES = st.lists(
+    st.sampled_from(words("0-3 8 3-0 0-65535 0-99999999999 - x")), max_size=4
+).map(",".join)
 GROUP = lines(
-    *words("0::/ 0::/a/b 0::/../.. 4:memory:/docker/x 2:cpu,cpuacct:/ :: x 0::/kubepods/pod1"),
+    *words(
+        "0::/ 0::/a/b 0::/../.. 4:memory:/docker/x 2:cpu,cpuacct:/ :: x 0::/kubepods/pod1"
+    ),
     "1:name=systemd:/a\\040b",
     "0::" + "/a" * 200,
 )
@@ -358,25 +489,45 @@ MOUNTS = lines(
     "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
     "31 23 0:27 /docker/x /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory",
     "1 2 3 /var/lib/docker/containers/x/hosts /etc/hosts rw - ext4 a b",
-    *("1 2 3 4 / - cgroup2", "- cgroup2", "", " - ", "1 2 3 /.. /x\\134 - cgroup x cpu"),
+    *(
+        "1 2 3 4 / - cgroup2",
+        "- cgroup2",
+        "",
+        " - ",
+        "1 2 3 /.. /x\\134 - cgroup x cpu",
+    ),
     other=30,
 )
 LINE = NUMBER | RANGES | GROUP | MOUNTS | st.text(max_size=30)
-DATA = LINE.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=60)
-SIZES = st.sampled_from([b"32768K", b"1M", b"K", b"99999999999999999999G", b"\xff", b""]) | DATA
+DATA = LINE.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(
+    max_size=60
+)
+SIZES = (
+    st.sampled_from([b"32768K", b"1M", b"K", b"99999999999999999999G", b"\xff", b""])
+    | DATA
+)
 CPU, PCI = "sys/devices/system/cpu/cpu0/", "sys/bus/pci/devices/0000:00:04.0/"
 HOST = {
     **dict.fromkeys(
-        words("proc/self/cgroup proc/self/mountinfo proc/cpuinfo etc/hosts run/systemd/container"), DATA
+        words(
+            "proc/self/cgroup proc/self/mountinfo proc/cpuinfo etc/hosts run/systemd/container"
+        ),
+        DATA,
     ),
-    **{f"sys/fs/cgroup/{name}": DATA for name in words("memory.max memory.current memory.stat cpu.max")},
+    **{
+        f"sys/fs/cgroup/{name}": DATA
+        for name in words("memory.max memory.current memory.stat cpu.max")
+    },
     **{f"sys/fs/cgroup/cpu/cpu.cfs_{name}_us": DATA for name in ("quota", "period")},
     "sys/fs/cgroup/memory/memory.limit_in_bytes": DATA,
     **{f"sys/devices/system/node/node{name}/cpulist": DATA for name in "0X"},
     f"{CPU}topology/thread_siblings_list": DATA,
     **{f"{CPU}cache/index0/{name}": DATA for name in ("level", "shared_cpu_list")},
     f"{CPU}cache/index0/size": SIZES,
-    **{PCI + name: DATA for name in words("vendor device class numa_node uevent driver/module/version")},
+    **{
+        PCI + name: DATA
+        for name in words("vendor device class numa_node uevent driver/module/version")
+    },
 }
 _BACKEND = Backend(name="x", priority=1, device_type="x")
 
@@ -394,7 +545,10 @@ def test_any_files_are_a_machine(base, files):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
     root = str(folder)
-    for found in (hardware.cgroup_memory_limit(root), hardware.cgroup_memory_available(root)):
+    for found in (
+        hardware.cgroup_memory_limit(root),
+        hardware.cgroup_memory_available(root),
+    ):
         assert found is None or (type(found) is int and found >= 0)
     quota = hardware.cgroup_cpu_quota(root)
     assert quota is None or quota >= 0
@@ -429,8 +583,12 @@ x = (
 # coding: nonsense
 a.b = c[0] = '1'
 __version__ = b'2'""".splitlines()
-RELEASE = st.lists(st.sampled_from([*LINES, "\ufeff"]) | st.text(max_size=20), max_size=6).map("\n".join)
-VERSION = RELEASE.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=60)
+RELEASE = st.lists(
+    st.sampled_from([*LINES, "\ufeff"]) | st.text(max_size=20), max_size=6
+).map("\n".join)
+VERSION = RELEASE.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(
+    max_size=60
+)
 
 
 @fuzzed(written=VERSION)

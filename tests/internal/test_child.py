@@ -26,7 +26,9 @@ def job(world):
 
     def run(body, timeout=20, **arguments):
         lines = "\n".join(f"    {line}" for line in body.splitlines())
-        world.module("the_job", f"import os, sys, time\n\ndef work(job, stage):\n{lines}\n")
+        world.module(
+            "the_job", f"import os, sys, time\n\ndef work(job, stage):\n{lines}\n"
+        )
         sys.modules.pop("the_job", None)
         return child.run(importlib.import_module("the_job").work, arguments, timeout)
 
@@ -34,7 +36,9 @@ def job(world):
 
 
 def test_an_answer_comes_back(job):
-    report = job("stage('half way')\nreturn {'sum': job['a'] + job['b'], 'text': 'é'}", a=1, b=2)
+    report = job(
+        "stage('half way')\nreturn {'sum': job['a'] + job['b'], 'text': 'é'}", a=1, b=2
+    )
     assert report == ChildReport({"sum": 3, "text": "é"}, 0, "half way", "", waited=20)
     assert not report.timed_out
 
@@ -74,7 +78,9 @@ def test_an_end_without_an_answer_has_a_reason(job, body, code, ending):
 
 
 def test_the_last_words_are_kept(job):
-    assert job("raise RuntimeError('in the child')").stderr.endswith("RuntimeError: in the child")
+    assert job("raise RuntimeError('in the child')").stderr.endswith(
+        "RuntimeError: in the child"
+    )
     assert len(job("sys.stderr.write('x' * 100_000); os._exit(1)").stderr) == 65_536
 
 
@@ -91,7 +97,9 @@ def test_a_step_that_is_cut_is_left_out(tmp_path):
 
 
 def test_a_child_that_exits_with_an_error_has_no_answer(job):
-    report = job("sys.stderr = type('S', (), {'flush': lambda _: os._exit(3)})()\nreturn {'ok': True}")
+    report = job(
+        "sys.stderr = type('S', (), {'flush': lambda _: os._exit(3)})()\nreturn {'ok': True}"
+    )
     assert (report.answer, report.ending) == (None, "exited with status 3")
 
 
@@ -127,7 +135,19 @@ def test_the_child_has_this_pythons_options(world):
         "import sys\n\ndef work(job, stage):\n    return {'flags': list(sys.flags), 'w': sys.warnoptions}\n",
     )
     expression = "{'flags': list(sys.flags), 'w': sys.warnoptions}"
-    command = [sys.executable, "-I", "-B", "-X", "utf8", "-X", "dev", "-OO", "-W", "error", "-c"]
+    command = [
+        sys.executable,
+        "-I",
+        "-B",
+        "-X",
+        "utf8",
+        "-X",
+        "dev",
+        "-OO",
+        "-W",
+        "error",
+        "-c",
+    ]
     code = f"{PARENT.format(path=sys.path)}print({expression})"
     done = subprocess.run([*command, code], capture_output=True, text=True, check=True)
     ours, own = map(ast.literal_eval, reversed(done.stdout.splitlines()))
@@ -176,7 +196,11 @@ def test_progress_has_the_stage_and_its_seconds(job, monkeypatch):
     calls = []
     monkeypatch.setattr(child.supervision, "progress", lambda *call: calls.append(call))
     job("stage('importing torch')\ntime.sleep(2.5)\nreturn {}")
-    assert [stage for stage, _ in calls][-3:] == ["importing torch", "importing torch", ""]
+    assert [stage for stage, _ in calls][-3:] == [
+        "importing torch",
+        "importing torch",
+        "",
+    ]
     assert 1.5 < calls[-2][1] < 3.5
 
 
@@ -188,9 +212,10 @@ def test_a_process_that_keeps_the_output_open_does_not_delay_the_answer(job, tmp
 
 
 def test_exit_handlers_of_vendors_do_not_run(job):
-    assert job("import atexit; atexit.register(time.sleep, 60)\nreturn {'ok': True}", timeout=10).answer == {
-        "ok": True
-    }
+    assert job(
+        "import atexit; atexit.register(time.sleep, 60)\nreturn {'ok': True}",
+        timeout=10,
+    ).answer == {"ok": True}
 
 
 def test_the_child_sees_our_path_and_a_safe_environment(job, monkeypatch, tmp_path):
@@ -205,7 +230,13 @@ def test_the_child_sees_our_path_and_a_safe_environment(job, monkeypatch, tmp_pa
     'session': os.getsid(0) == os.getpid(),
 }"""
     )
-    assert report.answer == {"path": sys.path, "argv": [], "autoload": "0", "stdin": "", "session": True}
+    assert report.answer == {
+        "path": sys.path,
+        "argv": [],
+        "autoload": "0",
+        "stdin": "",
+        "session": True,
+    }
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD" not in os.environ
 
 
@@ -273,14 +304,18 @@ def test_the_concurrency_limit_holds_and_waiting_costs_no_time(world, monkeypatc
     )
     sys.modules.pop("the_job", None)
     function = importlib.import_module("the_job").work
-    monkeypatch.setattr(child.supervision, "concurrency_limit", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(
+        child.supervision, "concurrency_limit", threading.BoundedSemaphore(1)
+    )
     reports = child.each(lambda _: child.run(function, {}, 2.5), range(3), 3)
     assert [report.answer for report in reports] == [{"ok": True}] * 3
     assert work.read_text() == "begin end " * 3
 
 
 def test_after_the_end_no_child_starts(job, monkeypatch):
-    monkeypatch.setattr(child.supervision, "is_shutting_down", False)  # for this test's time
+    monkeypatch.setattr(
+        child.supervision, "is_shutting_down", False
+    )  # for this test's time
     child.end_all()
     assert job("return {}").answer == {}
     child.end_all(for_good=True)
@@ -298,19 +333,33 @@ FRAMES = """Traceback (most recent call last):
     ("stderr", "words"),
     [
         ("fatal: no CANN", "fatal: no CANN"),
-        ("ERROR! IPEX needs PyTorch 2.8.*, but 2.13.0 is found.\n)", "ERROR! IPEX needs PyTorch 2.8.*"),
+        (
+            "ERROR! IPEX needs PyTorch 2.8.*, but 2.13.0 is found.\n)",
+            "ERROR! IPEX needs PyTorch 2.8.*",
+        ),
         (f"{FRAMES}acme.NoLicence: expired (\n)\n", "acme.NoLicence: expired ("),
-        (f"{FRAMES}RuntimeError: no runtime\n[\n  'hint'\n]\nINFO: bye", "RuntimeError: no runtime"),
+        (
+            f"{FRAMES}RuntimeError: no runtime\n[\n  'hint'\n]\nINFO: bye",
+            "RuntimeError: no runtime",
+        ),
         ("error 3: no licence\nlibacme was built on Monday", "error 3: no licence"),
         ("no licence\n)\n", "no licence"),
-        ("Fatal Python error: init_fs_encoding\nPython runtime state: core", "Fatal Python error: init_fs"),
-        ("terminate called: error 3\nFatal Python error: Aborted", "terminate called: error 3"),
+        (
+            "Fatal Python error: init_fs_encoding\nPython runtime state: core",
+            "Fatal Python error: init_fs",
+        ),
+        (
+            "terminate called: error 3\nFatal Python error: Aborted",
+            "terminate called: error 3",
+        ),
         ("}\n)", ")"),
     ],
 )
 def test_last_words_are_the_last_error_and_not_the_last_line(stderr, words):
     """Of a process that a package ended: a message of several lines ends in a bracket, a log says goodbye."""
-    assert ChildReport(returncode=3, stderr=stderr).last_words.startswith(f"; last words: {words}")
+    assert ChildReport(returncode=3, stderr=stderr).last_words.startswith(
+        f"; last words: {words}"
+    )
 
 
 def test_a_crash_without_words_is_reported_with_its_call():

@@ -201,7 +201,9 @@ def test_steps_are_logged_and_reach_the_listener_of_the_block(caplog):
 def test_a_selection_in_a_selection_is_an_error():
     with (
         guard.selection_in_progress(),
-        pytest.raises(RecursiveChoiceError, match="while the accelerator was being chosen"),
+        pytest.raises(
+            RecursiveChoiceError, match="while the accelerator was being chosen"
+        ),
         guard.selection_in_progress(),
     ):
         pass

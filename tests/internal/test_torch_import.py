@@ -19,7 +19,9 @@ AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 
 @pytest.mark.parametrize("before", [None, "1", "0", ""])
-def test_autoload_is_off_while_torch_is_imported_and_then_as_it_was(torch_world, monkeypatch, before):
+def test_autoload_is_off_while_torch_is_imported_and_then_as_it_was(
+    torch_world, monkeypatch, before
+):
     monkeypatch.delenv(AUTOLOAD, raising=False)
     if before is not None:
         monkeypatch.setenv(AUTOLOAD, before)
@@ -32,7 +34,9 @@ def test_a_torch_that_is_there_is_taken_as_it_is(torch_world, simulated_torch):
     assert import_torch() is simulated_torch
 
 
-def test_a_hook_of_a_vendors_sees_torch_before_torchs_own_imports(torch_world, monkeypatch):
+def test_a_hook_of_a_vendors_sees_torch_before_torchs_own_imports(
+    torch_world, monkeypatch
+):
     """Kunlunxin's replaces `builtins.__import__`, and prepares its runtime at the first name of torch's."""
     usual, begun = builtins.__import__, []
 
@@ -60,7 +64,10 @@ def test_a_missing_torch_says_what_to_install(world):
             "import absent_dependency",
             "torch fails to import: ModuleNotFoundError: No module named 'absent_dependency'",
         ),
-        ("raise OSError('libtorch_cpu.so: cannot open')", "torch fails to import: OSError: libtorch_cpu.so"),
+        (
+            "raise OSError('libtorch_cpu.so: cannot open')",
+            "torch fails to import: OSError: libtorch_cpu.so",
+        ),
         (
             "raise RuntimeError('Failed to load the backend extension: foo')",
             "torch fails to import: RuntimeError: Failed",
@@ -96,7 +103,8 @@ def test_a_folder_named_torch_is_not_pytorch(world):
     (world.site / "torch").mkdir()
     world.set_path([world.site])
     with pytest.raises(
-        BackendUnavailableError, match=r"the module torch that Python finds is not PyTorch: .*site-packages"
+        BackendUnavailableError,
+        match=r"the module torch that Python finds is not PyTorch: .*site-packages",
     ):
         import_torch()
 
@@ -109,7 +117,9 @@ def test_a_torch_that_another_thread_is_importing_is_waited_for(torch_world):
         "entered = sys.modules['__main__'].__dict__.setdefault('torch_entered', threading.Event())\n"
         "entered.set()\nimport time; time.sleep(0.3)\nfinished = True\n",
     )
-    entered = sys.modules["__main__"].__dict__.setdefault("torch_entered", threading.Event())
+    entered = sys.modules["__main__"].__dict__.setdefault(
+        "torch_entered", threading.Event()
+    )
     try:
         with processes.beside(lambda: __import__("torch")):
             assert entered.wait(10)
@@ -118,7 +128,9 @@ def test_a_torch_that_another_thread_is_importing_is_waited_for(torch_world):
         del sys.modules["__main__"].__dict__["torch_entered"]
 
 
-def test_a_package_that_torch_loads_may_come_here_while_another_thread_waits(torch_world):
+def test_a_package_that_torch_loads_may_come_here_while_another_thread_waits(
+    torch_world,
+):
     torch_world.module(
         "torch.__init__",
         "class Tensor: ...\nimport time; time.sleep(0.2)\n"
@@ -152,20 +164,30 @@ VERSION_FILES = {
         TorchBuild("2.9", hip="6.4"),
         "torch 2.9 (hip 6.4)",
     ),
-    "xpu": ("__version__ = '2.9'\nxpu = '2025'", TorchBuild("2.9", xpu="2025"), "torch 2.9 (xpu 2025)"),
+    "xpu": (
+        "__version__ = '2.9'\nxpu = '2025'",
+        TorchBuild("2.9", xpu="2025"),
+        "torch 2.9 (xpu 2025)",
+    ),
     "annotated, and the version last": (
         'cuda: Optional[str] = "12.8"\n__version__ = "2.9"',
         TorchBuild("2.9", cuda="12.8"),
         "torch 2.9 (cuda 12.8)",
     ),
-    "other statements": ("x: int\n[y] = 'z'\nimport os", UNKNOWN, "torch unknown version (CPU build)"),
+    "other statements": (
+        "x: int\n[y] = 'z'\nimport os",
+        UNKNOWN,
+        "torch unknown version (CPU build)",
+    ),
     "syntax error": ("def (:", UNKNOWN, "torch unknown version (CPU build)"),
     "null byte": ("\0", UNKNOWN, "torch unknown version (CPU build)"),
     "no file": (None, UNKNOWN, "torch unknown version (CPU build)"),
 }
 
 
-@pytest.mark.parametrize(("source", "build", "text"), VERSION_FILES.values(), ids=VERSION_FILES)
+@pytest.mark.parametrize(
+    ("source", "build", "text"), VERSION_FILES.values(), ids=VERSION_FILES
+)
 def test_the_build_is_read_from_whatever_that_file_contains(world, source, build, text):
     world.module("torch.__init__", "raise SystemExit('imported')")
     if source is not None:
@@ -205,7 +227,9 @@ def real(world):
         "torch_bad",
         f"import os\nos.environ[{AUTOLOAD!r}] = '0'\nraise ImportError('libbad.so: undefined symbol')",
     )
-    world.distribution("torch-bad", "1.0", {"torch.backends": {"bad": "torch_bad:autoload"}})
+    world.distribution(
+        "torch-bad", "1.0", {"torch.backends": {"bad": "torch_bad:autoload"}}
+    )
     return world
 
 
@@ -268,7 +292,11 @@ def test_a_fork_while_another_thread_imports_torch_leaves_a_child_that_can(torch
 #: Packages that are there, what is asked for, and the answer.
 THERE = [
     ("acme_torch", "acme_torch", True),
-    ("acme_torch", "acme_torch.below.anything", True),  # what is below only an import can tell
+    (
+        "acme_torch",
+        "acme_torch.below.anything",
+        True,
+    ),  # what is below only an import can tell
     # Below a namespace the next level decides.
     ("acme_frameworks.torch", "acme_frameworks.torch.device", True),
     ("acme_frameworks.torch", "acme_frameworks.media", False),

@@ -7,7 +7,14 @@ import pytest
 
 from accel_core import hardware as host
 from accel_core.backend import Backend, Hardware
-from accel_core.hardware.bus import PciDevice, device_nodes, evidence, matches_node, matches_pci, pci_devices
+from accel_core.hardware.bus import (
+    PciDevice,
+    device_nodes,
+    evidence,
+    matches_node,
+    matches_pci,
+    pci_devices,
+)
 from accel_core.hardware.placement import placement
 from accel_core.hardware.vendors import known_hardware
 from accel_train.launch.cores import numa_node_of
@@ -105,8 +112,18 @@ def test_this_machine_can_be_asked():
     for answer in (host.cgroup_memory_limit(), host.cgroup_memory_available()):
         assert answer is None or (type(answer) is int and answer >= 0)
     assert (host.cgroup_cpu_quota() or 1) > 0
-    assert all(len(d.vendor) == len(d.device) == 4 and len(d.class_code) == 6 for d in pci_devices())
-    assert placement().container in ("", "docker", "podman", "kubernetes", "apptainer", "container")
+    assert all(
+        len(d.vendor) == len(d.device) == 4 and len(d.class_code) == 6
+        for d in pci_devices()
+    )
+    assert placement().container in (
+        "",
+        "docker",
+        "podman",
+        "kubernetes",
+        "apptainer",
+        "container",
+    )
     assert isinstance(known_hardware(), tuple)
     if hasattr(os, "sched_getaffinity"):
         assert host.allowed_cores() == os.sched_getaffinity(0)
@@ -118,9 +135,19 @@ def test_this_machine_can_be_asked():
 @pytest.mark.parametrize(
     ("nodes", "count"),
     [
-        ({"node0": "0-31", "node1": "32-63", "node2": ""}, 2),  # the third has memory only (CXL, HBM)
+        (
+            {"node0": "0-31", "node1": "32-63", "node2": ""},
+            2,
+        ),  # the third has memory only (CXL, HBM)
         ({}, 1),
-        ({"node0": "0-1", "node1": "2-3", **dict.fromkeys(("nodes", "node", "7", "has_cpu"), "0-1")}, 2),
+        (
+            {
+                "node0": "0-1",
+                "node1": "2-3",
+                **dict.fromkeys(("nodes", "node", "7", "has_cpu"), "0-1"),
+            },
+            2,
+        ),
     ],
 )
 def test_nodes_with_cores_count(machine, nodes, count):
@@ -154,9 +181,15 @@ def v1(path, controller="memory"):
 
 def group(folder, limit=None, used=None, **files):
     """Files of a group in version 2: memory's and, in `cpu`, the processor's."""
-    named = {"memory.max": limit, "memory.current": used, "memory.stat": files.get("stat")}
+    named = {
+        "memory.max": limit,
+        "memory.current": used,
+        "memory.stat": files.get("stat"),
+    }
     named["cpu.max"] = files.get("cpu")
-    return {f"{folder}/{name}": text for name, text in named.items() if text is not None}
+    return {
+        f"{folder}/{name}": text for name, text in named.items() if text is not None
+    }
 
 
 def old(folder, limit, used=None, stat=None):
@@ -251,7 +284,11 @@ TREES = {
 
 
 def asked(machine):
-    questions = (host.cgroup_memory_limit, host.cgroup_memory_available, host.cgroup_cpu_quota)
+    questions = (
+        host.cgroup_memory_limit,
+        host.cgroup_memory_available,
+        host.cgroup_cpu_quota,
+    )
     return tuple(question(machine.path) for question in questions)
 
 
@@ -298,12 +335,16 @@ def test_pci_devices_are_read_once_in_order(machine):
 
 
 def test_a_pci_device_that_cannot_be_read_is_left_out(machine):
-    machine.write("sys/bus/pci/devices/0000:00:01.0/modalias", "of:NgpuT(null)Cnvidia,ga10b\n")
+    machine.write(
+        "sys/bus/pci/devices/0000:00:01.0/modalias", "of:NgpuT(null)Cnvidia,ga10b\n"
+    )
     machine.write("sys/bus/pci/devices/0000:00:02.0/modalias", "")
     (machine.root / "sys/bus/pci/devices/0000:00:03.0/modalias").mkdir(parents=True)
     later = "pci:v000010DEd00002335sv000010DEsd000016C1bc03sc02i00"
     machine.write("sys/bus/pci/devices/0000:00:04.0/modalias", f"{later}p01\n")
-    machine.write("sys/bus/pci/devices/0000:00:05.0/modalias", later.replace("bc", "kc"))
+    machine.write(
+        "sys/bus/pci/devices/0000:00:05.0/modalias", later.replace("bc", "kc")
+    )
     assert pci_devices(machine.path) == ()
 
 
@@ -388,7 +429,10 @@ def test_a_wildcard_in_the_folder(machine):
     for name in ("dev/acme1/card0", "dev/acme1/control", "dev/acme2/card1"):
         machine.write(name)
     patterns = ("/dev/acme*/card[0-9]",)
-    assert device_nodes(patterns, machine.path) == ("/dev/acme1/card0", "/dev/acme2/card1")
+    assert device_nodes(patterns, machine.path) == (
+        "/dev/acme1/card0",
+        "/dev/acme2/card1",
+    )
 
 
 def test_a_node_is_known_by_its_patterns():
@@ -405,7 +449,9 @@ def test_a_device_is_near_the_node_that_the_kernel_says(machine):
     assert numa_node_of(None, machine.path) is None
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "3-1", "0-", "1,,2", "0-99999999", "-1", "0-3\n4"])
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "3-1", "0-", "1,,2", "0-99999999", "-1", "0-3\n4"]
+)
 def test_a_malformed_node_is_not_known(machine, text):
     machine.write("sys/bus/pci/devices/0000:3b:00.0/numa_node", f"{text}\n")
     assert numa_node_of("0000:3B:00.0", machine.path) is None

@@ -32,8 +32,14 @@ GAUDI = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="modules"))
 MLU = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="mlu"))
 PLAIN = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="indices"))
 UUIDS = ("GPU-1a2b3c4d-0000", "GPU-1a2b3c99-0000", "GPU-77777777-0000")
-MLU_UUIDS = "12345678-1234-1234-1234-1234567890ab", "9abcdef0-1234-1234-1234-1234567890ab"
-MIGS = "MIG-6482a92e-d06b-5c68-a272-e3d8f7ecabbf", "MIG-7482a92e-d06b-5c68-a272-e3d8f7ecabbf"
+MLU_UUIDS = (
+    "12345678-1234-1234-1234-1234567890ab",
+    "9abcdef0-1234-1234-1234-1234567890ab",
+)
+MIGS = (
+    "MIG-6482a92e-d06b-5c68-a272-e3d8f7ecabbf",
+    "MIG-7482a92e-d06b-5c68-a272-e3d8f7ecabbf",
+)
 
 ONE_MIG = "CUDA shows a process one MIG instance, the first; start a process for each"
 
@@ -65,9 +71,15 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("backend", "count", "value", "seen", "lost", "better"), VALUES)
+@pytest.mark.parametrize(
+    ("backend", "count", "value", "seen", "lost", "better"), VALUES
+)
 def test_one_variable(backend, count, value, seen, lost, better):
-    present = Inventory(len(count), (), count) if isinstance(count, tuple) else Inventory(count)
+    present = (
+        Inventory(len(count), (), count)
+        if isinstance(count, tuple)
+        else Inventory(count)
+    )
     found = masks(backend, {CUDA: value}, present)
     [effect] = found.effects
     assert masks(backend, {}, present) == Masks()
@@ -89,9 +101,15 @@ COMPOSED = [
 
 
 @pytest.mark.parametrize(("environ", "seen", "said", "step"), COMPOSED)
-def test_a_filter_first_and_the_other_counts_among_what_is_left(environ, seen, said, step):
+def test_a_filter_first_and_the_other_counts_among_what_is_left(
+    environ, seen, said, step
+):
     found = masks(AMD, environ, Inventory(4))
-    assert (found.devices, str(found), found.faulty and found.next_step) == (seen, said, step or [])
+    assert (found.devices, str(found), found.faulty and found.next_step) == (
+        seen,
+        said,
+        step or [],
+    )
 
 
 #: Issues on GitHub: what was set, on how many devices of whose, what is seen, and the next step.
@@ -100,14 +118,26 @@ REPORTS = {
     "vllm-project/vllm#12572": (AMD, 8, {ROCR: "1", CUDA: "0,1"}, (1,), f"{CUDA}=0"),
     "ray-project/ray#53737": (AMD, 1, {ROCR: "0", HIP: "0"}, (0,), ""),
     "ray-project/ray#52701": (AMD, 2, {CUDA: "1"}, (1,), ""),
-    "verl-project/verl#1575": (AMD, 8, {HIP: "0,1,2,4", CUDA: "4,5,6"}, (0, 1, 2, 4), ""),
+    "verl-project/verl#1575": (
+        AMD,
+        8,
+        {HIP: "0,1,2,4", CUDA: "4,5,6"},
+        (0, 1, 2, 4),
+        "",
+    ),
     "FlagAI-Open/Aquila2#132": (NVIDIA, 8, {CUDA: "4,3"}, (4, 3), ""),
     "maudzung/RTM3D#11": (NVIDIA, 4, {CUDA: "5"}, (), f"{CUDA}=0,1,2,3"),
     "huggingface/optimum-habana#1089": (GAUDI, 2, {CUDA: "2,3"}, (2, 3), ""),
     "huggingface/optimum-habana#1108": (GAUDI, 2, {CUDA: "4,0"}, (4, 0), ""),
     "deepspeedai/DeepSpeed#5818": (NVIDIA, 4, {CUDA: "0,2"}, (0, 2), ""),
     "deepspeedai/DeepSpeed#2976": (NVIDIA, 8, {CUDA: "0,1,6,7"}, (0, 1, 6, 7), ""),
-    "deepspeedai/DeepSpeed#5278": (NVIDIA, 2, {CUDA: "GPU-8932f937"}, ("GPU-8932f937",), ""),
+    "deepspeedai/DeepSpeed#5278": (
+        NVIDIA,
+        2,
+        {CUDA: "GPU-8932f937"},
+        ("GPU-8932f937",),
+        "",
+    ),
     "huggingface/accelerate#663": (NVIDIA, 8, {CUDA: "2,4,5,7"}, (2, 4, 5, 7), ""),
     "gpustack/gpustack#3352": (ASCEND, 2, {CUDA: "4"}, (), f"{CUDA}=0,1"),
     "pytorch/examples#115": (NVIDIA, 2, {CUDA: "2"}, (), f"{CUDA}=0,1"),
@@ -121,8 +151,13 @@ REPORTS = {
 def test_what_people_met(report):
     backend, count, environ, seen, step = REPORTS[report]
     found = masks(backend, environ, Inventory(count))
-    assert (found.devices, found.faulty and found.next_step) == (seen, f"export {step}" if step else [])
-    assert [e.variable for e in found.effects if e.overruled_by] == [CUDA] * ({CUDA, HIP} <= environ.keys())
+    assert (found.devices, found.faulty and found.next_step) == (
+        seen,
+        f"export {step}" if step else [],
+    )
+    assert [e.variable for e in found.effects if e.overruled_by] == [CUDA] * (
+        {CUDA, HIP} <= environ.keys()
+    )
 
 
 # --- On a machine ---------------------------------------------------------------------------------------
@@ -149,7 +184,9 @@ def test_what_is_there(machine):
     nvidia = built(machine, "nvidia", 2, (0, 3), (UUIDS[0], UUIDS[2]))
     assert inventory(nvidia, machine.path) == Inventory(2, (0, 3), (UUIDS[0], UUIDS[2]))
     assert inventory(amd, machine.path) == Inventory(3)
-    assert inventory(PLAIN, machine.path) == Inventory()  # a card may be several devices
+    assert (
+        inventory(PLAIN, machine.path) == Inventory()
+    )  # a card may be several devices
 
 
 class World(NamedTuple):
@@ -167,14 +204,18 @@ class World(NamedTuple):
     def counted(self, environ: dict[str, str]) -> list[object]:
         """As the runtimes: CUDA's and ROCm's documents, not our reading of them."""
         seen: list[object] = list(range(self.count))
-        names = [ROCR, HIP if HIP in environ else CUDA] if self.kind == "amd" else [CUDA]
+        names = (
+            [ROCR, HIP if HIP in environ else CUDA] if self.kind == "amd" else [CUDA]
+        )
         for value in (environ[name] for name in names if name in environ):
             if value.startswith("MIG-"):
                 return [value.split(",")[0]]
             left: list[object] = []
             for entry in value.split(","):
                 named = self._named(entry, seen)
-                if len(named) != 1 or entry.startswith("GPU-") != value.startswith("GPU-"):
+                if len(named) != 1 or entry.startswith("GPU-") != value.startswith(
+                    "GPU-"
+                ):
                     break
                 if named[0] in left:
                     left = []
@@ -187,7 +228,11 @@ class World(NamedTuple):
         """The devices that an entry may mean: CUDA takes the beginning of a UUID that is one GPU's."""
         if entry.isdecimal():
             return seen[int(entry) :][:1]
-        fits = [at for at, uuid in enumerate(self.uuids) if uuid.lower().startswith(entry.lower())]
+        fits = [
+            at
+            for at, uuid in enumerate(self.uuids)
+            if uuid.lower().startswith(entry.lower())
+        ]
         return [at for at in fits if at in seen] if entry.startswith("GPU-") else []
 
     @property
@@ -201,8 +246,16 @@ class World(NamedTuple):
             and "GPU" not in str(entries)
         ):
             return {self.numbers.index(n) for n in numbers}
-        named = [(e[:4], at[0]) for e in entries if len(at := self._named(e, range(self.count))) == 1]
-        return {at for kind, at in named if kind.startswith("G") == named[0][0].startswith("G")}
+        named = [
+            (e[:4], at[0])
+            for e in entries
+            if len(at := self._named(e, range(self.count))) == 1
+        ]
+        return {
+            at
+            for kind, at in named
+            if kind.startswith("G") == named[0][0].startswith("G")
+        }
 
 
 ENTRY = st.sampled_from(["0", "1", "2", "3", "7", "8", "15", "-1", "x", ""])
@@ -211,26 +264,49 @@ _DRAWN = st.integers(0, 0xFFFF).map("GPU-1a2b{:04x}-0000-4000".format)
 
 @st.composite
 def worlds(draw) -> World:
-    kind, count = draw(st.sampled_from(["nvidia", "amd", "mig", "uuids"])), draw(st.integers(1, 8))
+    kind, count = (
+        draw(st.sampled_from(["nvidia", "amd", "mig", "uuids"])),
+        draw(st.integers(1, 8)),
+    )
     container, numbers = draw(st.booleans()), list(range(count))
     if draw(st.booleans()):
-        numbers = sorted(draw(st.sets(st.integers(0, 15), min_size=count, max_size=count)))
+        numbers = sorted(
+            draw(st.sets(st.integers(0, 15), min_size=count, max_size=count))
+        )
     uuids = draw(st.lists(_DRAWN, min_size=count, max_size=count, unique=True))
     values = st.lists(ENTRY, max_size=4).map(",".join)
-    environ = draw(st.dictionaries(st.sampled_from([ROCR, HIP, CUDA]), values, min_size=1, max_size=3))
+    environ = draw(
+        st.dictionaries(
+            st.sampled_from([ROCR, HIP, CUDA]), values, min_size=1, max_size=3
+        )
+    )
     if kind in ("uuids", "amd") and (kind == "uuids" or draw(st.booleans())):
-        whole = st.sampled_from(uuids)  # of AMD's nobody tells us which exist, and so all do
-        cut = st.tuples(whole, st.sampled_from([8, 9, 10, 11, 12])).map(lambda c: c[0][: c[1]])
-        one = st.one_of(whole, ENTRY) if kind == "amd" else st.one_of(whole, cut, _DRAWN, ENTRY)
-        environ[ROCR if kind == "amd" else CUDA] = ",".join(draw(st.lists(one, min_size=1, max_size=4)))
+        whole = st.sampled_from(
+            uuids
+        )  # of AMD's nobody tells us which exist, and so all do
+        cut = st.tuples(whole, st.sampled_from([8, 9, 10, 11, 12])).map(
+            lambda c: c[0][: c[1]]
+        )
+        one = (
+            st.one_of(whole, ENTRY)
+            if kind == "amd"
+            else st.one_of(whole, cut, _DRAWN, ENTRY)
+        )
+        environ[ROCR if kind == "amd" else CUDA] = ",".join(
+            draw(st.lists(one, min_size=1, max_size=4))
+        )
     if kind == "mig":
-        environ[CUDA] = ",".join(draw(st.lists(st.sampled_from(MIGS), min_size=1, unique=True)))
+        environ[CUDA] = ",".join(
+            draw(st.lists(st.sampled_from(MIGS), min_size=1, unique=True))
+        )
     return World(kind, count, numbers, uuids, container, draw(st.booleans()), environ)
 
 
 @settings(max_examples=300, deadline=None)
 @given(world=worlds())
-def test_after_the_step_the_devices_that_were_meant_are_counted(tmp_path_factory, world):
+def test_after_the_step_the_devices_that_were_meant_are_counted(
+    tmp_path_factory, world
+):
     machine = Computer(tmp_path_factory.mktemp("machine"))
     if world.container:
         machine.write(".dockerenv")
@@ -247,22 +323,35 @@ def test_after_the_step_the_devices_that_were_meant_are_counted(tmp_path_factory
         of_run = masks_of(backend, world.environ, len(before))
         verdict = counts_none(backend, machine.path)
         words = verdict.reason, verdict.hint  # of the environment as it is now
-    told = ("; ".join(map(str, found.faulty)), found.next_step) if found.faulty else ("", "")
+    told = (
+        ("; ".join(map(str, found.faulty)), found.next_step)
+        if found.faulty
+        else ("", "")
+    )
     assert (of_run["masked"], of_run["masked_step"]) == told
     if unset := of_run["limited_step"].split()[1:]:
-        left = {name: value for name, value in world.environ.items() if name not in unset}
+        left = {
+            name: value for name, value in world.environ.items() if name not in unset
+        }
         assert len(before) < len(world.counted(left)) == world.count, unset
     if not found.faulty:  # and so no verdict says a word
         assert before
         ids = before if found.devices is None else list(found.devices)
-        assert (ids == before) if all(isinstance(item, int) for item in ids) else len(ids) == len(before)
+        assert (
+            (ids == before)
+            if all(isinstance(item, int) for item in ids)
+            else len(ids) == len(before)
+        )
         return
     if not before:  # and so the verdict says it, whatever the container's step would be
         assert words == (str(found), found.next_step)
     for named in re.findall(r"there is no device (\d+)\b(?! among)", str(found)):
         assert int(named) >= world.count
     assert found.next_step.startswith("export ")
-    after = {**world.environ, **dict(word.split("=", 1) for word in shlex.split(found.next_step)[1:])}
+    after = {
+        **world.environ,
+        **dict(word.split("=", 1) for word in shlex.split(found.next_step)[1:]),
+    }
     now = world.counted(after)
     assert now, (found.next_step, after)
     if world.kind in ("nvidia", "uuids") and world.meant:

@@ -17,7 +17,10 @@ ACME = Backend(
     granted=Granted(docker="--device /dev/acme0")
     )  # fmt: skip
 
-APPTAINER, SINGULARITY = {"APPTAINER_CONTAINER": "/a.sif"}, {"SINGULARITY_CONTAINER": "/a.sif"}
+APPTAINER, SINGULARITY = (
+    {"APPTAINER_CONTAINER": "/a.sif"},
+    {"SINGULARITY_CONTAINER": "/a.sif"},
+)
 
 
 @pytest.mark.parametrize(
@@ -27,8 +30,16 @@ APPTAINER, SINGULARITY = {"APPTAINER_CONTAINER": "/a.sif"}, {"SINGULARITY_CONTAI
         ("podman", "run/.containerenv", ""),
         ("podman", "run/systemd/container", "podman\n"),
         ("apptainer", ".singularity.d/runscript", ""),
-        ("kubernetes", "etc/hosts", "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"),
-        ("kubernetes", "etc/hosts", "# Kubernetes-managed hosts file (host network).\n"),
+        (
+            "kubernetes",
+            "etc/hosts",
+            "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n",
+        ),
+        (
+            "kubernetes",
+            "etc/hosts",
+            "# Kubernetes-managed hosts file (host network).\n",
+        ),
         ("kubernetes", "var/run/secrets/kubernetes.io/serviceaccount/token", ""),
         ("container", "run/host/container-manager", "systemd-nspawn"),
         ("container", "run/systemd/container", "lxc\n"),
@@ -48,7 +59,11 @@ def test_a_container_by_what_its_runtime_leaves(machine, kind, file, text):
 @pytest.mark.parametrize(
     ("marks", "environ", "name"),
     [
-        ([".dockerenv"], {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "this Kubernetes pod"),
+        (
+            [".dockerenv"],
+            {"KUBERNETES_SERVICE_HOST": "10.96.0.1"},
+            "this Kubernetes pod",
+        ),
         ([".dockerenv"], APPTAINER, "this Apptainer container"),
         ([".singularity.d/env"], SINGULARITY, "this Singularity container"),
         ([], APPTAINER | SINGULARITY, "this Apptainer container"),
@@ -74,15 +89,40 @@ LIMITS = "ask for it under the container's resources.limits in the pod's spec"
 @pytest.mark.parametrize(
     ("environ", "mark", "nvidia", "acme"),
     [
-        ({"KUBERNETES_SERVICE_HOST": "::1"}, "", POD, f"{LIMITS}; `kubectl describe node` lists the names"),
-        (APPTAINER, "", f"{EXEC}apptainer exec --nv", f"{EXEC}apptainer exec {OF_ACME}"),
+        (
+            {"KUBERNETES_SERVICE_HOST": "::1"},
+            "",
+            POD,
+            f"{LIMITS}; `kubectl describe node` lists the names",
+        ),
+        (
+            APPTAINER,
+            "",
+            f"{EXEC}apptainer exec --nv",
+            f"{EXEC}apptainer exec {OF_ACME}",
+        ),
         (SINGULARITY, "", f"{SING} --nv", f"{SING} {OF_ACME}"),
-        ({}, "run/.containerenv", f"{START}podman run --cdi", f"{START}podman run --device /dev/acme0"),
-        ({}, ".dockerenv", f"{START}docker run --gpus all", f"{START}docker run --device /dev/acme0"),
+        (
+            {},
+            "run/.containerenv",
+            f"{START}podman run --cdi",
+            f"{START}podman run --device /dev/acme0",
+        ),
+        (
+            {},
+            ".dockerenv",
+            f"{START}docker run --gpus all",
+            f"{START}docker run --device /dev/acme0",
+        ),
         # Slurm says what GPUs it gave, and of other devices nothing.
         (SLURM, "", FROM_SLURM, ""),
         (SLURM | SINGULARITY, "", f"{FROM_SLURM}; {SING} --nv", f"{SING} {OF_ACME}"),
-        (SLURM | SINGULARITY | {"SLURM_JOB_GPUS": "2"}, "", f"{SING} --nv", f"{SING} {OF_ACME}"),
+        (
+            SLURM | SINGULARITY | {"SLURM_JOB_GPUS": "2"},
+            "",
+            f"{SING} --nv",
+            f"{SING} {OF_ACME}",
+        ),
         ({}, "", "", ""),
     ],
 )

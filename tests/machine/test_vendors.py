@@ -28,12 +28,24 @@ def test_the_bus_and_each_folder_are_read_once(machine, monkeypatch):
     machine.sign("/dev/nvidia0")
     listed = []
     real = bus.hardware.names_in
-    monkeypatch.setattr(bus.hardware, "names_in", lambda *asked: listed.append(asked[0]) or real(*asked))
+    monkeypatch.setattr(
+        bus.hardware, "names_in", lambda *asked: listed.append(asked[0]) or real(*asked)
+    )
     (known,) = known_hardware(machine.path)
-    assert (known.label, known.backend, known.distribution) == ("NVIDIA GPU", "cuda", "accel-cuda")
+    assert (known.label, known.backend, known.distribution) == (
+        "NVIDIA GPU",
+        "cuda",
+        "accel-cuda",
+    )
     assert str(known.evidence) == "/dev/nvidia0; PCI 10de:2335 at 0000:81:00.0"
     assert not known.is_integrated
-    assert sorted(listed) == ["/dev", "/dev/biren", "/dev/nvgpu", "/sys/bus/pci/devices", "/usr/lib/wsl/lib"]
+    assert sorted(listed) == [
+        "/dev",
+        "/dev/biren",
+        "/dev/nvgpu",
+        "/sys/bus/pci/devices",
+        "/usr/lib/wsl/lib",
+    ]
 
 
 class TestKnownHardware:
@@ -80,7 +92,10 @@ class TestKnownHardware:
     def test_intel_discrete_and_integrated_are_told_apart(self, machine):
         machine.pci("0000:00:02.0", "8086", "a780", "030000")
         machine.pci("0000:03:00.0", "8086", "e20b", "030000")
-        found = {k.label: (str(k.evidence), k.is_integrated) for k in known_hardware(machine.path)}
+        found = {
+            k.label: (str(k.evidence), k.is_integrated)
+            for k in known_hardware(machine.path)
+        }
         assert found == {
             "Intel discrete GPU": ("PCI 8086:e20b at 0000:03:00.0", False),
             "Intel integrated GPU": ("PCI 8086:a780 at 0000:00:02.0", True),
@@ -95,22 +110,35 @@ class TestKnownHardware:
 
     def test_every_backend_has_its_distribution(self):
         assert FIRST_PARTY["cuda"] == "accel-cuda"
-        assert all(distribution == f"accel-{name}" for name, distribution in FIRST_PARTY.items())
+        assert all(
+            distribution == f"accel-{name}"
+            for name, distribution in FIRST_PARTY.items()
+        )
 
 
 # --- The table against the declarations ----------------------------------------------------------------
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 ANY_GPU = "WSL2's node for any maker's GPU: only torch's build, which the plugin asks, says whose it is"
-OTHER_SYSTEMS = "torch has it on other systems too, and only Linux shows its devices in files"
+OTHER_SYSTEMS = (
+    "torch has it on other systems too, and only Linux shows its devices in files"
+)
 
 #: What only the table has, or only the plugin's declaration, each with the reason.
 DIFFERENCES = {
     ("cuda", "declaration", "/dev/dxg"): ANY_GPU,
-    ("cuda", "table", "/usr/lib/wsl/lib/libcuda.so.1"): "says that the GPU behind /dev/dxg is NVIDIA's",
+    (
+        "cuda",
+        "table",
+        "/usr/lib/wsl/lib/libcuda.so.1",
+    ): "says that the GPU behind /dev/dxg is NVIDIA's",
     ("cuda", "table", "linux"): OTHER_SYSTEMS,
     # Linux, drivers/misc/habanalabs/common/device.c; later drivers have the nodes of the shared class accel.
-    ("hpu", "declaration", "/dev/hl[0-9]*"): "of older drivers alone, and the bus shows every Gaudi",
+    (
+        "hpu",
+        "declaration",
+        "/dev/hl[0-9]*",
+    ): "of older drivers alone, and the bus shows every Gaudi",
     ("xpu", "declaration", "/dev/dxg"): ANY_GPU,
     ("xpu", "declaration", "win32"): OTHER_SYSTEMS,
 }
@@ -120,10 +148,17 @@ def declared():
     """The first-party declarations, by the name of the backend."""
     backends = {}
     projects = sorted(PLUGINS.glob("accel_*/pyproject.toml"))
-    declaring = [path for path in projects if '"accel.backends"' in path.read_text(encoding="utf-8")]
+    declaring = [
+        path
+        for path in projects
+        if '"accel.backends"' in path.read_text(encoding="utf-8")
+    ]
     for module in (path.parent.name for path in declaring):
         plugin = importlib.import_module(module)
-        given, alike = plugin.accel_backends(), getattr(plugin, "LOOK_ALIKES", {}).values()
+        given, alike = (
+            plugin.accel_backends(),
+            getattr(plugin, "LOOK_ALIKES", {}).values(),
+        )
         for backend in (*([given] if isinstance(given, Backend) else given), *alike):
             backends.setdefault(backend.name, []).append(backend)
     return backends
@@ -132,10 +167,14 @@ def declared():
 def in_table(name):
     rows = [vendor for vendor in VENDORS if vendor.backend == name]
     # A row without a platform of its own is looked for on Linux alone.
-    return {fact for row in rows for fact in (*row.nodes, *row.pci, row.platform or "linux")}
+    return {
+        fact for row in rows for fact in (*row.nodes, *row.pci, row.platform or "linux")
+    }
 
 
-@pytest.mark.skipif(not PLUGINS.is_dir(), reason="an sdist of accel-core has no plugins")
+@pytest.mark.skipif(
+    not PLUGINS.is_dir(), reason="an sdist of accel-core has no plugins"
+)
 class TestDeclarations:
     @pytest.fixture(autouse=True)
     def _plugins(self, monkeypatch):
@@ -146,13 +185,21 @@ class TestDeclarations:
         differences = set()
         for name, backends in declared().items():
             table, declared_as = in_table(name), [b.hardware for b in backends]
-            declaration = {fact for h in declared_as for fact in (*h.nodes, *h.pci_ids, *h.platforms)}
+            declaration = {
+                fact
+                for h in declared_as
+                for fact in (*h.nodes, *h.pci_ids, *h.platforms)
+            }
             differences |= {(name, "table", fact) for fact in table - declaration}
             differences |= {(name, "declaration", fact) for fact in declaration - table}
         assert differences == set(DIFFERENCES)
 
     def test_every_row_has_its_plugin_and_every_plugin_its_row(self):
-        assert {vendor.backend for vendor in VENDORS} == set(declared()) == set(FIRST_PARTY)
+        assert (
+            {vendor.backend for vendor in VENDORS}
+            == set(declared())
+            == set(FIRST_PARTY)
+        )
 
     def test_the_distribution_to_install_is_the_one_that_declares_the_backend(self):
         for distribution in FIRST_PARTY.values():
@@ -162,7 +209,9 @@ class TestDeclarations:
     @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.label)
     def test_no_node_and_no_pci_id_is_of_two_backends(self, vendor):
         others = [row for row in VENDORS if row.backend != vendor.backend]
-        assert not {*vendor.nodes, *vendor.pci} & {fact for row in others for fact in (*row.nodes, *row.pci)}
+        assert not {*vendor.nodes, *vendor.pci} & {
+            fact for row in others for fact in (*row.nodes, *row.pci)
+        }
 
 
 # ---------------------------------------------------------------------------- commands that install
@@ -190,8 +239,12 @@ def test_a_checkout_gives_its_folders(origin, editable):
     origin({"url": ROOT.as_uri(), "dir_info": {"editable": True} if editable else {}})
     npu = f"{ROOT}/plugins/accel_npu"
     assert install_command("accel-npu") == f"pip install {npu}"
-    assert install_command("accel-npu", extra="vendor") == f"pip install '{npu}[vendor]'"
-    upgrade = install_command("accel-tools", "accel-core", version="0.1.0", option="--upgrade")
+    assert (
+        install_command("accel-npu", extra="vendor") == f"pip install '{npu}[vendor]'"
+    )
+    upgrade = install_command(
+        "accel-tools", "accel-core", version="0.1.0", option="--upgrade"
+    )
     assert upgrade == f"pip install --upgrade {ROOT}/packages/accel_tools {ROOT}"
     assert install_command("accel-acme", "torch") == "pip install accel-acme torch"
 
@@ -205,7 +258,10 @@ def test_a_checkout_gives_what_else_is_missing_too(origin, monkeypatch):
     testing = install_command("accel-testing", extra="new")
     assert testing == f"pip install {tools} '{ROOT}/packages/accel_testing[new]'"
     monkeypatch.setattr(packages, "version", lambda _: None)
-    assert install_command("accel-tools") == f"pip install {ROOT}/packages/accel_train {tools}"
+    assert (
+        install_command("accel-tools")
+        == f"pip install {ROOT}/packages/accel_train {tools}"
+    )
 
 
 def test_what_a_distribution_of_ours_needs_is_in_the_table():
@@ -228,7 +284,10 @@ def test_a_repository_gives_its_commit(origin):
     vcs = {"vcs": "git", "commit_id": "c0ffee"}
     origin({"url": "https://example.org/accel.git", "vcs_info": vcs})
     at = "git+https://example.org/accel.git@c0ffee#subdirectory=plugins/accel_npu"
-    assert install_command("accel-npu", extra="vendor") == f"pip install 'accel-npu[vendor] @ {at}'"
+    assert (
+        install_command("accel-npu", extra="vendor")
+        == f"pip install 'accel-npu[vendor] @ {at}'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -248,11 +307,17 @@ def test_a_registry_and_what_is_gone_give_the_name(origin, record):
 
 
 @pytest.mark.parametrize("has_tools", [True, False])
-def test_accel_setup_comes_behind_the_installation_of_its_package(origin, monkeypatch, has_tools):
+def test_accel_setup_comes_behind_the_installation_of_its_package(
+    origin, monkeypatch, has_tools
+):
     origin(None)
     monkeypatch.setattr(vendors, "_has_tools", lambda: has_tools)
     before = "" if has_tools else "pip install accel-tools && "
     assert command_with_its_package("accel setup") == f"{before}accel setup"
     assert command_with_its_package("accel setup npu") == f"{before}accel setup npu"
-    for other in ("pip install torch-npu", "", "torch_mlu does not fit this torch: accel setup mlu"):
+    for other in (
+        "pip install torch-npu",
+        "",
+        "torch_mlu does not fit this torch: accel setup mlu",
+    ):
         assert command_with_its_package(other) == other

@@ -6,7 +6,11 @@ import pytest
 
 from accel_core.backend import GRAMMARS, Backend, Visibility
 from accel_core.errors import AccelError, SettingError
-from accel_core.hardware.visible_devices import format_visible_devices, hidden_by, parse_visible_devices
+from accel_core.hardware.visible_devices import (
+    format_visible_devices,
+    hidden_by,
+    parse_visible_devices,
+)
 
 U1 = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 U2 = "GPU-74b0a1c9-1b36-4fd2-9e55-0a2a6c1ffb11"
@@ -76,7 +80,9 @@ def test_ascending(value, ids):
     assert parse_visible_devices("ascending", value).ids == ids
 
 
-@pytest.mark.parametrize(("value", "ids"), [("0", (0,)), ("7,6", (7, 6)), ("0, 1", (0, 1))])
+@pytest.mark.parametrize(
+    ("value", "ids"), [("0", (0,)), ("7,6", (7, 6)), ("0, 1", (0, 1))]
+)
 def test_modules(value, ids):
     assert parse_visible_devices("modules", value).ids == ids
 
@@ -119,7 +125,9 @@ def test_level_zero(value, ids):
     assert parse_visible_devices("level-zero", value).ids == ids
 
 
-@pytest.mark.parametrize(("value", "ids"), [("", ()), ("  ", ()), ("3,1", (3, 1)), ("3, 1", (3, 1))])
+@pytest.mark.parametrize(
+    ("value", "ids"), [("", ()), ("  ", ()), ("3,1", (3, 1)), ("3, 1", (3, 1))]
+)
 def test_indices(value, ids):
     assert parse_visible_devices("indices", value).ids == ids
 
@@ -141,7 +149,9 @@ def test_a_note_says_where_the_list_ends_and_why(grammar, value, note):
 # --- what a vendor refuses, and so do we ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", ["", "8", "0,0", "-1", "a", "0,", U1, "0,1,2,3,4,5,6,7,8"])
+@pytest.mark.parametrize(
+    "value", ["", "8", "0,0", "-1", "a", "0,", U1, "0,1,2,3,4,5,6,7,8"]
+)
 def test_modules_refuses_what_the_bridge_refuses(value):
     with pytest.raises(SettingError, match="module ids from 0 to 7"):
         parse_visible_devices("modules", value)
@@ -160,7 +170,10 @@ def test_indices_refuses_the_rest(value):
 
 
 def test_an_unknown_grammar_is_refused_with_the_known_ones():
-    with pytest.raises(SettingError, match="unknown visible-devices grammar 'tpu', expected one of cuda"):
+    with pytest.raises(
+        SettingError,
+        match="unknown visible-devices grammar 'tpu', expected one of cuda",
+    ):
         parse_visible_devices("tpu", "0")
 
 
@@ -201,7 +214,11 @@ def test_format(grammar, ids, value):
         ("cuda", [-1], "-1 is not a device"),
         ("cuda", [True], "True is not a device"),
         ("cuda", [None], "None is not a device"),
-        ("cuda", ["cuda:0"], "'cuda:0' is not a device in grammar 'cuda', expected indices, or GPU-"),
+        (
+            "cuda",
+            ["cuda:0"],
+            "'cuda:0' is not a device in grammar 'cuda', expected indices, or GPU-",
+        ),
         ("cuda", ["GPU-"], "'GPU-' is not a device"),
         ("cuda", [f"{U1},{U2}"], "is not a device"),
         ("cuda", [10**9], "is not a device"),
@@ -228,8 +245,15 @@ def test_format_refuses_what_would_mean_something_else(grammar, ids, message):
 
 
 NAMES = ("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-CARD = Backend(name="mlu", priority=1, device_type="mlu", visibility=Visibility(NAMES, grammar="mlu"))
-GAUDI = replace(CARD, visibility=Visibility(("HABANA_VISIBLE_MODULES",), grammar="modules"))
+CARD = Backend(
+    name="mlu",
+    priority=1,
+    device_type="mlu",
+    visibility=Visibility(NAMES, grammar="mlu"),
+)
+GAUDI = replace(
+    CARD, visibility=Visibility(("HABANA_VISIBLE_MODULES",), grammar="modules")
+)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 SITE = Path(__file__).parents[2] / "site"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium")
+    or shutil.which("chromium-browser")
+    or shutil.which("google-chrome")
+)
 PHONE = {"width": 390, "height": 844}
 #: What somebody looks for, and a page that must be among the first five found.
 SEARCHES = {
@@ -19,8 +23,12 @@ SEARCHES = {
 
 playwright = pytest.importorskip("playwright.sync_api", reason="`./dev site` has it")
 pytestmark = [
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt install chromium"),
-    pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="site/ is not built: ./dev docs"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no Chromium here: apt install chromium"
+    ),
+    pytest.mark.skipif(
+        not (SITE / "index.html").is_file(), reason="site/ is not built: ./dev docs"
+    ),
 ]
 
 
@@ -47,8 +55,16 @@ def test_every_page_renders_without_an_error_and_without_a_network(page):
     """On a phone too: what is wider than the screen, as tables and code, scrolls by itself."""
     faults = []
     page.on("pageerror", lambda error: faults.append(f"{page.url}: {error}"))
-    page.on("console", lambda told: told.type == "error" and faults.append(f"{page.url}: {told.text}"))
-    page.on("request", lambda got: got.url.startswith("http") and faults.append(f"{page.url}: {got.url}"))
+    page.on(
+        "console",
+        lambda told: told.type == "error" and faults.append(f"{page.url}: {told.text}"),
+    )
+    page.on(
+        "request",
+        lambda got: (
+            got.url.startswith("http") and faults.append(f"{page.url}: {got.url}")
+        ),
+    )
     for path in pages():
         page.set_viewport_size({"width": 1280, "height": 900})
         page.goto(path.as_uri())
@@ -64,8 +80,13 @@ def test_every_page_renders_without_an_error_and_without_a_network(page):
 def test_search_finds_it(page, words: str, wanted: str):
     page.goto(f"{(SITE / 'search.html').as_uri()}?q={words}")
     page.wait_for_selector("ul.search li a")
-    page.wait_for_function("document.querySelector('p.search-summary')?.innerText.includes('found')")
-    found = [link.get_attribute("href") for link in page.query_selector_all("ul.search > li > a")]
+    page.wait_for_function(
+        "document.querySelector('p.search-summary')?.innerText.includes('found')"
+    )
+    found = [
+        link.get_attribute("href")
+        for link in page.query_selector_all("ul.search > li > a")
+    ]
     assert any(wanted in link for link in found[:5]), found[:8]
 
 
@@ -79,7 +100,9 @@ def test_light_and_dark(browser, scheme, tmp_path):
         opened = context.new_page()
         for path in ("index", "howto/not-found", "reference/accelerator"):
             opened.goto((SITE / f"{path}.html").as_uri())
-            opened.screenshot(path=str(folder / f"{name}-{scheme}-{path.replace('/', '-')}.png"))
+            opened.screenshot(
+                path=str(folder / f"{name}-{scheme}-{path.replace('/', '-')}.png")
+            )
         colour = opened.evaluate("getComputedStyle(document.body).backgroundColor")
         red = int(colour.partition("(")[2].split(",")[0])
         assert (red < 80) is dark, colour

@@ -18,7 +18,9 @@ from accel_tests import children, processes
 # A choice where a machine has little to give: the same answer, in the process and in children.
 
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits, mounts and users of Linux")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="limits, mounts and users of Linux"
+)
 
 #: Chooses, and says what; then every candidate's verdict, as `accel list` has it.
 _CHOOSE = """
@@ -88,18 +90,27 @@ def test_entries_of_the_path_that_nobody_can_read(several):
     entries = [str(odd / name) for name in ("closed", "file", "loop", "gone")]
     # Root may read what nobody may, until that right is taken from it.
     held = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all")
-    for around in ((), held) if os.geteuid() == 0 and shutil.which("setpriv") else ((),):
+    for around in (
+        ((), held) if os.geteuid() == 0 and shutil.which("setpriv") else ((),)
+    ):
         right(choose(several, path=[*entries, *several.path], around=around))
 
 
-root = pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs root")
+root = pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="needs root"
+)
 
 
 def _in_mounts(script):
     """A command that makes mounts of its own before it starts what follows; skips where that is forbidden."""
     around = ["unshare", "--mount", "sh", "-c", f'{script} && exec "$0" "$@"']
     with contextlib.suppress(FileNotFoundError):
-        if subprocess.run([*around, "true"], capture_output=True, check=False).returncode == 0:
+        if (
+            subprocess.run(
+                [*around, "true"], capture_output=True, check=False
+            ).returncode
+            == 0
+        ):
             return around
     pytest.skip("mounts are forbidden here")
 
@@ -114,7 +125,9 @@ def test_a_full_disk(several, probe):
         f"mount -t tmpfs -o size=64k none {home} && "
         f"{{ head -c 70000 /dev/zero > {spare}; test -s {spare}; }} 2>/dev/null"
     )
-    right(choose(several, around=_in_mounts(script), TMPDIR=str(home), ACCEL_PROBE=probe))
+    right(
+        choose(several, around=_in_mounts(script), TMPDIR=str(home), ACCEL_PROBE=probe)
+    )
 
 
 @root
@@ -130,9 +143,15 @@ def test_a_file_system_that_is_read_only(several):
 # Ctrl-C at any moment: the process ends, and with it everything that it had begun.
 
 
-_LIST = "import sys; sys.argv = ['accel', 'list']; from accel_core.cli import main; main()"
+_LIST = (
+    "import sys; sys.argv = ['accel', 'list']; from accel_core.cli import main; main()"
+)
 _CHOOSES = "import accel_core; accel_core.get_accelerator()"
-_PROGRAMS = {"list": (_LIST, ""), "here": (_CHOOSES, ""), "isolated": (_CHOOSES, "isolated")}
+_PROGRAMS = {
+    "list": (_LIST, ""),
+    "here": (_CHOOSES, ""),
+    "isolated": (_CHOOSES, "isolated"),
+}
 #: How a process ends that did not hear Ctrl-C in time, and that heard it.
 _ENDS = (0, -signal.SIGINT)
 
@@ -141,8 +160,12 @@ def interrupted(several, code, probe, delay):
     """How it ended that was interrupted after so many seconds, and how many processes outlived it."""
     mark = uuid.uuid4().hex
     environ = children.clean_environment(MARK=mark, TMPDIR=os.environ["HOME"])
-    environ = children.untraced({**environ, **({"ACCEL_PROBE": probe} if probe else {})})
-    process = children.start(children.program(code, several.path, strict=False), environ, cwd=several.root)
+    environ = children.untraced(
+        {**environ, **({"ACCEL_PROBE": probe} if probe else {})}
+    )
+    process = children.start(
+        children.program(code, several.path, strict=False), environ, cwd=several.root
+    )
     time.sleep(delay)
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGINT)
@@ -157,15 +180,20 @@ def test_interrupts_leave_nothing(several, program):
     code, probe = _PROGRAMS[program]
     ends = []
     for _ in range(times):
-        returncode, _, stderr, left = interrupted(several, code, probe, seed.uniform(0, 0.4))
+        returncode, _, stderr, left = interrupted(
+            several, code, probe, seed.uniform(0, 0.4)
+        )
         ends.append(returncode)
         # Before it has begun Python ends in a way of its own, and before 3.12 where a class is made.
         begun = not any(
-            words in stderr for words in ("Fatal Python error: init_", "Error calling __set_name__")
+            words in stderr
+            for words in ("Fatal Python error: init_", "Error calling __set_name__")
         )
         assert returncode in _ENDS or not begun, stderr
         assert not left
-        assert not [file for file in (several.root / "home").rglob("*") if file.is_file()], stderr
+        assert not [
+            file for file in (several.root / "home").rglob("*") if file.is_file()
+        ], stderr
         # A program ends as Python ends it; so does a command that had not begun.
         if begun and "Traceback" in stderr:
             assert stderr.rstrip(": \n").endswith("KeyboardInterrupt"), stderr

@@ -31,15 +31,21 @@ print(json.dumps([before, have(), time.monotonic() - began]))
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="what a process has open is read in /proc")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="what a process has open is read in /proc"
+)
 @pytest.mark.parametrize(
-    ("warm", "count", "probe"), [(1_000, 10_000, ""), (20, 200, "isolated")], ids=["here", "isolated"]
+    ("warm", "count", "probe"),
+    [(1_000, 10_000, ""), (20, 200, "isolated")],
+    ids=["here", "isolated"],
 )
 def test_ten_thousand_choices_leak_nothing(several, warm, count, probe):
     """They keep at most 1 MiB, and nothing else is left over."""
     code = _AGAIN.replace("WARM", str(warm)).replace("COUNT", str(count))
     environ = {"ACCEL_PROBE_TIMEOUT": "60", "ACCEL_PROBE": probe}
-    end = children.run(code, several.path, environ, traced=False, strict=False, timeout=900)
+    end = children.run(
+        code, several.path, environ, traced=False, strict=False, timeout=900
+    )
     before, after, seconds = end.answer
     grown = after.pop("memory") - before.pop("memory")
     print(f"{count} choices {probe}: {seconds:.1f} s, {grown} bytes, {after}")

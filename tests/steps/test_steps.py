@@ -17,7 +17,9 @@ from accel_tests.tools import TREE
 
 from accel_core import AccelError
 
-TABLE = tomllib.loads(Path(__file__).with_name("steps.toml").read_text(encoding="utf-8"))
+TABLE = tomllib.loads(
+    Path(__file__).with_name("steps.toml").read_text(encoding="utf-8")
+)
 SHELL = TABLE["followed"]
 CALLS = TABLE["call"]
 #: Steps that a test elsewhere follows.
@@ -26,13 +28,21 @@ TESTED = TABLE["tested"]
 ELSEWHERE = TABLE["elsewhere"]
 SAID = {found.step: found for found in said(TREE)}
 LISTED = Counter(
-    step for row in (*SHELL, *CALLS, *TESTED, *ELSEWHERE, TABLE["no_steps"]) for step in row["steps"]
+    step
+    for row in (*SHELL, *CALLS, *TESTED, *ELSEWHERE, TABLE["no_steps"])
+    for step in row["steps"]
 )
 
 
 def test_every_step_of_a_message_is_in_the_table():
-    missing = [f"{found.file}:{found.line}: {step}" for step, found in SAID.items() if step not in LISTED]
-    assert not missing, "\n".join(["Add each to tests/steps/steps.toml, and how it is followed:", *missing])
+    missing = [
+        f"{found.file}:{found.line}: {step}"
+        for step, found in SAID.items()
+        if step not in LISTED
+    ]
+    assert not missing, "\n".join(
+        ["Add each to tests/steps/steps.toml, and how it is followed:", *missing]
+    )
 
 
 def test_every_step_of_the_table_is_in_a_message_and_there_once():
@@ -50,19 +60,28 @@ def test_what_cannot_be_followed_here_has_its_source():
 def test_a_step_that_another_test_follows_has_that_test():
     for row in TESTED:
         file, _, name = row["test"].partition("::")
-        assert re.search(rf"def {name}\b", (TREE / file).read_text(encoding="utf-8")), row
+        assert re.search(rf"def {name}\b", (TREE / file).read_text(encoding="utf-8")), (
+            row
+        )
 
 
 def pattern(step):
     """A step as a message prints it, with anything in its holes."""
-    return re.compile(r"\s+".join(re.sub(r"\\\{\w*\\\}", ".*", re.escape(word)) for word in step.split()))
+    return re.compile(
+        r"\s+".join(
+            re.sub(r"\\\{\w*\\\}", ".*", re.escape(word)) for word in step.split()
+        )
+    )
 
 
 def rows(table):
     """The rows of a table; long ones by night."""
     night = pytest.mark.nightly(reason="each imports torch or starts several commands")
     return [
-        pytest.param(row, id=row["steps"][0][:50], marks=[night] if row.get("night") else []) for row in table
+        pytest.param(
+            row, id=row["steps"][0][:50], marks=[night] if row.get("night") else []
+        )
+        for row in table
     ]
 
 

@@ -7,7 +7,9 @@ import pytest
 from accel_tests.tools import TREE
 
 # The documents are no part of an sdist, `tomllib` none of Python 3.10; torchrun's own parser needs torch.
-ALL_HERE = (TREE / "docs").is_dir() and all(map(importlib.util.find_spec, ("tomllib", "torch")))
+ALL_HERE = (TREE / "docs").is_dir() and all(
+    map(importlib.util.find_spec, ("tomllib", "torch"))
+)
 collect_ignore_glob = [] if ALL_HERE else ["test_*.py"]
 
 

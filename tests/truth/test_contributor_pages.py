@@ -20,7 +20,11 @@ CORE = (
 #: Of each section: the modules in which its names are.
 SECTIONS = {
     (ARCHITECTURE, "The stages"): CORE,
-    (ARCHITECTURE, "The distributions"): ("accel_testing", "accel_tools", "accel_train"),
+    (ARCHITECTURE, "The distributions"): (
+        "accel_testing",
+        "accel_tools",
+        "accel_train",
+    ),
     (ARCHITECTURE, "The layers of the core"): CORE,
     (ARCHITECTURE, "To add"): (
         *CORE,
@@ -42,7 +46,11 @@ def code_names(page, heading):
     assert section, f"{page} has no section {heading!r}"
     spans = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", section)
     names = [span.removesuffix("()") for span in spans]
-    return [name for name in names if re.fullmatch(r"[A-Za-z_][\w.*]*", name) and name not in NO_NAMES]
+    return [
+        name
+        for name in names
+        if re.fullmatch(r"[A-Za-z_][\w.*]*", name) and name not in NO_NAMES
+    ]
 
 
 def exists(dotted):
@@ -81,10 +89,16 @@ def test_what_a_page_for_contributors_names_exists(page, heading):
 def test_every_path_with_a_rule_in_pyproject_is_there():
     settings = tomllib.loads((TREE / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = settings["tool"]["ruff"]["lint"]["per-file-ignores"]
-    gone = [pattern for pattern in patterns if not any(TREE.glob(pattern.removesuffix("/**")))]
+    gone = [
+        pattern
+        for pattern in patterns
+        if not any(TREE.glob(pattern.removesuffix("/**")))
+    ]
     assert gone == []
 
 
-@pytest.mark.parametrize("name", ["builtin", "accel_core.detection.autoload", "accel_core.toolkit"])
+@pytest.mark.parametrize(
+    "name", ["builtin", "accel_core.detection.autoload", "accel_core.toolkit"]
+)
 def test_a_name_that_is_nowhere_is_missing(name):
     assert not is_in(name, CORE)

@@ -9,9 +9,17 @@ from accel_truth.texts import documents, of_document, of_source, sources
 
 
 def test_what_messages_and_documents_name_exists(judge, outside):
-    modules = [of_source(file, file.read_text(encoding="utf-8")) for file in sources(TREE)]
-    pages = [of_document(file, file.read_text(encoding="utf-8")) for file in documents(TREE)]
-    found = [name for text in itertools.chain(*modules, *pages) for name in names(text, outside.programs)]
+    modules = [
+        of_source(file, file.read_text(encoding="utf-8")) for file in sources(TREE)
+    ]
+    pages = [
+        of_document(file, file.read_text(encoding="utf-8")) for file in documents(TREE)
+    ]
+    found = [
+        name
+        for text in itertools.chain(*modules, *pages)
+        for name in names(text, outside.programs)
+    ]
     faults = judge.faults(found)
     assert not faults, "\n".join(["", *faults])
     # Of others' names no more is on record than somebody uses, and nothing that is this tree's.
@@ -29,14 +37,38 @@ def test_what_messages_and_documents_name_exists(judge, outside):
 
 #: A document with a wrong name, the same with the right one, and the words of the fault.
 DOCUMENTS = {
-    "a command": ("See `accel lsit`.", "See `accel list`.", "accel has no command lsit"),
-    "a command behind -v": ("See `accel -v wyh`.", "See `accel -v why`.", "no command wyh"),
-    "an option": ("`accel list --jsno` says it.", "`accel list --json` says it.", "--jsno"),
-    "an option of another command": ("`accel why --build`", "`accel ops FusedAdam --build`", "--build"),
-    "a word too many": ("`accel list npu`", "`accel why npu`", "accel list takes no name"),
+    "a command": (
+        "See `accel lsit`.",
+        "See `accel list`.",
+        "accel has no command lsit",
+    ),
+    "a command behind -v": (
+        "See `accel -v wyh`.",
+        "See `accel -v why`.",
+        "no command wyh",
+    ),
+    "an option": (
+        "`accel list --jsno` says it.",
+        "`accel list --json` says it.",
+        "--jsno",
+    ),
+    "an option of another command": (
+        "`accel why --build`",
+        "`accel ops FusedAdam --build`",
+        "--build",
+    ),
+    "a word too many": (
+        "`accel list npu`",
+        "`accel why npu`",
+        "accel list takes no name",
+    ),
     "a value": ("`accel bench --ranks two`", "`accel bench --ranks 2`", "'two'"),
     "accel's own option": ("`accel --versoin`", "`accel --version`", "--versoin"),
-    "an option in a sentence": ("Give `--no-bnid` then.", "Give `--no-bind` then.", "--no-bnid"),
+    "an option in a sentence": (
+        "Give `--no-bnid` then.",
+        "Give `--no-bind` then.",
+        "--no-bnid",
+    ),
     "torchrun's": (
         "```sh\naccel run --nproc-per-nod 2 t.py\n```",
         "```sh\naccel run --nproc-per-node 2 t.py --lr 1\n```",
@@ -57,24 +89,52 @@ DOCUMENTS = {
         "```console\n$ accel list --json\nusable\n```",
         "--jsno",
     ),
-    "DeepSpeed's": ("`accel deepspeed --num_gpu 2 t.py`", "`accel deepspeed --num_gpus 2 t.py`", "--num_gpu"),
+    "DeepSpeed's": (
+        "`accel deepspeed --num_gpu 2 t.py`",
+        "`accel deepspeed --num_gpus 2 t.py`",
+        "--num_gpu",
+    ),
     "another program's": (
         "`docker run --gpuz all`",
         "`docker run --gpus all`",
         "docker run has no option --gpuz",
     ),
     "a variable": ("Set `ACCEL_STRIKT`.", "Set `ACCEL_STRICT`.", "ACCEL_STRIKT"),
-    "a variable that is expanded": ("`ls $ACCEL_CASHE`", "`ls $ACCEL_CACHE`", "ACCEL_CASHE"),
-    "a variable's value": ("`ACCEL_PROBE=isolatd`", "`ACCEL_PROBE=isolated`", "expected inline or isolated"),
-    "a vendor's variable": ("`HABANA_VISIBLE_MODULE`", "`HABANA_VISIBLE_MODULES`", "HABANA_VISIBLE_MODULE "),
-    "a group": ("In group `accel.backend`.", "In group `accel.backends`.", "accel.backend "),
-    "another's group": ("In group `torch.backend`.", "In group `torch.backends`.", "torch.backend "),
+    "a variable that is expanded": (
+        "`ls $ACCEL_CASHE`",
+        "`ls $ACCEL_CACHE`",
+        "ACCEL_CASHE",
+    ),
+    "a variable's value": (
+        "`ACCEL_PROBE=isolatd`",
+        "`ACCEL_PROBE=isolated`",
+        "expected inline or isolated",
+    ),
+    "a vendor's variable": (
+        "`HABANA_VISIBLE_MODULE`",
+        "`HABANA_VISIBLE_MODULES`",
+        "HABANA_VISIBLE_MODULE ",
+    ),
+    "a group": (
+        "In group `accel.backend`.",
+        "In group `accel.backends`.",
+        "accel.backend ",
+    ),
+    "another's group": (
+        "In group `torch.backend`.",
+        "In group `torch.backends`.",
+        "torch.backend ",
+    ),
     "a group in TOML": (
         '```toml\n[project.entry-points."accel.op_builder"]\n```',
         '```toml\n[project.entry-points."accel.op_builders"]\n```',
         "accel.op_builder ",
     ),
-    "a distribution": ("    pip install acel-core", "    pip install accel-core", "acel-core"),
+    "a distribution": (
+        "    pip install acel-core",
+        "    pip install accel-core",
+        "acel-core",
+    ),
     "a plugin": ("`accel-nqu` brings it.", "`accel-npu` brings it.", "accel-nqu"),
     "an extra": (
         "`pip install 'accel-tools[plots]'`",
@@ -87,22 +147,42 @@ DOCUMENTS = {
         "accel_cdua",
     ),
     "a session": ("    ./dev lint tset", "    ./dev lint test", "no session tset"),
-    "a session in a sentence": ("in session `lintt`", "in session `lint`", "no session lintt"),
-    "an address": ("<https://docs.habana.ai/x>", "<https://docs.habana.ai/>", "https://docs.habana.ai/x"),
+    "a session in a sentence": (
+        "in session `lintt`",
+        "in session `lint`",
+        "no session lintt",
+    ),
+    "an address": (
+        "<https://docs.habana.ai/x>",
+        "<https://docs.habana.ai/>",
+        "https://docs.habana.ai/x",
+    ),
     "a link": ("[a](docs/nowhere.md)", "[a](docs/index.md)", "no such file"),
     "an anchor": (
         "[a](docs/reference/bench.md#json)",
         "[a](docs/reference/bench.md#the-json-document)",
         "no heading for #json",
     ),
-    "a file": ("`tests/test_nothing.py`", "`tests/test_backend.py`", "tests/test_nothing.py"),
+    "a file": (
+        "`tests/test_nothing.py`",
+        "`tests/test_backend.py`",
+        "tests/test_nothing.py",
+    ),
     "a module": (
         "`python -m benchmarks.nothing`",
         "`python -m benchmarks.independent`",
         "benchmarks.nothing",
     ),
-    "a name in Python": ("`accel_core.selektion()`", "`accel_core.selection()`", "accel_core.selektion"),
-    "a submodule's": ("`accel_core.settings.reed`", "`accel_core.settings.read`", "accel_core.settings.reed"),
+    "a name in Python": (
+        "`accel_core.selektion()`",
+        "`accel_core.selection()`",
+        "accel_core.selektion",
+    ),
+    "a submodule's": (
+        "`accel_core.settings.reed`",
+        "`accel_core.settings.read`",
+        "accel_core.settings.reed",
+    ),
 }
 #: The same in the source of a module.
 LITERALS = {
@@ -119,12 +199,16 @@ LITERALS = {
 
 def faults_of_document(judge, outside, text):
     texts = of_document(TREE / "README.md", f"# Title\n\n{text}\n")
-    return judge.faults(name for text in texts for name in names(text, outside.programs))
+    return judge.faults(
+        name for text in texts for name in names(text, outside.programs)
+    )
 
 
 def faults_of_source(judge, outside, text):
     texts = of_source(TREE / "src/accel_core/settings.py", text)
-    return judge.faults(name for text in texts for name in names(text, outside.programs))
+    return judge.faults(
+        name for text in texts for name in names(text, outside.programs)
+    )
 
 
 @pytest.mark.parametrize(("wrong", "right", "words"), DOCUMENTS.values(), ids=DOCUMENTS)

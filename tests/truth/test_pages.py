@@ -15,12 +15,16 @@ UNREAD = re.compile(
 TAG = re.compile(r"(?<!\\)</?[A-Za-z][^<>\n]*>")
 MEANT = re.compile(r"<(?:https?:[^<> ]*|mailto:[^<> ]*|br)>")
 #: A distribution of ours by its name, where pip or uv installs it or a project requires it.
-INSTALLED = re.compile(r"\bpip3? install(?:\n|[^`&|#\n]*?[ '\"])(accel-[a-z]+)(?![\w/])")
+INSTALLED = re.compile(
+    r"\bpip3? install(?:\n|[^`&|#\n]*?[ '\"])(accel-[a-z]+)(?![\w/])"
+)
 
 
 def tags(text):
     """What a browser would take for an element, and so show nothing of."""
-    return [tag for tag in TAG.findall(UNREAD.sub("", text)) if not MEANT.fullmatch(tag)]
+    return [
+        tag for tag in TAG.findall(UNREAD.sub("", text)) if not MEANT.fullmatch(tag)
+    ]
 
 
 @pytest.mark.parametrize("page", sorted(PAGES))
@@ -48,7 +52,11 @@ def test_an_index_calls_a_page_by_its_title(index):
         text = (PAGES[index].parent / target).read_text("utf-8")
         title = re.search(r"^# (.*)$", text, re.MULTILINE)
         titles[target] = title[1].partition("Tutorial: ")[2] or title[1]
-    different = [(text, titles[target]) for text, target in listed if text.lower() != titles[target].lower()]
+    different = [
+        (text, titles[target])
+        for text, target in listed
+        if text.lower() != titles[target].lower()
+    ]
     assert different == []
 
 
@@ -71,4 +79,6 @@ def test_a_page_that_installs_says_from_where():
     readmes = [page for page in PAGES if re.fullmatch(r"p\w+/\w+/README.md", page)]
     assert len(readmes) > 14
     for page in readmes:
-        assert "No registry has accel's distributions yet" in PAGES[page].read_text("utf-8"), page
+        assert "No registry has accel's distributions yet" in PAGES[page].read_text(
+            "utf-8"
+        ), page

@@ -19,7 +19,10 @@ TORCH_PATHS = os.environ.get("ACCEL_TORCH_PATHS", "")
 
 pytestmark = [
     pytest.mark.wheel,
-    pytest.mark.skipif(not WHEELS, reason="ACCEL_WHEELS names no folder of built wheels: run `./dev wheels`"),
+    pytest.mark.skipif(
+        not WHEELS,
+        reason="ACCEL_WHEELS names no folder of built wheels: run `./dev wheels`",
+    ),
 ]
 
 
@@ -35,7 +38,9 @@ class Environment:
     def __init__(self, home, python=sys.executable):
         subprocess.run([python, "-m", "venv", str(home)], check=True)
         self.bin = home / ("Scripts" if os.name == "nt" else "bin")
-        self.site = Path(self.python("import sysconfig; print(sysconfig.get_path('purelib'))"))
+        self.site = Path(
+            self.python("import sysconfig; print(sysconfig.get_path('purelib'))")
+        )
 
     def pip(self, *arguments):
         pip = [self.bin / "python", "-m", "pip", "-q", "--disable-pip-version-check"]
@@ -77,7 +82,10 @@ class Environment:
 
     def show_torch(self):
         """Let this environment see the torch that the session has, and nothing of ours."""
-        lines = [f"import site; site.addsitedir({path!r})" for path in TORCH_PATHS.split(os.pathsep)]
+        lines = [
+            f"import site; site.addsitedir({path!r})"
+            for path in TORCH_PATHS.split(os.pathsep)
+        ]
         (self.site / "torch_home.pth").write_text("\n".join(lines) + "\n")
 
 
@@ -90,7 +98,10 @@ def environment(tmp_path_factory):
 
 
 #: What lies beside a package, in site-packages: Python reads it at its start.
-BESIDE = {"accel_simulated": ("accel_simulated.pth",), "accel_train": ("accel_train_startup",)}
+BESIDE = {
+    "accel_simulated": ("accel_simulated.pth",),
+    "accel_train": ("accel_train_startup",),
+}
 ROOT = Path(__file__).parents[2]
 PACKAGES = [path.name for path in sorted((ROOT / "packages").iterdir())]
 PLUGINS = [path.name for path in sorted((ROOT / "plugins").iterdir())]
@@ -109,10 +120,14 @@ def test_a_wheel_holds_its_package_its_types_and_its_licence_only(distribution):
     tops = {name.partition("/")[0] for name in names}
     expected = {distribution, *BESIDE.get(distribution, ())}
     assert {top for top in tops if not top.endswith(".dist-info")} == expected
-    assert {f"{distribution}/{file}" for file in ("py.typed", *DATA.get(distribution, ()))} <= set(names)
+    assert {
+        f"{distribution}/{file}" for file in ("py.typed", *DATA.get(distribution, ()))
+    } <= set(names)
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     # Tests that others run or write are accel-testing's.
-    assert [n for n in names if "test" in n and "accel_testing" not in n.partition("/")[0]] == []
+    assert [
+        n for n in names if "test" in n and "accel_testing" not in n.partition("/")[0]
+    ] == []
 
 
 def test_core_alone_lists_its_own_backends_and_says_that_torch_is_missing(environment):
@@ -154,16 +169,24 @@ def pythons():
         places = sorted(pyenv.glob(f"{version}.*/bin/python{version}"), reverse=True)
         if python := next(iter(places), shutil.which(f"python{version}")):
             found[version] = str(python)
-    by_night = pytest.mark.nightly(reason="a Python between the oldest and the newest, both tried by day")
+    by_night = pytest.mark.nightly(
+        reason="a Python between the oldest and the newest, both tried by day"
+    )
     between = list(found)[1:-1]
-    return [pytest.param(found[v], id=v, marks=by_night if v in between else ()) for v in found]
+    return [
+        pytest.param(found[v], id=v, marks=by_night if v in between else ())
+        for v in found
+    ]
 
 
 @pytest.mark.parametrize("python", pythons())
 def test_the_four_work_together_and_say_where_two_releases_meet(python, tmp_path):
     environment = Environment(tmp_path / "env", python)
     environment.install("accel-train")  # which pins the core
-    assert environment.python("import accel_train; print(accel_train.forwarded.__name__)") == "forwarded"
+    assert (
+        environment.python("import accel_train; print(accel_train.forwarded.__name__)")
+        == "forwarded"
+    )
     assert "ranks" in environment.run("accel", "run", "--help").stdout
     environment.install("accel-core[all]")
     imported = "import sys, accel_train, accel_tools, accel_testing; print('torch' in sys.modules)"
@@ -171,7 +194,19 @@ def test_the_four_work_together_and_say_where_two_releases_meet(python, tmp_path
     told = environment.run("accel", "--help").stdout
     assert "pip install" not in told
     for command in (
-        *("bench", "deepspeed", "doctor", "doors", "env", "facts", "info", "new", "ops", "run", "simulate"),
+        *(
+            "bench",
+            "deepspeed",
+            "doctor",
+            "doors",
+            "env",
+            "facts",
+            "info",
+            "new",
+            "ops",
+            "run",
+            "simulate",
+        ),
         "verify",
     ):
         assert re.search(rf"(?m)^  {command} ", told)
@@ -183,7 +218,9 @@ def test_the_four_work_together_and_say_where_two_releases_meet(python, tmp_path
     (metadata,) = environment.site.glob("accel_tools-*.dist-info/METADATA")
     text = metadata.read_text("utf-8")
     (version,) = re.findall(r"(?m)^Version: (.*)$", text)
-    metadata.write_text(text.replace(f"\nVersion: {version}\n", "\nVersion: 9.9\n"), "utf-8")
+    metadata.write_text(
+        text.replace(f"\nVersion: {version}\n", "\nVersion: 9.9\n"), "utf-8"
+    )
     metadata.parent.rename(environment.site / "accel_tools-9.9.dist-info")
     asked = environment.run("accel", "doctor")
     assert asked.returncode == 1
@@ -193,7 +230,9 @@ def test_the_four_work_together_and_say_where_two_releases_meet(python, tmp_path
     assert environment.run("accel", "list").returncode == 0
 
 
-@pytest.mark.skipif(not TORCH_PATHS, reason="ACCEL_TORCH_PATHS names no torch: run `./dev wheels`")
+@pytest.mark.skipif(
+    not TORCH_PATHS, reason="ACCEL_TORCH_PATHS names no torch: run `./dev wheels`"
+)
 def test_with_torch_the_core_alone_gives_the_cpu_and_the_plugin_adds_cuda(environment):
     environment.show_torch()
     said = environment.python(
@@ -207,7 +246,10 @@ def test_with_torch_the_core_alone_gives_the_cpu_and_the_plugin_adds_cuda(enviro
     environment.pip("install", "--no-deps", str(wheel("accel_cuda")))
     rows = environment.listed()
     assert list(rows) == ["cuda", "generic", "cpu"]
-    assert (rows["cuda"]["distribution"], rows["cuda"]["priority"]) == ("accel-cuda", 200)
+    assert (rows["cuda"]["distribution"], rows["cuda"]["priority"]) == (
+        "accel-cuda",
+        200,
+    )
     name = "import accel_core; print(accel_core.get_accelerator().name)"
     assert environment.python(name, DS_ACCELERATOR="cpu") == "cpu"
     environment.pip("uninstall", "-y", "accel-cuda")
@@ -222,14 +264,24 @@ def test_the_plugin_of_the_page_installs_as_written(tmp_path):
 
     Of the two for the module the second adds a hook.
     """
-    page = (Path(__file__).parents[2] / "docs/howto/writing-a-plugin.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs/howto/writing-a-plugin.md").read_text(
+        "utf-8"
+    )
     (project,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     module, checks, device = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "accel_acme").mkdir()
     (tmp_path / "pyproject.toml").write_text(project)
     (tmp_path / "accel_acme/__init__.py").write_text(f"{module}\n{checks}")
     (tmp_path / "accel_acme/device.py").write_text(device)
-    build = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(tmp_path)]
+    build = [
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(tmp_path / "dist"),
+        str(tmp_path),
+    ]
     subprocess.run([sys.executable, *build], check=True, capture_output=True)
     environment = Environment(tmp_path / "env")
     (built,) = (tmp_path / "dist").glob("accel_acme-0.1.0-*.whl")
@@ -239,7 +291,9 @@ def test_the_plugin_of_the_page_installs_as_written(tmp_path):
     assert (acme["distribution"], acme["status"]) == ("accel-acme", "not_installed")
     assert acme["hint"] == "pip install torch-acme"
     loads = "from accel_core import TorchAccelerator; from accel_acme.device import AcmeAccelerator as A; "
-    assert environment.python(f"{loads}print(issubclass(A, TorchAccelerator))") == "True"
+    assert (
+        environment.python(f"{loads}print(issubclass(A, TorchAccelerator))") == "True"
+    )
 
 
 def test_every_plugin_declares_itself_as_the_checks_want(environment):
@@ -251,7 +305,11 @@ def test_every_plugin_declares_itself_as_the_checks_want(environment):
         assert len(names) > len(PLUGINS)  # accel-xpu has two
         found = {}
         for name in sorted(names):
-            card = json.loads(environment.run("accel", "verify", name, "--level", "0", "--json").stdout)
+            card = json.loads(
+                environment.run(
+                    "accel", "verify", name, "--level", "0", "--json"
+                ).stdout
+            )
             bad = [row for row in card["checks"] if row["outcome"] != "passed"]
             found |= {f"{name}: {row['name']}": row["message"] for row in bad}
         classless = "the backend has no class of its own"  # which is no fault
@@ -260,8 +318,12 @@ def test_every_plugin_declares_itself_as_the_checks_want(environment):
         environment.pip("uninstall", "-y", *PLUGINS)
 
 
-@pytest.mark.skipif(not TORCH_PATHS, reason="ACCEL_TORCH_PATHS names no torch: run `./dev wheels`")
-@pytest.mark.skipif(sys.platform != "linux", reason="the simulated device is built on Linux")
+@pytest.mark.skipif(
+    not TORCH_PATHS, reason="ACCEL_TORCH_PATHS names no torch: run `./dev wheels`"
+)
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the simulated device is built on Linux"
+)
 def test_a_new_plugin_passes_as_it_is_written(environment, tmp_path):
     """`accel new`: what it writes builds, is clean, installs, is found, and passes on a simulated device.
 
@@ -270,22 +332,36 @@ def test_a_new_plugin_passes_as_it_is_written(environment, tmp_path):
     environment.install("accel-testing[new]", "accel-simulated")
     names = ["--torch-module", "zpu", "--vendor-import", "zing_sdk.torch"]
     names += ["--author", "O'Zing \\ Sons", "--description", 'Zing "Z" cards – fast']
-    written = environment.run("accel", "new", "zing", *names, "--defaults", cwd=tmp_path)
+    written = environment.run(
+        "accel", "new", "zing", *names, "--defaults", cwd=tmp_path
+    )
     assert (written.returncode, written.stderr) == (0, "")
     assert [path.name for path in tmp_path.iterdir()] == ["accel-zing"]
     project = tmp_path / "accel-zing"
-    sources = [path.read_text("utf-8") for path in (project / "src/accel_zing").glob("*.py")]
+    sources = [
+        path.read_text("utf-8") for path in (project / "src/accel_zing").glob("*.py")
+    ]
     assert sum(len(source.splitlines()) for source in sources) < 60
     # Without torch to read, which takes mypy half a minute.
     (environment.site / "torch_home.pth").unlink(missing_ok=True)
     for tool in (
         ["ruff", "check", "--no-cache"],
         ["ruff", "format", "--check", "--no-cache"],
-        ["mypy", "--python-executable", str(environment.bin / "python"), "--cache-dir", os.devnull],
+        [
+            "mypy",
+            "--python-executable",
+            str(environment.bin / "python"),
+            "--cache-dir",
+            os.devnull,
+        ],
         ["build", "--no-isolation"],
     ):
         done = subprocess.run(
-            [sys.executable, "-m", *tool], cwd=project, capture_output=True, text=True, check=False
+            [sys.executable, "-m", *tool],
+            cwd=project,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, (tool, done.stdout, done.stderr)
     (built,) = (project / "dist").glob("accel_zing-0.1.0-*.whl")
@@ -294,12 +370,20 @@ def test_a_new_plugin_passes_as_it_is_written(environment, tmp_path):
     row = environment.listed()["zing"]
     assert (row["distribution"], row["status"]) == ("accel-zing", "not_installed")
     assert row["hint"] == "pip install zing-sdk"
-    tested = environment.run("pytest", "-k", "test_device_names or test_class", cwd=project)
+    tested = environment.run(
+        "pytest", "-k", "test_device_names or test_class", cwd=project
+    )
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert "2 passed" in tested.stdout
     assert "simulated, no real device: zpu:2" in tested.stdout
     checked = environment.run(
-        "accel", "simulate", "zing:2", "--", *["accel", "verify", "zing", "--level", "1", "--json"]
+        "accel",
+        "simulate",
+        "zing:2",
+        "--",
+        *["accel", "verify", "zing", "--level", "1", "--json"],
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert json.loads(checked.stdout)["simulated"].startswith("zpu:2 by accel-simulated")
+    assert json.loads(checked.stdout)["simulated"].startswith(
+        "zpu:2 by accel-simulated"
+    )

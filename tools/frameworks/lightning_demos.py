@@ -25,7 +25,11 @@ def options(ranks: int) -> dict[str, Any]:
     """The trainer's arguments about devices."""
     kind = torch.accelerator.current_accelerator().type
     if kind == "cuda":
-        return {"accelerator": "gpu", "devices": ranks, "strategy": "ddp" if ranks > 1 else "auto"}
+        return {
+            "accelerator": "gpu",
+            "devices": ranks,
+            "strategy": "ddp" if ranks > 1 else "auto",
+        }
     from accel_train.lightning import trainer_options
 
     return trainer_options(devices=ranks)
@@ -33,11 +37,15 @@ def options(ranks: int) -> dict[str, Any]:
 
 def main(name: str, ranks: int) -> None:
     """Fit, and with data for it validate, test and predict; the model must have been where it should."""
-    transformer.WikiText2.download = staticmethod(lambda _: None)  # wants `requests` even for what is there
+    transformer.WikiText2.download = staticmethod(
+        lambda _: None
+    )  # wants `requests` even for what is there
     text = Path("data/wikitext-2.txt")
     text.parent.mkdir(exist_ok=True)
     if not text.exists():
-        text.write_text("".join(f"w{start} w{start + 1} w{start + 2}\n" for start in range(600)))
+        text.write_text(
+            "".join(f"w{start} w{start + 1} w{start + 2}\n" for start in range(600))
+        )
     seed_everything(1)
     model = DEMOS[name]()
     trainer = Trainer(
@@ -46,9 +54,15 @@ def main(name: str, ranks: int) -> None:
     )  # fmt: skip
     before = {key: value.clone() for key, value in model.state_dict().items()}
     trainer.fit(model)
-    assert trainer.strategy.root_device.type == torch.accelerator.current_accelerator().type
+    assert (
+        trainer.strategy.root_device.type
+        == torch.accelerator.current_accelerator().type
+    )
     assert trainer.world_size == ranks
-    assert any(not torch.equal(value.cpu(), before[key]) for key, value in model.state_dict().items())
+    assert any(
+        not torch.equal(value.cpu(), before[key])
+        for key, value in model.state_dict().items()
+    )
     if name == "BoringModel":
         trainer.validate(model, verbose=False)
         trainer.test(model, verbose=False)

@@ -14,7 +14,10 @@ class Counted(IterableDataset[torch.Tensor]):
     def __iter__(self):
         """Count from the worker's number, by as many as there are."""
         worker = get_worker_info()
-        yield from (torch.tensor(float(each)) for each in range(worker.id, 20, worker.num_workers))
+        yield from (
+            torch.tensor(float(each))
+            for each in range(worker.id, 20, worker.num_workers)
+        )
 
 
 def main() -> None:
@@ -22,16 +25,29 @@ def main() -> None:
     device = torch.accelerator.current_accelerator()
     torch.zeros(1, device=device)  # the device has started when workers are forked
     for method in ("fork", "forkserver", "spawn"):
-        options = {"num_workers": 2, "pin_memory": True, "multiprocessing_context": method}
-        loader = DataLoader(DATA, batch_size=4, shuffle=True, persistent_workers=True, **options)
+        options = {
+            "num_workers": 2,
+            "pin_memory": True,
+            "multiprocessing_context": method,
+        }
+        loader = DataLoader(
+            DATA, batch_size=4, shuffle=True, persistent_workers=True, **options
+        )
         for _ in range(2):
             seen = []
             for rows, numbers in loader:
                 assert rows.is_pinned(), method
-                assert torch.equal(rows.to(device, non_blocking=True)[:, 0].cpu(), numbers * 2.0), method
+                assert torch.equal(
+                    rows.to(device, non_blocking=True)[:, 0].cpu(), numbers * 2.0
+                ), method
                 seen += numbers.tolist()
             assert sorted(seen) == list(range(20)), (method, seen)
-        counted = torch.cat([batch.to(device) for batch in DataLoader(Counted(), batch_size=3, **options)])
+        counted = torch.cat(
+            [
+                batch.to(device)
+                for batch in DataLoader(Counted(), batch_size=3, **options)
+            ]
+        )
         assert sorted(counted.tolist()) == list(range(20)), method
         print(method, "ok")
 

@@ -71,7 +71,9 @@ def test_the_nearest_of_others():
         return blame.place(sys._getframe(1))
 
     def through(file, name):
-        return _called_from("/home/me/train.py", "train", lambda: _called_from(file, name, place))
+        return _called_from(
+            "/home/me/train.py", "train", lambda: _called_from(file, name, place)
+        )
 
     found = through(f"{PYTHON}/functools.py", "functools")
     assert isinstance(found, FrameType)
@@ -86,11 +88,15 @@ def test_names_are_the_vendors():
         kind = vendor.plays or vendor.name
         if kind not in ("acme", "plain"):
             assert set(vendor.visible) <= set(names.TYPES[kind].variables), vendor.name
-            assert {vendor.collective} - {""} <= set(names.TYPES[kind].collectives), vendor.name
+            assert {vendor.collective} - {""} <= set(names.TYPES[kind].collectives), (
+                vendor.name
+            )
         package = vendor.package.partition(".")[0]
         assert package in blame._PACKAGES, package
     declared = [
-        backend for backend in (found.backend for found in discover()) if backend.device_type in names.TYPES
+        backend
+        for backend in (found.backend for found in discover())
+        if backend.device_type in names.TYPES
     ]
     assert len(declared) > 8
     for backend in declared:
@@ -98,7 +104,9 @@ def test_names_are_the_vendors():
         variables = set(backend.visibility.variables) - (
             {"CUDA_VISIBLE_DEVICES"} if backend.name == "mlu" else set()
         )
-        assert variables <= set(names.TYPES[backend.device_type].variables), backend.name
+        assert variables <= set(names.TYPES[backend.device_type].variables), (
+            backend.name
+        )
 
 
 def test_what_two_share_is_not_for_another():
@@ -111,10 +119,16 @@ def test_what_two_share_is_not_for_another():
 def test_advice_names_what_there_is():
     known = json.loads((ROOT / "tools" / "torch_accelerator.json").read_text())["since"]
     said = [*advice._NAMED.values(), *advice._OF_KIND.values()]
-    said += [advice.instead("call", f"torch.cuda.{name}()", "cuda") for name in advice._TORCHS]
+    said += [
+        advice.instead("call", f"torch.cuda.{name}()", "cuda")
+        for name in advice._TORCHS
+    ]
     assert len(said) > 40
     for text in said:
-        ours, torchs = re.findall(r"\bacc\.(\w+)", text), re.findall(r"\btorch\.accelerator\.(\w+)", text)
+        ours, torchs = (
+            re.findall(r"\bacc\.(\w+)", text),
+            re.findall(r"\btorch\.accelerator\.(\w+)", text),
+        )
         assert all(hasattr(Accelerator, name) for name in ours), text
         assert all(name in known for name in torchs), text
 
@@ -160,22 +174,34 @@ def test_what_a_process_leaves_behind(tmp_path):
 
     report = gather(tmp_path, Path(__file__).parent, ["x"], "acme:2", 0)
     assert report.processes == 3
-    assert report.notes == [f"a process has more than {PLACES} places: the others are not here"]
-    assert [place.times for place in report.places if place.what == "torch.cuda.before()"] == [1]
-    found = {(place.what, place.line): place for place in report.places if ".f" in place.what}
+    assert report.notes == [
+        f"a process has more than {PLACES} places: the others are not here"
+    ]
+    assert [
+        place.times for place in report.places if place.what == "torch.cuda.before()"
+    ] == [1]
+    found = {
+        (place.what, place.line): place for place in report.places if ".f" in place.what
+    }
     assert sorted((place.what, place.times) for place in found.values()) == [
         ("torch.cuda.f0()", 1), ("torch.cuda.f1()", 2), ("torch.cuda.f2()", 1), ("torch.cuda.f2()", 3),
     ]  # fmt: skip
     assert {place.file for place in found.values()} == {Path(__file__).name}
-    assert [place.raised for place in found.values() if place.raised] == ["ValueError: first"]
+    assert [place.raised for place in found.values() if place.raised] == [
+        "ValueError: first"
+    ]
     assert all("log.seen(" in place.text for place in found.values())
-    assert len(report.places) == PLACES + 3  # two of the child's are its own, and the full table has the rest
+    assert (
+        len(report.places) == PLACES + 3
+    )  # two of the child's are its own, and the full table has the rest
 
 
 def test_a_folder_that_is_gone(tmp_path):
     """As when a daemon outlives the command: it goes on."""
     log = Log(str(tmp_path / "gone"))
-    assert [log.seen(sys._getframe(), "call", "torch.cuda.f()", "cuda") for _ in range(2)] == [-1, -1]
+    assert [
+        log.seen(sys._getframe(), "call", "torch.cuda.f()", "cuda") for _ in range(2)
+    ] == [-1, -1]
     log.note("nothing")
 
 
@@ -194,7 +220,11 @@ def test_variables_by_name_alone(child, tmp_path):
         "os.environ['MLU_VISIBLE_DEVICES'] = os.environ['HOME'] = '0'\n"
         "assert os.environ.copy()['MLU_VISIBLE_DEVICES'] == '0' == os.environ['HOME']\n"
     )
-    variables = {"ACCEL_SIMULATE": "mlu", "ACCEL_SIMULATE_RECORD": str(tmp_path), "CUDA_VISIBLE_DEVICES": "0"}
+    variables = {
+        "ACCEL_SIMULATE": "mlu",
+        "ACCEL_SIMULATE_RECORD": str(tmp_path),
+        "CUDA_VISIBLE_DEVICES": "0",
+    }
     child(f"import runpy; runpy.run_path({str(script)!r})", variables)
     found = gather(tmp_path, tmp_path, [], "mlu", 0).places
     assert sorted((p.line, p.what.partition(" ")[2], p.times) for p in found) == [
@@ -206,11 +236,26 @@ def test_variables_by_name_alone(child, tmp_path):
 def _report():
     made = [
         Place(
-            "src/a b.py", 3, "call", "torch.cuda.f()", "cuda", "", "f(`x`) | g()", 4, "ValueError: <x|y>_z"
+            "src/a b.py",
+            3,
+            "call",
+            "torch.cuda.f()",
+            "cuda",
+            "",
+            "f(`x`) | g()",
+            4,
+            "ValueError: <x|y>_z",
         ),
         Place("src/a b.py", 9, "ask", "torch.cuda.is_available()", "cuda", "", "", 2),
         Place(
-            "accelerate/state.py", 1, "collective", 'init_process_group("nccl")', "cuda", "accelerate", "", 1
+            "accelerate/state.py",
+            1,
+            "collective",
+            'init_process_group("nccl")',
+            "cuda",
+            "accelerate",
+            "",
+            1,
         ),
     ]
     return Report(["pytest", "-k", "a b"], "acme:2", 1, 2, ["a note"], made)
@@ -221,14 +266,21 @@ def test_formats():
     markdown = formats.as_markdown(report)
     assert "2 places in 2 files, and 1 place in 1 file that only ask." in markdown
     assert "Not seen: a note." in markdown
-    assert r"| ``f(`x`) \| g()`` |".replace("``f(", "`` f(").replace(")`` |", ") `` |") in markdown
+    assert (
+        r"| ``f(`x`) \| g()`` |".replace("``f(", "`` f(").replace(")`` |", ") `` |")
+        in markdown
+    )
     assert r"| ValueError: \<x\|y\>\_z |" in markdown
     assert "| (this project) | 1 | 4 |" in markdown
     assert (
-        markdown.index("### src/a b.py") < markdown.index("### accelerate/state.py") < markdown.index("## Q")
+        markdown.index("### src/a b.py")
+        < markdown.index("### accelerate/state.py")
+        < markdown.index("## Q")
     )
     empty = formats.as_markdown(Report(["true"], "acme:2", 0))
-    assert empty.rstrip().endswith("Nothing outside torch was written for another vendor's device.")
+    assert empty.rstrip().endswith(
+        "Nothing outside torch was written for another vendor's device."
+    )
 
     # The report of a command that failed says so first, and never that there is nothing.
     failed = "The command failed (exit status 1), so the report is incomplete"
@@ -241,8 +293,14 @@ def test_formats():
 
     told = json.loads(formats.as_json(report))
     assert told["complete"] is False
-    assert json.loads(formats.as_json(Report(["true"], "acme:2", 0)))["complete"] is True
-    assert (told["schema"], told["command"], told["processes"]) == (1, ["pytest", "-k", "a b"], 2)
+    assert (
+        json.loads(formats.as_json(Report(["true"], "acme:2", 0)))["complete"] is True
+    )
+    assert (told["schema"], told["command"], told["processes"]) == (
+        1,
+        ["pytest", "-k", "a b"],
+        2,
+    )
     assert [(p["file"], p["package"], p["times"]) for p in told["assumptions"]] == [
         ("src/a b.py", "", 4), ("accelerate/state.py", "accelerate", 1),
     ]  # fmt: skip
@@ -254,19 +312,33 @@ def test_formats():
     rules = run["tool"]["driver"]["rules"]
     assert run["tool"]["driver"]["name"]
     assert [rule["id"] for rule in rules] == ["vendor-call", "vendor-ask"]
-    assert all(rule[key]["text"] for rule in rules for key in ("shortDescription", "fullDescription", "help"))
-    for result, level, line in zip(run["results"], ("warning", "note"), (3, 9), strict=True):
+    assert all(
+        rule[key]["text"]
+        for rule in rules
+        for key in ("shortDescription", "fullDescription", "help")
+    )
+    for result, level, line in zip(
+        run["results"], ("warning", "note"), (3, 9), strict=True
+    ):
         (location,) = (each["physicalLocation"] for each in result["locations"])
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
         assert (result["level"], result["message"]["text"][-1]) == (level, ".")
         assert location["artifactLocation"]["uri"] == "src/a%20b.py"
         assert location["region"]["startLine"] == line
     invocation = run["invocations"][0]
-    texts = [each["message"]["text"] for each in invocation["toolExecutionNotifications"]]
-    assert (invocation["executionSuccessful"], texts) == (False, [f"{failed}.", "Not seen: a note."])
+    texts = [
+        each["message"]["text"] for each in invocation["toolExecutionNotifications"]
+    ]
+    assert (invocation["executionSuccessful"], texts) == (
+        False,
+        [f"{failed}.", "Not seen: a note."],
+    )
     (run,) = json.loads(formats.as_sarif(Report(["true"], "acme:2", 0)))["runs"]
     invocation = run["invocations"][0]
-    assert (invocation["executionSuccessful"], invocation["toolExecutionNotifications"]) == (True, [])
+    assert (
+        invocation["executionSuccessful"],
+        invocation["toolExecutionNotifications"],
+    ) == (True, [])
 
 
 def test_a_program_that_dies_is_not_called_clean(tmp_path, monkeypatch, capfd):
@@ -274,9 +346,14 @@ def test_a_program_that_dies_is_not_called_clean(tmp_path, monkeypatch, capfd):
     (tmp_path / "nothing.so").touch()
     monkeypatch.setattr(command.strings, "build", lambda: tmp_path / "nothing.so")
     words = [sys.executable, "-c", "import no_such_module"]
-    status = command.run(words, {**os.environ, "ACCEL_SIMULATE": "acme:2"}, ["a.md", "a.json"], words)
+    status = command.run(
+        words, {**os.environ, "ACCEL_SIMULATE": "acme:2"}, ["a.md", "a.json"], words
+    )
     assert status == 1
-    assert "The command failed (exit status 1), so the report is incomplete" in Path("a.md").read_text()
+    assert (
+        "The command failed (exit status 1), so the report is incomplete"
+        in Path("a.md").read_text()
+    )
     assert "Nothing outside torch" not in Path("a.md").read_text()
     assert json.loads(Path("a.json").read_text())["complete"] is False
     said = "accel simulate: the command failed (exit status 1), so the report is incomplete: 0 places"
@@ -296,7 +373,17 @@ def test_reports_that_cannot_be_written(report, said, tmp_path, monkeypatch):
     """Said before the command runs; and nothing is left."""
     monkeypatch.chdir(tmp_path)
     Path("folder.md").mkdir()
-    words = ["simulate", "--report", "good.md", "--report", report, "acme", "--", "touch", "ran"]
+    words = [
+        "simulate",
+        "--report",
+        "good.md",
+        "--report",
+        report,
+        "acme",
+        "--",
+        "touch",
+        "ran",
+    ]
     done = CliRunner().invoke(accel, words)
     assert done.exit_code == 2
     assert re.search(said, done.stderr), done.stderr
@@ -304,7 +391,8 @@ def test_reports_that_cannot_be_written(report, said, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(["acme"], "Missing a command"), (["--list"], "--list and --build run none")]
+    ("words", "said"),
+    [(["acme"], "Missing a command"), (["--list"], "--list and --build run none")],
 )
 def test_reports_need_a_command(words, said):
     done = CliRunner().invoke(accel, ["simulate", "--report", "cuda.md", *words])
@@ -378,7 +466,10 @@ def test_what_cannot_be_followed_is_said_by_each_import_of_torch(child, folder):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("tpu", "'tpu' is not simulated; expected NAME or NAME:COUNT, such as acme:2; the names are"),
+        (
+            "tpu",
+            "'tpu' is not simulated; expected NAME or NAME:COUNT, such as acme:2; the names are",
+        ),
         ("acme,cuda", "'acme,cuda' is not simulated"),
         (":2", "'' is not simulated"),
         ("acme:0", "'0' is no count of devices; expected from 1 to 64. Write acme:2."),
@@ -399,11 +490,13 @@ def test_bad_values(text, problem):
 
 
 @pytest.mark.parametrize(
-    "text", ["oom@0", "oom=3", "slow", "slow=2.", "count@3", "driver@2", "fire", "oom@1;lost"]
+    "text",
+    ["oom@0", "oom=3", "slow", "slow=2.", "count@3", "driver@2", "fire", "oom@1;lost"],
 )
 def test_bad_faults(text):
     with pytest.raises(
-        accel_core.SettingError, match=r"is no fault; expected oom@N, .* such as oom@10,slow="
+        accel_core.SettingError,
+        match=r"is no fault; expected oom@N, .* such as oom@10,slow=",
     ):
         faults.read(text)
 
@@ -419,7 +512,9 @@ def test_bad_memories(text, monkeypatch):
 
 def test_a_neighbour_whose_metadata_is_broken_is_passed_over(tmp_path, monkeypatch):
     layouts.dist_info(tmp_path, "aaa", "1.0", {layouts.GROUP: {"x": "y"}})
-    (next(tmp_path.glob("aaa*.dist-info")) / "entry_points.txt").write_bytes(b"[accel.backends]\nx = \xff\n")
+    (next(tmp_path.glob("aaa*.dist-info")) / "entry_points.txt").write_bytes(
+        b"[accel.backends]\nx = \xff\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     assert declared.find("acme") is None
     assert "accel_cuda" in blame._plugins.__wrapped__()
@@ -444,16 +539,23 @@ def test_asked_for_another_when_one_is_simulated(child):
         "except ValueError as error: print(error)"
     )
     said = child(code, {"ACCEL_SIMULATE": "acme"})
-    assert said.startswith("ACCEL_SIMULATE='mlu:2' came when this process simulated acme:2 already. Start an")
+    assert said.startswith(
+        "ACCEL_SIMULATE='mlu:2' came when this process simulated acme:2 already. Start an"
+    )
 
 
 def test_a_vendors_package_that_comes_without_being_asked_for():
-    with pytest.raises(accel_core.SettingError, match="simulated acme was asked for when torch was imported"):
+    with pytest.raises(
+        accel_core.SettingError,
+        match="simulated acme was asked for when torch was imported",
+    ):
         device.load("acme")
 
 
 def test_a_torch_that_is_built_for_the_real_device(child, folder):
-    Path(folder, "torch", "version.py").write_text("__version__ = '2.13.0'\ncuda = '12.8'\n")
+    Path(folder, "torch", "version.py").write_text(
+        "__version__ = '2.13.0'\ncuda = '12.8'\n"
+    )
     code = "try: import torch\nexcept RuntimeError as error: print(type(error).__name__, error)"
     said = child(code, {"ACCEL_SIMULATE": "cuda", "PYTHONPATH": folder})
     assert said.startswith(
@@ -501,13 +603,25 @@ def test_the_vendors_own_package_is_installed_as_well(child, folder):
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["acmee:2", "--", "python"], 2, "the device 'acmee:2': 'acmee' is not simulated"),
+        (
+            ["acmee:2", "--", "python"],
+            2,
+            "the device 'acmee:2': 'acmee' is not simulated",
+        ),
         (["acme:0", "python"], 2, "'0' is no count of devices"),
-        (["acme", "--", "no-such-command", "-x"], 1, "no-such-command: there is no such command on PATH"),
+        (
+            ["acme", "--", "no-such-command", "-x"],
+            1,
+            "no-such-command: there is no such command on PATH",
+        ),
         (["acme"], 2, "Missing a command, such as: accel simulate acme -- pytest"),
         ([], 2, "Missing a device and a command"),
         (["--build", "acme", "dpu"], 2, "'dpu' is not simulated"),
-        (["--output", "x", "acme", "true"], 2, "--output goes with --build: accel simulate --build"),
+        (
+            ["--output", "x", "acme", "true"],
+            2,
+            "--output goes with --build: accel simulate --build",
+        ),
         (["acme", "--output", "x"], 1, "--output: there is no such command"),
     ],
 )
@@ -521,7 +635,11 @@ def test_the_commands_errors(words, status, said):
 def test_a_script_that_lies_elsewhere_is_named_as_its_module(monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
-    for name, module in {"pytest": "pytest", "torchrun": "torch[.]distributed[.]run", "none": "none"}.items():
+    for name, module in {
+        "pytest": "pytest",
+        "torchrun": "torch[.]distributed[.]run",
+        "none": "none",
+    }.items():
         with pytest.raises(accel_core.LaunchError, match=f"python -m {module}$"):
             simulate._found(name)
 
@@ -536,29 +654,42 @@ def test_a_script_that_lies_elsewhere_is_named_as_its_module(monkeypatch):
     ],
 )
 def test_completion(words, completed):
-    found = ShellComplete(accel, {}, "accel", "_ACCEL_COMPLETE").get_completions(words, "n")
+    found = ShellComplete(accel, {}, "accel", "_ACCEL_COMPLETE").get_completions(
+        words, "n"
+    )
     assert [item.value for item in found] == completed
 
 
 def test_the_command_without_the_package(monkeypatch):
     everything = packages.entry_points
     monkeypatch.setattr(
-        packages, "entry_points", lambda group: everything(group) if "commands" in group else ()
+        packages,
+        "entry_points",
+        lambda group: everything(group) if "commands" in group else (),
     )
     done = CliRunner().invoke(accel, ["simulate", "acme", "true"])
     step = vendors.install_command("accel-simulated")
-    assert (done.exit_code, done.stderr) == (1, f"Error: accel simulate needs accel-simulated: {step}\n")
+    assert (done.exit_code, done.stderr) == (
+        1,
+        f"Error: accel simulate needs accel-simulated: {step}\n",
+    )
 
 
-def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(child, tmp_path):
+def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(
+    child, tmp_path
+):
     own = "priority=1, in_torch=InTorch(private_use1=True), visibility=Visibility(variables=('OWN',))"
     modules = {
         "accel_zing": declaring(
             "name='zing', device_type='zing', vendor_import='torch_zing', priority=1",
             f"name='zang', device_type='zang', {own}",
         ),
-        "accel_acme": declaring(f"name='acme', device_type='acme', vendor_import='torch_acme', {own}"),
-        "accel_plain": declaring(f"name='plain', device_type='plain', vendor_import='plain_sdk', {own}"),
+        "accel_acme": declaring(
+            f"name='acme', device_type='acme', vendor_import='torch_acme', {own}"
+        ),
+        "accel_plain": declaring(
+            f"name='plain', device_type='plain', vendor_import='plain_sdk', {own}"
+        ),
     }
     groups = {"accel.backends": {name.removeprefix("accel_"): name for name in modules}}
     plugin = layouts.dist_info(tmp_path, "accel-zing", "1.0", groups, modules)
@@ -570,5 +701,15 @@ def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(ch
     found, read_back = child(code, {"PYTHONPATH": str(plugin)}).splitlines()
     *none, acme, plain = found.split("|")
     assert (none, read_back) == (["None"] * 3, str([None] * 4))
-    assert json.loads(plain) == ["plain", "plain", "plain_sdk", "plain_simulated", ["OWN"], {}]
-    assert json.loads(acme)[2:5:2] == ["torch_acme", ["OWN"]]  # what hides a device only its plugin says
+    assert json.loads(plain) == [
+        "plain",
+        "plain",
+        "plain_sdk",
+        "plain_simulated",
+        ["OWN"],
+        {},
+    ]
+    assert json.loads(acme)[2:5:2] == [
+        "torch_acme",
+        ["OWN"],
+    ]  # what hides a device only its plugin says

@@ -7,7 +7,12 @@ import pytest
 
 @pytest.mark.parametrize(
     ("device", "random", "exact", "same"),
-    [(1 + 1e-7, 0, True, 0), (1 + 1e-7, 0, False, 1), (2, 0, False, 0), (2, 1, False, 1)],
+    [
+        (1 + 1e-7, 0, True, 0),
+        (1 + 1e-7, 0, False, 1),
+        (2, 0, False, 0),
+        (2, 1, False, 1),
+    ],
 )
 def test_what_a_device_may_do(device, random, exact, same):
     """One that is not to give CPU's bits rounds, and draws other numbers; other values are wrong."""
@@ -16,7 +21,9 @@ def test_what_a_device_may_do(device, random, exact, same):
 
     given = cycle([1.0, device])
     tally = Tally("cpu", frozenset(), lambda variant: None, exact=exact)
-    tally.run("forward", lambda _: torch.tensor(next(given)) + random * torch.rand(()), "")
+    tally.run(
+        "forward", lambda _: torch.tensor(next(given)) + random * torch.rand(()), ""
+    )
     assert tally.variants["forward"]["same"] == same
 
 

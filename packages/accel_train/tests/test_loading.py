@@ -33,6 +33,15 @@ print(json.dumps([acc.device_type, pin, pinned, sums, told, kept]))
 
 
 @pytest.mark.parametrize(("device", "pins"), [("acme", True), ("plain", False)])
-def test_a_loader_pins_where_the_device_has_page_locked_memory_and_parameters_stay(device, pins):
+def test_a_loader_pins_where_the_device_has_page_locked_memory_and_parameters_stay(
+    device, pins
+):
     told = run_on(device, LOAD).answer
-    assert told == [device, pins, [pins, pins], [1.0, 5.0], [pins, False], [False, False]]
+    assert told == [
+        device,
+        pins,
+        [pins, pins],
+        [1.0, 5.0],
+        [pins, False],
+        [False, False],
+    ]

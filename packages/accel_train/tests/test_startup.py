@@ -34,8 +34,12 @@ print(json.dumps({
 @pytest.fixture
 def imports(world):
     """`imports(variables)`: what a process with these variables imports, where a framework is installed."""
-    world.module("accelerate", "import sys\nprepared = 'accel_train.accelerate' in sys.modules")
-    return lambda variables: world.child(IMPORTS, torch="none", bare=False, variables=variables).answer
+    world.module(
+        "accelerate", "import sys\nprepared = 'accel_train.accelerate' in sys.modules"
+    )
+    return lambda variables: (
+        world.child(IMPORTS, torch="none", bare=False, variables=variables).answer
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +47,9 @@ def imports(world):
     [{}, {startup.VARIABLE: ""}, {startup.VARIABLE: "none"}],
     ids=["unset", "empty", "none"],
 )
-def test_without_a_named_integration_nothing_is_imported_and_no_framework_prepared(imports, variables):
+def test_without_a_named_integration_nothing_is_imported_and_no_framework_prepared(
+    imports, variables
+):
     """Every process that imports torch runs this."""
     found = imports(variables)
     assert found["by import"] == ["accel_train_startup"]
@@ -84,7 +90,9 @@ THROUGH_US = "from accel_core.torch_import import import_torch\nimport_torch()"
 
 
 @pytest.mark.parametrize("names", ["deepspeed", " DeepSpeed ,"])
-def test_the_named_integration_is_prepared_once_and_nothing_is_chosen(torch_world, names):
+def test_the_named_integration_is_prepared_once_and_nothing_is_chosen(
+    torch_world, names
+):
     code = PREPARES.format(call=AS_TORCH_CALLS_IT)
     found = torch_world.child(code, variables={startup.VARIABLE: names}).answer
     assert found["finders"] == 1
@@ -92,7 +100,9 @@ def test_the_named_integration_is_prepared_once_and_nothing_is_chosen(torch_worl
     assert found["torch is imported"] is False
 
 
-@pytest.mark.parametrize(("names", "finders"), [("deepspeed", 1), ("", 0)], ids=["deepspeed", "none"])
+@pytest.mark.parametrize(
+    ("names", "finders"), [("deepspeed", 1), ("", 0)], ids=["deepspeed", "none"]
+)
 def test_torch_imported_through_us_prepares_too(torch_world, names, finders):
     """Then torch's autoload is off, ours included; the end of the process is watched in any case."""
     code = PREPARES.format(call=THROUGH_US)
@@ -111,26 +121,39 @@ def prepared(monkeypatch, names):
         warnings.simplefilter("error")
         with pytest.MonkeyPatch.context() as patch:
             told = []
-            patch.setattr(warnings, "showwarning", lambda message, *rest, **more: told.append(str(message)))
+            patch.setattr(
+                warnings,
+                "showwarning",
+                lambda message, *rest, **more: told.append(str(message)),
+            )
             startup.autoload()
     assert caught == []
     assert len(told) == 1
     return told[0]
 
 
-@pytest.mark.parametrize("name", ["nothing", "..", "deepspeed._hook", "deepspeed,nothing"])
+@pytest.mark.parametrize(
+    "name", ["nothing", "..", "deepspeed._hook", "deepspeed,nothing"]
+)
 def test_a_name_that_cannot_be_followed_is_a_warning(world, monkeypatch, name):
     """An error here would be one of `import torch`; with `-W error` as well."""
     told = prepared(monkeypatch, name)
     assert f"ACCEL_INTEGRATIONS='{name}' cannot be applied" in told
-    assert f"no installed distribution provides an integration {name.rpartition(',')[2]!r}" in told
-    assert "(known: accelerate, deepspeed, deepspeed_pin, lightning, torchs_locks)" in told
+    assert (
+        f"no installed distribution provides an integration {name.rpartition(',')[2]!r}"
+        in told
+    )
+    assert (
+        "(known: accelerate, deepspeed, deepspeed_pin, lightning, torchs_locks)" in told
+    )
     assert "unset ACCEL_INTEGRATIONS" in told
 
 
 def test_without_metadata_the_next_step_is_named(world, monkeypatch):
     monkeypatch.setattr(packages, "entry_points", lambda group: [])
-    assert "(known: none; install accel-train again)" in prepared(monkeypatch, "deepspeed")
+    assert "(known: none; install accel-train again)" in prepared(
+        monkeypatch, "deepspeed"
+    )
     monkeypatch.setattr(packages, "entry_points", raising(OSError("stale file handle")))
     assert "OSError: stale file handle" in prepared(monkeypatch, "deepspeed")
 
@@ -143,14 +166,19 @@ FAILING = [
 
 
 @pytest.mark.parametrize(("source", "why"), FAILING)
-def test_an_integration_of_anybodys_that_fails_stops_no_other(world, monkeypatch, source, why):
+def test_an_integration_of_anybodys_that_fails_stops_no_other(
+    world, monkeypatch, source, why
+):
     world.module("acme_trainer", source)
     world.module("good_trainer", "called = []\ndef prepare(): called.append(1)")
     integrations = {"acme": "acme_trainer:prepare", "good": "good_trainer:prepare"}
     world.distribution("acme-trainer", "1.0", {startup.GROUP: integrations})
     told = prepared(monkeypatch, "acme,good,other")
     assert why in told
-    assert "(known: accelerate, acme, deepspeed, deepspeed_pin, good, lightning, torchs_locks)" in told
+    assert (
+        "(known: accelerate, acme, deepspeed, deepspeed_pin, good, lightning, torchs_locks)"
+        in told
+    )
     assert "integration 'other' " in told
     assert sys.modules["good_trainer"].called == [1]
 
@@ -164,7 +192,9 @@ def test_our_own_entry_point_announces_no_device(torch_world):
 
 def test_the_entry_point_is_declared_and_leads_here():
     ours = [e for e in packages.entry_points(TORCH_GROUP) if e.name == "accel_train"]
-    assert [e.load() for e in ours] == [startup.autoload], "install accel-train again (./dev does)"
+    assert [e.load() for e in ours] == [startup.autoload], (
+        "install accel-train again (./dev does)"
+    )
 
 
 def test_each_integration_is_declared_under_its_name():
@@ -179,8 +209,12 @@ def test_each_integration_is_declared_under_its_name():
 
 
 def test_without_a_pin_deepspeeds_pin_prepares_nothing(monkeypatch):
-    monkeypatch.delenv("DS_ACCELERATOR", raising=False)  # after torch's import, which saw a pin
-    (pin,) = (e for e in packages.entry_points(startup.GROUP) if e.name == "deepspeed_pin")
+    monkeypatch.delenv(
+        "DS_ACCELERATOR", raising=False
+    )  # after torch's import, which saw a pin
+    (pin,) = (
+        e for e in packages.entry_points(startup.GROUP) if e.name == "deepspeed_pin"
+    )
     assert pin.load()() is None
 
 
@@ -195,7 +229,11 @@ def torch_child(world, tmp_path):
         code = "import json, sys, torch.utils.cpp_extension\n"
         code += "print(json.dumps('accel_train.deepspeed' in sys.modules))"
         variables = {startup.VARIABLE: names, "ACCEL_UNUSED": "ignore"}
-        return world.child(code, torch="real", variables={**variables, "TORCH_EXTENSIONS_DIR": str(tmp_path)})
+        return world.child(
+            code,
+            torch="real",
+            variables={**variables, "TORCH_EXTENSIONS_DIR": str(tmp_path)},
+        )
 
     return run
 
@@ -211,7 +249,9 @@ def stale_lock(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("names", "is_prepared"), [("", False), ("deepspeed", True)], ids=["none", "deepspeed"]
+    ("names", "is_prepared"),
+    [("", False), ("deepspeed", True)],
+    ids=["none", "deepspeed"],
 )
 def test_the_real_torch_prepares_the_named_integration(torch_child, names, is_prepared):
     assert torch_child(names).answer is is_prepared
@@ -226,11 +266,16 @@ def test_a_name_that_cannot_be_applied_does_not_stop_the_real_torch(torch_child)
 def test_with_auto_the_real_torch_removes_a_stale_lock(torch_child, stale_lock):
     child = torch_child("auto")
     assert not stale_lock.exists()
-    assert f"accel: removed {stale_lock}: the process that was compiling there is gone" in child.stderr
+    assert (
+        f"accel: removed {stale_lock}: the process that was compiling there is gone"
+        in child.stderr
+    )
 
 
 @pytest.mark.parametrize("names", ["", "deepspeed", "nothing"])
-def test_without_auto_a_stale_lock_is_left_and_not_mentioned(torch_child, stale_lock, names):
+def test_without_auto_a_stale_lock_is_left_and_not_mentioned(
+    torch_child, stale_lock, names
+):
     child = torch_child(names)
     assert stale_lock.exists()
     assert str(stale_lock) not in child.stderr
@@ -239,18 +284,27 @@ def test_without_auto_a_stale_lock_is_left_and_not_mentioned(torch_child, stale_
 def test_a_program_that_is_interrupted_ends_by_the_signal(world):
     """An import at the exit, of modules with named tuples, would make it status 1: loops of a shell go on."""
     code = "import accel_core; accel_core.get_accelerator(); raise KeyboardInterrupt"
-    assert world.child(code, torch="real", variables={startup.VARIABLE: "auto"}).returncode == -signal.SIGINT
+    assert (
+        world.child(code, torch="real", variables={startup.VARIABLE: "auto"}).returncode
+        == -signal.SIGINT
+    )
 
 
 # --- where torch's autoload is off for ranks, a folder on PYTHONPATH stands in -------------------------
 
 
 @pytest.mark.parametrize(("autoload", "prepared"), [("0", 1), ("1", 0)])
-def test_a_rank_whose_torch_loads_nothing_by_itself_prepares_too(torch_world, tmp_path, autoload, prepared):
+def test_a_rank_whose_torch_loads_nothing_by_itself_prepares_too(
+    torch_world, tmp_path, autoload, prepared
+):
     """With the autoload on torch calls us itself; the environment's own `sitecustomize` runs in any case."""
     torch_world.module("acme_trainer", "called = []\ndef prepare(): called.append(1)")
-    torch_world.distribution("acme-trainer", "1.0", {startup.GROUP: {"acme": "acme_trainer:prepare"}})
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.flag_of_the_environment = True\n")
+    torch_world.distribution(
+        "acme-trainer", "1.0", {startup.GROUP: {"acme": "acme_trainer:prepare"}}
+    )
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nsys.flag_of_the_environment = True\n"
+    )
     code = """
 import json, sys
 before = "acme_trainer" in sys.modules
@@ -263,4 +317,8 @@ print(json.dumps([before, len(called), sys.flag_of_the_environment]))
         "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload,
         "ACCEL_INTEGRATIONS": "acme",
     }
-    assert torch_world.child(code, variables=variables).answer == [False, prepared, True]
+    assert torch_world.child(code, variables=variables).answer == [
+        False,
+        prepared,
+        True,
+    ]

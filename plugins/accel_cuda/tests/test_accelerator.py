@@ -13,7 +13,9 @@ from accel_cuda import CUDA, ROCM  # noqa: E402
 from accel_cuda.accelerator import CUDAAccelerator  # noqa: E402
 
 
-@pytest.mark.skipif(bool(torch.version.cuda or torch.version.hip), reason="this torch has CUDA or ROCm")
+@pytest.mark.skipif(
+    bool(torch.version.cuda or torch.version.hip), reason="this torch has CUDA or ROCm"
+)
 def test_with_a_cpu_build_every_flag_is_false():
     flags = asdict(CUDAAccelerator(CUDA).capabilities())
     # These two are true of the kind of device and of the installed packages, device or not.
@@ -28,8 +30,12 @@ def described(monkeypatch):
     """`described(CUDA, name=...)`: an accelerator with one device that torch describes so."""
 
     def make(backend, **properties):
-        record = SimpleNamespace(**{"name": "", "total_memory": 2**34, "major": 9, "minor": 0, **properties})
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index=None: record)
+        record = SimpleNamespace(
+            **{"name": "", "total_memory": 2**34, "major": 9, "minor": 0, **properties}
+        )
+        monkeypatch.setattr(
+            torch.cuda, "get_device_properties", lambda index=None: record
+        )
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
         return CUDAAccelerator(backend)
 
@@ -42,7 +48,9 @@ def at(described, monkeypatch, tmp_path):
     (tmp_path / "triton").mkdir()
     (tmp_path / "triton" / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
-    return lambda major, minor, backend=CUDA: described(backend, major=major, minor=minor)
+    return lambda major, minor, backend=CUDA: described(
+        backend, major=major, minor=minor
+    )
 
 
 RULES = [
@@ -65,13 +73,19 @@ def test_rules_by_capability(at, monkeypatch, capability, fp16, fp8, triton, gro
     assert acc.prefer_triton_grouped_mm() is grouped
 
 
-@pytest.mark.parametrize(("value", "supported"), [("1", True), ("", False), (" ON ", True), ("off", False)])
-def test_fp16_on_capability_6_is_a_setting_like_the_others(at, monkeypatch, value, supported):
+@pytest.mark.parametrize(
+    ("value", "supported"), [("1", True), ("", False), (" ON ", True), ("off", False)]
+)
+def test_fp16_on_capability_6_is_a_setting_like_the_others(
+    at, monkeypatch, value, supported
+):
     monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", value)
     assert at(6, 0).is_fp16_supported() is supported
     assert at(5, 0).is_fp16_supported() is False
     monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", "perhaps")
-    with pytest.raises(SettingError, match=r"DS_ALLOW_DEPRECATED_FP16='perhaps' is not valid"):
+    with pytest.raises(
+        SettingError, match=r"DS_ALLOW_DEPRECATED_FP16='perhaps' is not valid"
+    ):
         at(6, 0).is_fp16_supported()
     assert at(7, 0).is_fp16_supported() is True
 
@@ -80,7 +94,9 @@ def test_a_torch_without_grouped_mm_leaves_triton(at, monkeypatch):
     monkeypatch.delattr(torch, "_grouped_mm", raising=False)
     assert at(9, 0).prefer_triton_grouped_mm() is True
     assert at(6, 0).prefer_triton_grouped_mm() is False
-    assert at(9, 4, backend=ROCM).prefer_triton_grouped_mm() is False, "nobody has measured it there"
+    assert at(9, 4, backend=ROCM).prefer_triton_grouped_mm() is False, (
+        "nobody has measured it there"
+    )
 
 
 def test_without_triton(at, monkeypatch):
@@ -89,7 +105,13 @@ def test_without_triton(at, monkeypatch):
     assert at(8, 0).prefer_triton_grouped_mm() is False
 
 
-FP8 = {"gfx90a": False, "gfx942:xnack-": True, "gfx950": True, "gfx1100": False, "gfx1201": True}
+FP8 = {
+    "gfx90a": False,
+    "gfx942:xnack-": True,
+    "gfx950": True,
+    "gfx1100": False,
+    "gfx1201": True,
+}
 
 
 @pytest.mark.parametrize(("architecture", "supported"), FP8.items())
@@ -97,21 +119,33 @@ def test_fp8_by_amds_architecture(described, architecture, supported):
     assert described(ROCM, gcnArchName=architecture).is_fp8_supported() is supported
 
 
-UUID, HYPHENS = "8932f937-d72c-4106-c12f-20bd9faed9f6", "2d2d2d2d-2d2d-2d2d-2d2d-2d2d2d2d2d2d"
+UUID, HYPHENS = (
+    "8932f937-d72c-4106-c12f-20bd9faed9f6",
+    "2d2d2d2d-2d2d-2d2d-2d2d-2d2d2d2d2d2d",
+)
 UUIDS = [
     (CUDA, "NVIDIA H200", UUID, f"GPU-{UUID}"),
     (CUDA, "NVIDIA A100 MIG 1g.5gb", "c7384736-a75d", "MIG-c7384736-a75d"),
     (CUDA, "NVIDIA H200", None, None),
     # AMD's is the serial number, if it is spelled in the bytes.
-    (ROCM, "AMD Instinct MI300X", "39666631-6262-3464-3361-306365366238", "GPU-9ff1bb4d3a0ce6b8"),
+    (
+        ROCM,
+        "AMD Instinct MI300X",
+        "39666631-6262-3464-3361-306365366238",
+        "GPU-9ff1bb4d3a0ce6b8",
+    ),
     (ROCM, "AMD Instinct MI300X", UUID, f"GPU-{UUID}"),
     (ROCM, "AMD Instinct MI300X", HYPHENS, f"GPU-{HYPHENS}"),
 ]
 
 
 @pytest.mark.parametrize(("backend", "name", "uuid", "written"), UUIDS)
-def test_the_uuid_is_written_as_the_vendor_writes_it(described, backend, name, uuid, written):
-    acc = described(backend, name=name, uuid=uuid, pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=0)
+def test_the_uuid_is_written_as_the_vendor_writes_it(
+    described, backend, name, uuid, written
+):
+    acc = described(
+        backend, name=name, uuid=uuid, pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=0
+    )
     properties = acc.device_properties(0)
     assert (properties.uuid, properties.pci_address) == (written, "0000:3b:00.0")
 
@@ -137,7 +171,10 @@ def test_ranges_in_a_domain_go_through_nvtx(nvtx):
     acc.range_pop(domain="deepspeed")
     acc.range_push("no domain")
     acc.range_pop()
-    assert sys.modules["nvtx"].calls == [("push", "forward", "deepspeed", "engine"), ("pop", "deepspeed")]
+    assert sys.modules["nvtx"].calls == [
+        ("push", "forward", "deepspeed", "engine"),
+        ("pop", "deepspeed"),
+    ]
 
 
 def test_without_nvtx_there_are_no_domains(monkeypatch):

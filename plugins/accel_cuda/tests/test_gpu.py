@@ -19,7 +19,10 @@ from accel_testing.conformance import AcceleratorTests  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch reports no CUDA or ROCm device here"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available(),
+        reason="torch reports no CUDA or ROCm device here",
+    ),
 ]
 
 IS_ROCM = torch.version.hip is not None
@@ -33,7 +36,9 @@ def acc():
 
 
 # torch 2.11's inductor still uses torch.jit, and the kit captures nothing to see whether a capture is told.
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method", "ignore:The CUDA Graph is empty")
+@pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script_method", "ignore:The CUDA Graph is empty"
+)
 class TestCUDA(AcceleratorTests):
     """Levels 0 to 3, as `accel verify cuda` runs them."""
 
@@ -58,7 +63,9 @@ class TestTorchsWords:
         assert acc.is_bf16_supported() is True  # emulated below 8.0
         assert acc.is_bf16_native() is (capability >= (8, 0))
         assert acc.is_fp8_supported() is (capability >= (8, 9))
-        assert acc.is_triton_supported() is (capability >= (8, 0) and find_spec("triton") is not None)
+        assert acc.is_triton_supported() is (
+            capability >= (8, 0) and find_spec("triton") is not None
+        )
 
     @pytest.mark.skipif(sys.platform == "win32", reason="there is no NCCL on Windows")
     def test_the_version_of_nccl(self, acc):
@@ -66,7 +73,9 @@ class TestTorchsWords:
         assert len(version) == 3
         assert version >= (2, 0, 0)
 
-    @pytest.mark.skipif(find_spec("nvtx") is None, reason="the nvtx package is not installed")
+    @pytest.mark.skipif(
+        find_spec("nvtx") is None, reason="the nvtx package is not installed"
+    )
     def test_nvtx_domains(self, acc):
         assert acc.supports_nvtx_domain is True
         acc.range_push("forward", domain="accel-tests", category="engine")
@@ -74,14 +83,22 @@ class TestTorchsWords:
 
 
 class TestNvidiaSmi:
-    @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="there is no nvidia-smi")
+    @pytest.mark.skipif(
+        shutil.which("nvidia-smi") is None, reason="there is no nvidia-smi"
+    )
     def test_the_uuid_and_address_are_nvidia_smis(self, acc):
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+        listed = subprocess.run(
+            ["nvidia-smi", "-L"], capture_output=True, text=True, check=True
+        ).stdout
         assert acc.device_uuid(0) in listed
         query = ["nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"]
-        addresses = subprocess.run(query, capture_output=True, text=True, check=True).stdout.lower()
+        addresses = subprocess.run(
+            query, capture_output=True, text=True, check=True
+        ).stdout.lower()
         address = acc.device_properties(0).pci_address
-        assert address is None or address in addresses  # nvidia-smi writes a longer domain before it
+        assert (
+            address is None or address in addresses
+        )  # nvidia-smi writes a longer domain before it
 
     def test_properties_are_torchs(self, acc):
         ours, theirs = acc.device_properties(0), torch.cuda.get_device_properties(0)
@@ -107,7 +124,15 @@ print(json.dumps({
     "reasons": reasons,
 }))
 """
-UNSET = dict.fromkeys(("DS_ACCELERATOR", "ACCEL_ALLOW", "ACCEL_BLOCK", "ACCEL_PROBE", "CUDA_VISIBLE_DEVICES"))
+UNSET = dict.fromkeys(
+    (
+        "DS_ACCELERATOR",
+        "ACCEL_ALLOW",
+        "ACCEL_BLOCK",
+        "ACCEL_PROBE",
+        "CUDA_VISIBLE_DEVICES",
+    )
+)
 
 
 class TestVisibleDevices:
@@ -119,7 +144,12 @@ class TestVisibleDevices:
     def test_by_uuid(self, acc, child, form):
         uuid = acc.device_uuid(0)
         seen = self.see(child, form.format(uuid))
-        assert (seen["chosen"], seen["ids"], seen["uuid"], seen["sum"]) == ("cuda", [uuid], uuid, 8)
+        assert (seen["chosen"], seen["ids"], seen["uuid"], seen["sum"]) == (
+            "cuda",
+            [uuid],
+            uuid,
+            8,
+        )
 
     @pytest.mark.parametrize("value", ["0", "0,-1"])
     def test_by_index(self, acc, child, value):
@@ -132,7 +162,9 @@ class TestVisibleDevices:
     def test_hidden(self, child, value):
         seen = self.see(child, value)
         assert seen["chosen"] == "cpu"
-        assert any(f"{value!r} hides every device" in reason for reason in seen["reasons"])
+        assert any(
+            f"{value!r} hides every device" in reason for reason in seen["reasons"]
+        )
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")

@@ -40,16 +40,27 @@ def acc(module):
 
 def test_its_words_are_torchs_and_the_products(acc):
     stats = acc.memory_stats()
-    allocations = [stats[f"allocation.all.{what}"] for what in ("current", "allocated", "freed")]
+    allocations = [
+        stats[f"allocation.all.{what}"] for what in ("current", "allocated", "freed")
+    ]
     sizes = [stats[f"{kind}_bytes.all.current"] for kind in ("allocated", "reserved")]
-    assert (allocations, sizes, stats["allocated_bytes.all.peak"]) == ([4, 7, 3], [2, 96], 5)
-    assert (acc.device_properties(0).name, acc.device_properties(0).total_memory) == ("GAUDI2", 96)
+    assert (allocations, sizes, stats["allocated_bytes.all.peak"]) == (
+        [4, 7, 3],
+        [2, 96],
+        5,
+    )
+    assert (acc.device_properties(0).name, acc.device_properties(0).total_memory) == (
+        "GAUDI2",
+        96,
+    )
 
 
 def test_its_graphs_share_no_pool_and_take_a_stream(module):
     seen = []
     module.HPUGraph = type("HPUGraph", (), {"replay": lambda graph: None})
-    module.graph = lambda hpu_graph, stream=None: seen.append(stream) or contextlib.nullcontext()
+    module.graph = lambda hpu_graph, stream=None: (
+        seen.append(stream) or contextlib.nullcontext()
+    )
     acc = HPUAccelerator(BACKEND)
     with acc.capture_to_graph(acc.create_graph(), pool=(0, 1), stream="a stream"):
         pass
@@ -66,7 +77,9 @@ def test_eager_mode_has_no_graphs(acc):
 
 def test_float16_is_asked_of_the_bridge_else_tried(acc, monkeypatch):
     experimental = types.ModuleType("experimental")
-    monkeypatch.setitem(sys.modules, "habana_frameworks.torch.utils.experimental", experimental)
+    monkeypatch.setitem(
+        sys.modules, "habana_frameworks.torch.utils.experimental", experimental
+    )
     for word in (True, False):
         experimental._is_fp16_supported = lambda word=word: word
         assert acc.is_fp16_supported() is word
@@ -89,7 +102,9 @@ PRINTED = [
 
 
 @pytest.mark.parametrize(("printed", "ids"), PRINTED)
-def test_module_ids_are_hl_smis_and_never_indices(acc, tmp_path, monkeypatch, printed, ids):
+def test_module_ids_are_hl_smis_and_never_indices(
+    acc, tmp_path, monkeypatch, printed, ids
+):
     from accel_train.deepspeed._view import PLACEHOLDER, launcher_view
     from accel_train.launch.launch import _one_by_one
 
@@ -111,5 +126,7 @@ def test_module_ids_are_hl_smis_and_never_indices(acc, tmp_path, monkeypatch, pr
         assert env == {"HABANA_VISIBLE_MODULES": ",".join(map(str, ids))}
     monkeypatch.setenv("HABANA_VISIBLE_MODULES", "4,6")
     env = {}
-    launcher_view(acc).set_visible_devices_envs(env, [6])  # which the launcher has read there
+    launcher_view(acc).set_visible_devices_envs(
+        env, [6]
+    )  # which the launcher has read there
     assert env == {"HABANA_VISIBLE_MODULES": "6"}

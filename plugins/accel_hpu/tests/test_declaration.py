@@ -9,7 +9,9 @@ def test_another_package_in_the_same_namespace(tmp_path):
     layouts._write(machine.site, {"habana_frameworks/mediapipe/__init__.py": ""})
     found = machine.probe("/dev/hl0")
     assert (found["status"], found["vendor_imported"]) == ("not_installed", False)
-    assert found["reason"].startswith("habana_frameworks.torch is not installed, though the hardware is")
+    assert found["reason"].startswith(
+        "habana_frameworks.torch is not installed, though the hardware is"
+    )
     assert "accel setup hpu" in found["hint"]
     layouts._write(machine.site, {"habana_frameworks/torch/__init__.py": ""})
     machine.distribution("habana-torch-plugin", "1.16.2")

@@ -9,7 +9,9 @@ from accel_tests.machines import Machine
 NODE = "/dev/xpu0"
 
 
-@pytest.mark.parametrize(("value", "status"), [("1", "no_device"), ("0", "usable"), ("", "usable")])
+@pytest.mark.parametrize(
+    ("value", "status"), [("1", "no_device"), ("0", "usable"), ("", "usable")]
+)
 def test_torch_xmlir_switched_off_is_not_cuda(tmp_path, value, status):
     machine = Machine(tmp_path, "accel_klxpu", "torch_xmlir")
     machine.package(
@@ -21,4 +23,7 @@ def test_torch_xmlir_switched_off_is_not_cuda(tmp_path, value, status):
     assert verdict["status"] == status
     if status == "no_device":
         assert verdict["reason"] == "DISABLE_XPYTORCH=1 switches torch_xmlir off"
-        assert (verdict["hint"], verdict["vendor_imported"]) == ("unset DISABLE_XPYTORCH", False)
+        assert (verdict["hint"], verdict["vendor_imported"]) == (
+            "unset DISABLE_XPYTORCH",
+            False,
+        )

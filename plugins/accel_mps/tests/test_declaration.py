@@ -27,7 +27,9 @@ def test_bfloat16_is_known_from_the_release_of_macos(since_14):
     from accel_mps.accelerator import MPSAccelerator
 
     asked = []
-    metal = SimpleNamespace(is_macos_or_newer=lambda *release: not asked.append(release) and since_14)
+    metal = SimpleNamespace(
+        is_macos_or_newer=lambda *release: not asked.append(release) and since_14
+    )
     torch = SimpleNamespace(backends=SimpleNamespace(mps=metal))
     mac = SimpleNamespace(_torch=torch, is_available=lambda: True)
     assert MPSAccelerator.is_bf16_supported(mac) is since_14

@@ -20,7 +20,9 @@ def cann(tmp_path, monkeypatch):
 
     def of(cann_version, npu="2.8.0"):
         metadata.write_text(f"Metadata-Version: 2.1\nName: torch-npu\nVersion: {npu}\n")
-        (home / "ascend_toolkit_install.info").write_text(f"package_name=toolkit\nversion={cann_version}\n")
+        (home / "ascend_toolkit_install.info").write_text(
+            f"package_name=toolkit\nversion={cann_version}\n"
+        )
 
     of.home, of.setenv = home, monkeypatch.setenv
     return of
@@ -59,5 +61,8 @@ def test_a_cann_older_than_torch_npu_was_built_for(cann, npu, cann_version, leve
     cann(cann_version, npu)
     cann.setenv("ASCEND_HOME_PATH", str(cann.home))
     found = version()
-    assert (found.level, found.facts) == (level, {"torch_npu": npu, "CANN": cann_version})
+    assert (found.level, found.facts) == (
+        level,
+        {"torch_npu": npu, "CANN": cann_version},
+    )
     assert (found.step != "") is (level == "warning")

@@ -25,7 +25,16 @@ def wheel(tmp_path_factory):
     pytest.importorskip("torch")
     made = tmp_path_factory.mktemp("rbln")
     venv.create(made / "pip", with_pip=True)
-    pip = [f"{made}/pip/bin/python", "-m", "pip", "install", "--no-deps", "--target", f"{made}/wheel", WHEEL]
+    pip = [
+        f"{made}/pip/bin/python",
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--target",
+        f"{made}/wheel",
+        WHEEL,
+    ]
     done = run_command(pip, os.environ, timeout=600)
     if "No matching distribution" in done.stderr:
         pytest.skip(f"the registry has no {WHEEL} for this Python and system")
@@ -34,7 +43,11 @@ def wheel(tmp_path_factory):
 
 
 def run(wheel, *arguments, **variables):
-    environ = {**without("TORCH_DEVICE_BACKEND_AUTOLOAD", "COLUMNS"), "PYTHONPATH": str(wheel), **variables}
+    environ = {
+        **without("TORCH_DEVICE_BACKEND_AUTOLOAD", "COLUMNS"),
+        "PYTHONPATH": str(wheel),
+        **variables,
+    }
     return run_python(arguments, environ)
 
 
@@ -45,12 +58,22 @@ def test_torch_itself_cannot_be_imported(wheel):
 
 
 def test_a_program_goes_on_with_the_cpu(wheel):
-    done = run(wheel, "-c", "import accel_core; print(accel_core.get_accelerator().name)", DS_ACCELERATOR="")
+    done = run(
+        wheel,
+        "-c",
+        "import accel_core; print(accel_core.get_accelerator().name)",
+        DS_ACCELERATOR="",
+    )
     assert (done.returncode, done.stdout.split()) == (0, ["cpu"]), done.stderr
 
 
 def test_a_pin_says_what_is_missing(wheel):
-    done = run(wheel, "-c", "import accel_core; accel_core.get_accelerator()", DS_ACCELERATOR="rbln")
+    done = run(
+        wheel,
+        "-c",
+        "import accel_core; accel_core.get_accelerator()",
+        DS_ACCELERATOR="rbln",
+    )
     assert "is not usable: torch_rbln failed: FileNotFoundError" in done.stderr
     assert COMPILER in done.stderr
 
@@ -59,7 +82,9 @@ def test_the_verdict_and_the_doctors_next_step(wheel):
     done = run(wheel, "-m", "accel_core", "why", "rbln", "--json")
     verdict = json.loads(done.stdout)["backends"][0]
     assert verdict["status"] == "no_device", done.stdout
-    assert verdict["reason"].startswith("this machine has no Rebellions NPU (none of /dev/rbln[0-9]*, PCI")
+    assert verdict["reason"].startswith(
+        "this machine has no Rebellions NPU (none of /dev/rbln[0-9]*, PCI"
+    )
     assert COMPILER in verdict["hint"]
     found = run(wheel, "-m", "accel_core", "doctor").stdout
     # One cause has one remedy: that torch's autoload fails too is not a second finding.

@@ -25,9 +25,13 @@ def test_the_vendors_compiler_where_its_package_registers_one(monkeypatch, broug
     monkeypatch.setitem(sys.modules, "torch._dynamo", dynamo)
     monkeypatch.setitem(sys.modules, "torch_sdaa", package)
     if brought:
-        monkeypatch.setitem(sys.modules, "torch_sdaa._inductor", ModuleType("torch_sdaa._inductor"))
+        monkeypatch.setitem(
+            sys.modules, "torch_sdaa._inductor", ModuleType("torch_sdaa._inductor")
+        )
     monkeypatch.setattr(torch, "sdaa", ModuleType("torch.sdaa"), raising=False)
     accelerator = SDAAAccelerator(BACKEND)
-    assert accelerator.get_compile_backend() == ("teco_inductor" if brought else "inductor")
+    assert accelerator.get_compile_backend() == (
+        "teco_inductor" if brought else "inductor"
+    )
     with pytest.raises(ValueError, match="inductor"):
         accelerator.set_compile_backend("no_such_backend")

@@ -26,14 +26,22 @@ def test_a_library_in_place_of_libtpu_needs_no_card(monkeypatch, tmp_path):
     library.write_bytes(b"\x7fELF GetPjrtApi")
     monkeypatch.setenv(LIBRARY, str(library))
     found = accel_backends()
-    assert [*found.hardware.pci_ids, *found.hardware.shared_nodes, found.communication_backend] == ["staged"]
+    assert [
+        *found.hardware.pci_ids,
+        *found.hardware.shared_nodes,
+        found.communication_backend,
+    ] == ["staged"]
     answer = accel_probe(found)
     assert answer.usable
-    assert answer.reason == "TorchTPU on libpjrt_other.so (TPU_LIBRARY_PATH) in place of libtpu"
+    assert (
+        answer.reason
+        == "TorchTPU on libpjrt_other.so (TPU_LIBRARY_PATH) in place of libtpu"
+    )
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(None, "is no file"), (b"\x7fELF", "no GetPjrtApi"), (b"", "cannot be read")]
+    ("content", "words"),
+    [(None, "is no file"), (b"\x7fELF", "no GetPjrtApi"), (b"", "cannot be read")],
 )
 def test_a_library_that_torchtpu_could_not_load(monkeypatch, tmp_path, content, words):
     library = tmp_path / "libpjrt_other.so"
@@ -48,14 +56,21 @@ def test_a_library_that_torchtpu_could_not_load(monkeypatch, tmp_path, content, 
 
 def test_what_a_trial_lacks_is_named(monkeypatch):
     monkeypatch.setattr("accel_tpu.trial.find_spec", lambda _: None)
-    with pytest.raises(ImportError, match=r"pip install torch-tpu fastatomstruct-xla-cpu$"):
+    with pytest.raises(
+        ImportError, match=r"pip install torch-tpu fastatomstruct-xla-cpu$"
+    ):
         environment()
 
 
 def test_a_trial_names_the_library_and_pins_nothing(monkeypatch, tmp_path):
     """DeepSpeed refuses a DS_ACCELERATOR that it does not know."""
     package = tmp_path / "__init__.py"
-    monkeypatch.setattr("accel_tpu.trial.find_spec", lambda _: SimpleNamespace(origin=str(package)))
+    monkeypatch.setattr(
+        "accel_tpu.trial.find_spec", lambda _: SimpleNamespace(origin=str(package))
+    )
     variables, what = environment()
-    assert variables == {LIBRARY: str(tmp_path / "libpjrt_cpu.so"), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    assert variables == {
+        LIBRARY: str(tmp_path / "libpjrt_cpu.so"),
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+    }
     assert what == f"TorchTPU on XLA's CPU library: {tmp_path}/libpjrt_cpu.so"

@@ -23,8 +23,17 @@ def acc():
 
 @pytest.mark.skipif(bool(torch.version.xpu), reason="this torch is built with XPU")
 def test_without_a_device_what_depends_on_one_is_false(acc):
-    assert (acc.is_available(), acc.device_count(), acc.is_initialized()) == (False, 0, False)
-    abilities = ("is_bf16_supported", "is_fp16_supported", "is_triton_supported", "supports_graphs")
+    assert (acc.is_available(), acc.device_count(), acc.is_initialized()) == (
+        False,
+        0,
+        False,
+    )
+    abilities = (
+        "is_bf16_supported",
+        "is_fp16_supported",
+        "is_triton_supported",
+        "supports_graphs",
+    )
     assert not any(getattr(acc, name)() for name in abilities)
     assert acc.is_fp64_supported() is True, "nobody is there to deny it"
 
@@ -44,7 +53,9 @@ class TestCommunication:
         assert "oneccl_bindings_for_pytorch" not in sys.modules
 
     @pytest.mark.parametrize("known", [True, False])
-    def test_else_ccl_whose_bindings_are_imported(self, acc, bindings, monkeypatch, known):
+    def test_else_ccl_whose_bindings_are_imported(
+        self, acc, bindings, monkeypatch, known
+    ):
         if known:
             monkeypatch.setattr(torch.distributed, "is_xccl_available", lambda: False)
         else:  # torch before 2.6
@@ -60,7 +71,9 @@ class TestCommunication:
 def test_ipex_compiles_extensions_with_its_own_command(monkeypatch):
     module = types.ModuleType("intel_extension_for_pytorch.xpu")
     module.DpcppBuildExtension = type("DpcppBuildExtension", (), {})
-    monkeypatch.setitem(sys.modules, "intel_extension_for_pytorch", types.ModuleType("ipex"))
+    monkeypatch.setitem(
+        sys.modules, "intel_extension_for_pytorch", types.ModuleType("ipex")
+    )
     monkeypatch.setitem(sys.modules, module.__name__, module)
     assert IPEXAccelerator(IPEX).build_extension() is module.DpcppBuildExtension
 
@@ -71,9 +84,18 @@ def test_xpu_external_has_the_extensions_operators():
     assert acc.name == "xpu.external"
     assert acc.device_name(1) == "xpu:1"
     assert acc.op_builder_dir() == "intel_extension_for_deepspeed.op_builder"
-    names = {op for op, source in acc.op_builders().items() if source.startswith("intel_extension_for_deep")}
+    names = {
+        op
+        for op, source in acc.op_builders().items()
+        if source.startswith("intel_extension_for_deep")
+    }
     assert len(names) == 7
-    assert {"TransformerBuilder", "InferenceBuilder", "QuantizerBuilder", "UtilsBuilder"} <= names
+    assert {
+        "TransformerBuilder",
+        "InferenceBuilder",
+        "QuantizerBuilder",
+        "UtilsBuilder",
+    } <= names
     assert accel_op_builders(IPEX) is None, "of this backend alone"
 
 

@@ -22,7 +22,9 @@ def machine_with(root, version, source=DEADLY, kind="gpu", name="xpu"):
     machine = Machine(root, "accel_xpu", "intel_extension_for_pytorch", name)
     machine.package(source)
     files = {f"intel_extension_for_pytorch/lib/libintel-ext-pt-{kind}.so": ""}
-    layouts._write(machine.site, {**files, "intel_extension_for_deepspeed/__init__.py": DEADLY})
+    layouts._write(
+        machine.site, {**files, "intel_extension_for_deepspeed/__init__.py": DEADLY}
+    )
     machine.distribution("intel-extension-for-pytorch", version)
     machine.distribution("intel-extension-for-deepspeed", "0.9.4")
     return machine
@@ -37,17 +39,48 @@ FOR_CPU = "; what is installed is IPEX's CPU build, without XPU"
 OLD = "works with torch 2.8 only"
 WAYS = [
     ("xpu", "2.8.10+xpu", DEADLY, "gpu", [NODE], "incompatible", "reason", OLD),
-    ("xpu.external", "2.8.10+xpu", DEADLY, "gpu", [NODE], "incompatible", "reason", OLD),
-    ("xpu", "2.99.0", DEADLY, "cpu", [NODE], "no_device", "reason", "IPEX is its CPU build, without XPU"),
+    (
+        "xpu.external",
+        "2.8.10+xpu",
+        DEADLY,
+        "gpu",
+        [NODE],
+        "incompatible",
+        "reason",
+        OLD,
+    ),
+    (
+        "xpu",
+        "2.99.0",
+        DEADLY,
+        "cpu",
+        [NODE],
+        "no_device",
+        "reason",
+        "IPEX is its CPU build, without XPU",
+    ),
     # The extension's own import would import DeepSpeed, which asks for the accelerator.
-    ("xpu.external", "2.99.0", IMPORTED, "gpu", [NODE], "broken", "reason", "Error: IPEX was imported"),
+    (
+        "xpu.external",
+        "2.99.0",
+        IMPORTED,
+        "gpu",
+        [NODE],
+        "broken",
+        "reason",
+        "Error: IPEX was imported",
+    ),
     ("xpu", "2.8.0", DEADLY, "cpu", [], "incompatible", "description", FOR_CPU),
     ("xpu", "2.99.0", DEADLY, "cpu", [], "no_device", "description", FOR_CPU),
 ]
 
 
-@pytest.mark.parametrize(("name", "version", "source", "kind", "nodes", "status", "field", "words"), WAYS)
-def test_the_way_through_ipex(tmp_path, name, version, source, kind, nodes, status, field, words):
+@pytest.mark.parametrize(
+    ("name", "version", "source", "kind", "nodes", "status", "field", "words"), WAYS
+)
+def test_the_way_through_ipex(
+    tmp_path, name, version, source, kind, nodes, status, field, words
+):
     """What decides for any vendor's package is told in `tests/detection`."""
     found = machine_with(tmp_path, version, source, kind, name).probe(*nodes)
     assert (found["status"], found["vendor_imported"]) == (status, False)
@@ -59,25 +92,41 @@ CUDA = Backend(
     visibility=Visibility(variables=("CUDA_VISIBLE_DEVICES",), grammar="cuda")
 )  # fmt: skip
 #: accel-cuda declares both: AMD's devices are nothing to a torch with CUDA.
-OF_CUDA, OF_ROCM = (replace(CUDA, in_torch=replace(CUDA.in_torch, builds=(k,))) for k in ("cuda", "hip"))
+OF_CUDA, OF_ROCM = (
+    replace(CUDA, in_torch=replace(CUDA.in_torch, builds=(k,))) for k in ("cuda", "hip")
+)
 BOTH = TorchBuild("2.13.0", cuda="13.0", xpu="20250301")
 
 
 ASIDE = [
     (BOTH, ("/dev/nvidia0",), (CUDA,), None, True),
-    (TorchBuild("2.13.0", hip="7.0", xpu="20250301"), ("/dev/nvidia0",), (CUDA,), None, True),
+    (
+        TorchBuild("2.13.0", hip="7.0", xpu="20250301"),
+        ("/dev/nvidia0",),
+        (CUDA,),
+        None,
+        True,
+    ),
     (BOTH, ("/dev/nvidia0",), (OF_ROCM, OF_CUDA), None, True),
     (BOTH, ("/dev/nvidia0",), (OF_ROCM,), None, False),
     (BOTH, (), (CUDA,), None, False),
     (BOTH, ("/dev/nvidia0",), (CUDA,), "", False),
     (BOTH, ("/dev/nvidia0",), (CUDA,), "-1", False),
     (TorchBuild("2.13.0+xpu", xpu="20250301"), ("/dev/nvidia0",), (CUDA,), None, False),
-    (BOTH, ("/dev/nvidia0",), (replace(CUDA, name="npu", device_type="npu"),), None, False),
+    (
+        BOTH,
+        ("/dev/nvidia0",),
+        (replace(CUDA, name="npu", device_type="npu"),),
+        None,
+        False,
+    ),
 ]
 
 
 @pytest.mark.parametrize(("build", "nodes", "others", "hidden", "aside"), ASIDE)
-def test_torchs_own_support_stands_aside_for_a_cuda_device(monkeypatch, build, nodes, others, hidden, aside):
+def test_torchs_own_support_stands_aside_for_a_cuda_device(
+    monkeypatch, build, nodes, others, hidden, aside
+):
     """Of the same torch, where somebody is there to drive it."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if hidden is not None:
@@ -95,7 +144,9 @@ def test_torchs_own_support_stands_aside_for_a_cuda_device(monkeypatch, build, n
 
 
 def test_what_is_missing_is_named_the_extension_for_deepspeed_too(tmp_path):
-    machine = Machine(tmp_path, "accel_xpu", "intel_extension_for_pytorch", "xpu.external")
+    machine = Machine(
+        tmp_path, "accel_xpu", "intel_extension_for_pytorch", "xpu.external"
+    )
     both = "intel_extension_for_pytorch and intel-extension-for-deepspeed are not installed"
     found = machine.probe()
     assert (found["status"], found["reason"]) == ("not_installed", both)
@@ -108,7 +159,10 @@ def test_torchs_own_support_needs_torch_2_8(tmp_path):
     machine.distribution("torch", "2.7.1")
     before = "torch.version.xpu, torch.xpu = '20250101', type(torch)('torch.xpu')"
     found = machine.probe(NODE, before=before, rank=1)
-    assert (found["status"], found["reason"][:20]) == ("incompatible", "it needs torch>=2.8 ")
+    assert (found["status"], found["reason"][:20]) == (
+        "incompatible",
+        "it needs torch>=2.8 ",
+    )
 
 
 REAL = os.environ.get("ACCEL_REAL_IPEX", "")
@@ -125,7 +179,10 @@ def test_the_real_wheel_is_judged_by_its_metadata(tmp_path, name):
     assert "works with torch 2.8 only" in found["reason"]
     version = "__version__ = '2.8.0+xpu'\nxpu = '20250101'\n"
     slot = "class _C:\n    _get_privateuse1_backend_name = staticmethod(lambda: 'privateuseone')\n"
-    torch = {"torch/__init__.py": f"from torch import version\n{slot}", "torch/version.py": version}
+    torch = {
+        "torch/__init__.py": f"from torch import version\n{slot}",
+        "torch/version.py": version,
+    }
     layouts._write(machine.site, torch)
     found = machine.probe(NODE)
     assert found["vendor_imported"] is False

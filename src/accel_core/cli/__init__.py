@@ -71,9 +71,16 @@ def announced() -> dict[str, Provenance | None]:
     try:
         brought = permitted_entry_points(GROUP)
     except SettingError:  # ours alone, each of which says so
-        brought = [e for e in packages.entry_points(GROUP) if BESIDE.get(e.name) == e.distribution]
+        brought = [
+            e
+            for e in packages.entry_points(GROUP)
+            if BESIDE.get(e.name) == e.distribution
+        ]
     for entry_point in brought:
-        if BESIDE.get(entry_point.name, entry_point.distribution) == entry_point.distribution:
+        if (
+            BESIDE.get(entry_point.name, entry_point.distribution)
+            == entry_point.distribution
+        ):
             found.setdefault(entry_point.name, entry_point)
     return dict(sorted(found.items()))
 
@@ -86,13 +93,19 @@ def _used(entry_point: Provenance | None, use: Callable[[Any], T]) -> T:
         with stdout_to_stderr(), preserved_state(entry_point):
             return use(entry_point.load())
     except PLUGIN_ERRORS as error:
-        raise click.ClickException(f"{entry_point} cannot be used: {one_line(root_cause(error))}") from error
+        raise click.ClickException(
+            f"{entry_point} cannot be used: {one_line(root_cause(error))}"
+        ) from error
 
 
-def _told(entry_point: Provenance | None, ask: Callable[[Any], Iterable[object]]) -> list[str]:
+def _told(
+    entry_point: Provenance | None, ask: Callable[[Any], Iterable[object]]
+) -> list[str]:
     """The lines that the package of a command tells, or why it cannot be used."""
     try:
-        return _used(entry_point, lambda package: [one_line(str(line)) for line in ask(package)])
+        return _used(
+            entry_point, lambda package: [one_line(str(line)) for line in ask(package)]
+        )
     except click.ClickException as error:
         return [error.message]
 
@@ -106,8 +119,13 @@ def _summary(name: str, entry_point: Provenance | None) -> str:
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
     """The remarks on these verdicts of commands' packages of ours: their function `remarks`."""
-    beside = {e.module: e for name, e in announced().items() if e and name in BESIDE}.values()
-    told = (_told(e, lambda p: p.remarks(verdicts) if hasattr(p, "remarks") else ()) for e in beside)
+    beside = {
+        e.module: e for name, e in announced().items() if e and name in BESIDE
+    }.values()
+    told = (
+        _told(e, lambda p: p.remarks(verdicts) if hasattr(p, "remarks") else ())
+        for e in beside
+    )
     return [line for lines in told for line in lines]
 
 
@@ -120,14 +138,18 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            with contextlib.suppress(OSError, ValueError):  # the reader has gone away, or stdout is closed
+            with contextlib.suppress(
+                OSError, ValueError
+            ):  # the reader has gone away, or stdout is closed
                 sys.stdout.flush()
             signal.raise_signal(signal.SIGINT)
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names."""
-        return [*announced()]  # `list` means the command's module here, once that is imported
+        return [
+            *announced()
+        ]  # `list` means the command's module here, once that is imported
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported now; raises `click.UsageError` where it is not installed."""
@@ -141,39 +163,72 @@ class _Group(click.Group):
                 install = install_command(distribution)
                 message = f"accel {cmd_name} comes with {distribution}, which is not installed: {install}"
                 raise click.UsageError(message, ctx)
-            raise click.UsageError(f"No such command {cmd_name!r}.{did_you_mean(cmd_name, known)}", ctx)
+            raise click.UsageError(
+                f"No such command {cmd_name!r}.{did_you_mean(cmd_name, known)}", ctx
+            )
 
         found: click.Command
-        found = _used(known[cmd_name], lambda of: import_module(f"{of.__name__}.{cmd_name}").command)
+        found = _used(
+            known[cmd_name],
+            lambda of: import_module(f"{of.__name__}.{cmd_name}").command,
+        )
         return found
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
         """Write the list of commands, and where those are that are not installed."""
         known = announced()
         with formatter.section("Commands"):
-            formatter.write_dl([(one_line(name), _summary(name, package)) for name, package in known.items()])
-        lacking = groupby((name for name in BESIDE if name not in known), BESIDE.__getitem__)
-        if missing := [(install_command(of), ", ".join(names)) for of, names in lacking]:
+            formatter.write_dl(
+                [
+                    (one_line(name), _summary(name, package))
+                    for name, package in known.items()
+                ]
+            )
+        lacking = groupby(
+            (name for name in BESIDE if name not in known), BESIDE.__getitem__
+        )
+        if missing := [
+            (install_command(of), ", ".join(names)) for of, names in lacking
+        ]:
             with formatter.section("Commands of distributions that are not installed"):
                 formatter.write_dl(missing)
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[CompletionItem]:
         """The commands and options that begin with `incomplete`; imports nobody's package."""
-        items = [CompletionItem(n, help=SUMMARIES.get(n)) for n in announced() if n.startswith(incomplete)]
+        items = [
+            CompletionItem(n, help=SUMMARIES.get(n))
+            for n in announced()
+            if n.startswith(incomplete)
+        ]
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
-def _import_first(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> None:
+def _import_first(
+    _ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
+) -> None:
     """Name the packages where this process and its children look for them."""
     if missing := [name for name in names if not packages.is_installed(name)]:
-        raise click.BadParameter(f"no module {missing[0]!r} is installed; install it, or correct its name.")
+        raise click.BadParameter(
+            f"no module {missing[0]!r} is installed; install it, or correct its name."
+        )
     if names:
-        os.environ[IMPORTED] = ",".join([*names, os.environ.get(IMPORTED, "")]).rstrip(",")
+        os.environ[IMPORTED] = ",".join([*names, os.environ.get(IMPORTED, "")]).rstrip(
+            ","
+        )
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, message="accel-core %(version)s")
-@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is tried, and when.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Say on stderr what is tried, and when."
+)
 @click.option(
     "--import", "imported", metavar="PACKAGE", multiple=True, expose_value=False, callback=_import_first,
     help="Import it after torch: a package whose device torch does not find by itself; may be repeated.",
@@ -207,7 +262,9 @@ def explain(ctx: click.Context, topic: str | None) -> None:
     if topic == "variables":
         formatter = ctx.make_formatter()
         with formatter.section("Environment variables that steer the choice"):
-            formatter.write_dl([(variable.name, variable.help) for variable in VARIABLES])
+            formatter.write_dl(
+                [(variable.name, variable.help) for variable in VARIABLES]
+            )
         click.echo(formatter.getvalue().rstrip())
     else:
         accel.main([*filter(None, [topic]), "--help"], prog_name="accel")

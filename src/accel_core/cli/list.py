@@ -31,7 +31,9 @@ _ALL_TITLES = (
 )
 
 
-def _no_name(ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> None:
+def _no_name(
+    ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
+) -> None:
     if names:
         hint = f"For one backend: accel why {names[0]}"
         raise click.UsageError(f"accel list takes no name. {hint}", ctx)
@@ -52,7 +54,9 @@ def _no_name(ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
 )
 @probe_timeout
 @as_json
-def command(*, everything: bool, no_probe: bool, timeout: float | None, as_json: bool) -> None:
+def command(
+    *, everything: bool, no_probe: bool, timeout: float | None, as_json: bool
+) -> None:
     """List the backends: what can be used, and why not the others.
 
     Each is probed in a process of its own, all at once. A star marks the one that is
@@ -160,11 +164,15 @@ def _all(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
             str(verdict.priority) if verdict.backend else "-",
             ", ".join(verdict.vendor_import) or "-",
         )
-        rows.append([cells[0], *((one_line(text), "") for text in declared), *cells[1:]])
+        rows.append(
+            [cells[0], *((one_line(text), "") for text in declared), *cells[1:]]
+        )
     return [page.table(_ALL_TITLES, rows), page.paragraph()]
 
 
-def _row(row: Row, marked: Verdict | None, others: Sequence[Verdict]) -> list[page.Cell]:
+def _row(
+    row: Row, marked: Verdict | None, others: Sequence[Verdict]
+) -> list[page.Cell]:
     """Return the cells: name, status, why or how many devices, next step."""
     verdict = row.verdict
     sign = "*" if marked is not None and verdict.is_about(marked) else " "
@@ -213,7 +221,9 @@ def _notes(
     return notes
 
 
-def _choice(selection: Selection | None, marked: Verdict | None, settings: Settings) -> page.Cell:
+def _choice(
+    selection: Selection | None, marked: Verdict | None, settings: Settings
+) -> page.Cell:
     """Name the choice, in one line."""
     if settings.pins:
         return _pinned_choice(selection, marked, settings)
@@ -230,7 +240,9 @@ def _choice(selection: Selection | None, marked: Verdict | None, settings: Setti
     return f"Nothing would be chosen: {problem} {more}", "yellow"
 
 
-def _pinned_choice(selection: Selection | None, marked: Verdict | None, settings: Settings) -> page.Cell:
+def _pinned_choice(
+    selection: Selection | None, marked: Verdict | None, settings: Settings
+) -> page.Cell:
     more = "`accel why` says more."
     if marked is None:
         names_nothing = f"{settings.asked} names no backend that could be chosen"

@@ -104,10 +104,16 @@ def _considered(selection: Selection, headline: str) -> list[page.Part]:
     """List the verdicts that are not in the headline."""
     if selection.chosen is not None:
         heading = "Why not the others"
-        others = [v for v in selection.verdicts if v.name != selection.name or not v.usable]
+        others = [
+            v for v in selection.verdicts if v.name != selection.name or not v.usable
+        ]
     else:
         heading = "What was considered"
-        others = [v for v in selection.verdicts if v.usable or one_line(v.reason) not in headline]
+        others = [
+            v
+            for v in selection.verdicts
+            if v.usable or one_line(v.reason) not in headline
+        ]
     if not others:
         return []
     rows, uninstalled = messages.folded(others)
@@ -266,7 +272,9 @@ def _sentence(verdict: Verdict, selection: Selection, settings: Settings) -> str
     return f"{chosen.name} would be chosen{by}."
 
 
-def _backend_page(standing: _Standing, standings: Sequence[_Standing]) -> list[page.Part]:
+def _backend_page(
+    standing: _Standing, standings: Sequence[_Standing]
+) -> list[page.Part]:
     """Return the page of one backend; `standings` has its namesakes too."""
     verdict = standing.verdict
     namesakes = [
@@ -293,7 +301,9 @@ def _facts(standing: _Standing) -> dict[str, str]:
     if verdict.backend is not None:
         place = f"{standing.rank} of {standing.of}"
         rank = f"{place}, with priority {verdict.priority}"
-        above = ", ".join(f"{other.name} ({other.status.label})" for other in standing.outranked_by)
+        above = ", ".join(
+            f"{other.name} ({other.status.label})" for other in standing.outranked_by
+        )
     packages = page.vendor_packages(verdict)
     installed = (f"{each['distribution']} {each['version']}" for each in packages)
     is_repeated = one_line(verdict.cause) in verdict.reason

@@ -63,7 +63,9 @@ def with_autoload(selection: Selection, settings: Settings) -> Selection:
     return replace(selection, autoload=notes)
 
 
-def autoload_conflicts(chosen: Backend | None, timeout: float) -> tuple[AutoloadConflict, ...]:
+def autoload_conflicts(
+    chosen: Backend | None, timeout: float
+) -> tuple[AutoloadConflict, ...]:
     """Return the packages that break `import torch`, or take the device from `chosen`.
 
     The result is empty if torch's autoload is off, if this process has imported torch with
@@ -162,10 +164,14 @@ def _unknown(package: Provenance, ending: str) -> AutoloadConflict:
 
 def _taking(package: Provenance, what: str) -> AutoloadConflict:
     loaded = f"{package}, which torch loads ({package.value}),"
-    return AutoloadConflict(one_line(f"{loaded} {what}"), builtin.remedy(package, "loads"))
+    return AutoloadConflict(
+        one_line(f"{loaded} {what}"), builtin.remedy(package, "loads")
+    )
 
 
-def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
+def try_in_child(
+    job: dict[str, Any], stage: Callable[[str], None]
+) -> dict[str, object]:
     """In the child: load each package as torch does; return what is wrong with which."""
     stage("import of torch")
     torch_import.import_torch()
@@ -182,7 +188,9 @@ def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str,
     return {"conflicts": conflicts}
 
 
-def _try_package(package: Provenance, chosen: Backend | None) -> tuple[AutoloadConflict | None, bool]:
+def _try_package(
+    package: Provenance, chosen: Backend | None
+) -> tuple[AutoloadConflict | None, bool]:
     """Load one package: what is wrong with it, and whether it would be blamed for others."""
     conflict = None
     before = torch_import.private_use1_name()

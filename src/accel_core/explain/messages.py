@@ -39,7 +39,9 @@ class Row:
 _MANY = 3
 
 
-def folded(verdicts: Iterable[Verdict], *, in_full: bool = False) -> tuple[list[Row], list[Verdict]]:
+def folded(
+    verdicts: Iterable[Verdict], *, in_full: bool = False
+) -> tuple[list[Row], list[Verdict]]:
     """Return the verdicts that get a row of their own, and those that share one line.
 
     Backends of which only a package is missing share the line, unless they are so few that
@@ -185,7 +187,9 @@ def uninstalled(verdicts: Iterable[Verdict]) -> str:
 # --- The fallback -----------------------------------------------------------------------
 
 
-def fallback(verdicts: Iterable[Verdict], missing: Sequence[str], *, in_full: bool) -> str:
+def fallback(
+    verdicts: Iterable[Verdict], missing: Sequence[str], *, in_full: bool
+) -> str:
     """Return why the CPU is used although something else is installed or present.
 
     This is one line, unless `in_full` is set, hardware is present, or something that is
@@ -295,10 +299,15 @@ def conflict(asked: str, pin: Pin, claimants: Sequence[Verdict]) -> str:
     return f"{asked}: {sources} declare {pin.name}. Say which one is meant: {pins}."
 
 
-def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], *, cpu: bool) -> str:
+def pin_not_honoured(
+    settings: Settings, verdicts: Sequence[Verdict], *, cpu: bool
+) -> str:
     """Return the message for pins of which none is usable."""
     instead = other_pins(settings.asked, cpu)
-    rows = [Row(group[0], _joined(verdict.reason for verdict in group)) for group in _groups(verdicts)]
+    rows = [
+        Row(group[0], _joined(verdict.reason for verdict in group))
+        for group in _groups(verdicts)
+    ]
     if len(rows) > 1:
         lines = _indented(row.line(rows) for row in rows)
         return f"{settings.asked}: none of these is usable.\n{lines}\n{instead}"
@@ -340,7 +349,9 @@ def nothing_usable(verdicts: Sequence[Verdict]) -> str:
     return f"{problem}\n{lines}".rstrip()
 
 
-def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
+def refused_cpu(
+    settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]
+) -> str:
     """Return the message for a strict choice that comes to the CPU."""
     why = reasons(verdicts, missing) or "  no plugin of an accelerator is installed"
     return (

@@ -17,7 +17,10 @@ from accel_core.verdict import Selection, Verdict, Why
 
 def setting_notes(settings: Settings, selection: Selection) -> tuple[str, ...]:
     """Return a sentence for each setting that is probably not what the user means."""
-    notes = [f"accel-core has no setting {name}. Did you mean {meant}?" for name, meant in settings.misspelt]
+    notes = [
+        f"accel-core has no setting {name}. Did you mean {meant}?"
+        for name, meant in settings.misspelt
+    ]
     if settings.pins:  # then the others are not looked at
         return (*notes, *_without_its_device(settings, selection.chosen))
     names = {verdict.name for verdict in selection.verdicts}

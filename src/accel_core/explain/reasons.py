@@ -45,7 +45,8 @@ def explained(verdict: Verdict, *, plain: bool = False) -> Words:
     if verdict.also is not None:
         words = _with_broken_package(words, verdict, verdict.also)
     return Words(
-        strip_period(one_line(words.text)), strip_period(command_with_its_package(one_line(words.step)))
+        strip_period(one_line(words.text)),
+        strip_period(command_with_its_package(one_line(words.step))),
     )
 
 
@@ -66,7 +67,10 @@ def _with_broken_package(words: Words, verdict: Verdict, broken: Verdict) -> Wor
     if verdict.absent and is_installed and uninstall not in step:
         elsewhere = f" (On a machine that has one: {step}.)" if step else ""
         step = f"{uninstall}.{elsewhere}"
-    return Words(f"{strip_period(one_line(words.text))}; besides, {strip_period(also.text)}", step)
+    return Words(
+        f"{strip_period(one_line(words.text))}; besides, {strip_period(also.text)}",
+        step,
+    )
 
 
 def _installed_package(verdict: Verdict) -> str:
@@ -373,7 +377,9 @@ def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
     return Words(f"{text} with {' and '.join(map(str, used))}", hint)
 
 
-def _without_libraries(text: str, place: Placement, nodes: tuple[str, ...], backend: Backend) -> Words | None:
+def _without_libraries(
+    text: str, place: Placement, nodes: tuple[str, ...], backend: Backend
+) -> Words | None:
     """Explain it by a container that shows the nodes and lacks the vendor's libraries."""
     if not nodes or place.container in ("", "container"):
         return None
@@ -393,7 +399,9 @@ def _registers(_verdict: Verdict, why: Why, _plain: bool) -> Words:
     text = f"{why['package']} registers {why['device_type']!r} with torch, {counted}"
     if count:
         return Words(text)
-    return Words(text, "run the vendor's own tool: it tells whether the driver sees the device")
+    return Words(
+        text, "run the vendor's own tool: it tells whether the driver sees the device"
+    )
 
 
 def _torch_has_none(_verdict: Verdict, why: Why, _plain: bool) -> Words:

@@ -110,4 +110,6 @@ class Communication(Devices):
         """
         grammar = self.backend.visibility.grammar
         for variable in self.visible_devices_envs()[:1]:
-            current_env[variable] = format_visible_devices(grammar, local_accelerator_ids)
+            current_env[variable] = format_visible_devices(
+                grammar, local_accelerator_ids
+            )

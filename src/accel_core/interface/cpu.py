@@ -50,7 +50,9 @@ class CPUAccelerator(Accelerator):
         self._floor = 0
         self._sampled_peak = 0
         cpu = self._torch.cpu
-        self.Event: Any = type("Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__})
+        self.Event: Any = type(
+            "Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__}
+        )
         members = {"__doc__": HostStream.__doc__, "_event": self.Event}
         self.Stream: Any = type("Stream", (HostStream, cpu.Stream), members)
 

@@ -88,7 +88,9 @@ class Base:
         if index is None:
             return self._device_type
         if index < 0:
-            raise errors.InvalidDeviceError(f"{self.name}: device index {index} is negative")
+            raise errors.InvalidDeviceError(
+                f"{self.name}: device index {index} is negative"
+            )
         return f"{self._device_type}:{index}"
 
     def _device_number(self, device: Any) -> int | None:
@@ -110,13 +112,17 @@ class Base:
             if not isinstance(device, self._torch.device):
                 return operator.index(device)
         except RuntimeError:
-            raise errors.InvalidDeviceError(f"{self.name}: {device!r} is not a device: {hint}") from None
+            raise errors.InvalidDeviceError(
+                f"{self.name}: {device!r} is not a device: {hint}"
+            ) from None
         except TypeError:
             raise errors.InvalidArgumentError(
                 f"{self.name}: {device!r} ({type(device).__name__}) is not a device: {hint}"
             ) from None
         if device.type != kind:
-            raise errors.InvalidDeviceError(f"{self.name}: {device} is not a device of type {kind!r}: {hint}")
+            raise errors.InvalidDeviceError(
+                f"{self.name}: {device} is not a device of type {kind!r}: {hint}"
+            )
         return device.index
 
     @property
@@ -192,7 +198,9 @@ class Base:
         why = f": {reason}" if reason else ""
         if not self._is_declared:
             advice = why or "; override it"
-            return errors.UnsupportedError(f"{type(self).__name__}: {member} is not implemented{advice}")
+            return errors.UnsupportedError(
+                f"{type(self).__name__}: {member} is not implemented{advice}"
+            )
         return errors.UnsupportedError(
             f"{self.name}{self._origin()}: {member} is not supported by {self._vendor_version()}{why}"
         )
@@ -207,7 +215,9 @@ def _undeclared(kind: type) -> Backend:
     until it states one.
     """
     name = kind.__name__.lower()
-    return Backend(name=name if name.isalnum() else "custom", priority=0, device_type="cpu")
+    return Backend(
+        name=name if name.isalnum() else "custom", priority=0, device_type="cpu"
+    )
 
 
 class Devices(Base):
@@ -276,7 +286,9 @@ class Devices(Base):
         try:
             return self._torch.device(self._named(index))
         except RuntimeError as error:
-            raise self._unsupported("device", f"torch knows no device type {self._device_type!r}") from error
+            raise self._unsupported(
+                "device", f"torch knows no device type {self._device_type!r}"
+            ) from error
 
     def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
         """Return a context manager that selects the device, and restores the previous
@@ -411,12 +423,16 @@ class Devices(Base):
         index = self._index_or_none(device_index)
         # An older torch lacks the function; it raises for a device that does not tell.
         with suppress(AttributeError, RuntimeError):
-            capability = self._torch_accelerator.get_device_capability(self._index(index))
+            capability = self._torch_accelerator.get_device_capability(
+                self._index(index)
+            )
             return {"supported_dtypes": set(capability["supported_dtypes"])}
         device = self.device(index)
         dtypes = _held_types(self._torch, device)
         if not dtypes:
-            raise self._unsupported("get_device_capability", f"no tensor can be made on {device}")
+            raise self._unsupported(
+                "get_device_capability", f"no tensor can be made on {device}"
+            )
         return {"supported_dtypes": dtypes}
 
     def total_memory(self, device_index: Device = None) -> int:
@@ -428,12 +444,16 @@ class Devices(Base):
         if total:
             return int(total)
         # Not `self.mem_get_info`: its default needs the total.
-        info = self._query_vendor_or_torch("mem_get_info", device_index, torch_name="get_memory_info")
+        info = self._query_vendor_or_torch(
+            "mem_get_info", device_index, torch_name="get_memory_info"
+        )
         if info:
             return int(info[1])
         raise self._unsupported("total_memory")
 
-    def _query_vendor_or_torch(self, name: str, *devices: Device, torch_name: str = "") -> Any:
+    def _query_vendor_or_torch(
+        self, name: str, *devices: Device, torch_name: str = ""
+    ) -> Any:
         """Return the result of the vendor's function, else of torch.accelerator's.
 
         `None` if neither exists, or if the driver refuses the query.
@@ -451,7 +471,9 @@ class Devices(Base):
             return query(*map(self._index, devices))
         return None
 
-    def _refusal_as_unsupported(self, name: str, query: Callable[..., Any]) -> Callable[..., Any]:
+    def _refusal_as_unsupported(
+        self, name: str, query: Callable[..., Any]
+    ) -> Callable[..., Any]:
         """Wrap `query` to raise `UnsupportedError` if the driver refuses it.
 
         The error passes unchanged if the device itself fails. An `is_…` query returns
@@ -555,7 +577,9 @@ def has_parameter(function: Callable[..., Any], name: str) -> bool:
     return any(p.name == name for p in parameters(function) or ())
 
 
-def current_torch_accelerator(torch: Any, *, check_count: bool = True) -> torch.device | None:
+def current_torch_accelerator(
+    torch: Any, *, check_count: bool = True
+) -> torch.device | None:
     """Return the device of `torch.accelerator`; `None` if it has no device here.
 
     torch names what it was built for, whether it is here or not, and its own

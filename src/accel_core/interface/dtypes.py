@@ -44,7 +44,9 @@ class TensorType:
         torch = self._accelerator._torch
         device_type = self._accelerator.device_type
         if self.dtype is torch.float64 and not self._accelerator.is_fp64_supported():
-            raise self._accelerator._unsupported(self._name, "the device has no float64")
+            raise self._accelerator._unsupported(
+                self._name, "the device has no float64"
+            )
         options = {"dtype": self.dtype, "device": device_type, **options}
         if not data:
             if "data" in options:
@@ -72,7 +74,9 @@ class TensorType:
 
 def _tensor_type(name: str, dtype: str) -> Any:
     doc = f"Makes {dtype} tensors on the current device, as torch's old type: of data or of a size."
-    return property(lambda self: TensorType(self, name, getattr(self._torch, dtype)), doc=doc)
+    return property(
+        lambda self: TensorType(self, name, getattr(self._torch, dtype)), doc=doc
+    )
 
 
 class Dtypes(Devices):
@@ -142,7 +146,9 @@ class Dtypes(Devices):
             return bool(answer)
         if dtype in self._trials:
             return self._trials[dtype]
-        result = computes_in(self._torch, self._device_type, getattr(self._torch, dtype))
+        result = computes_in(
+            self._torch, self._device_type, getattr(self._torch, dtype)
+        )
         if isinstance(result, Exception):
             first_line = str(result).partition("\n")[0]
             warnings.warn(
@@ -218,7 +224,9 @@ class Dtypes(Devices):
         enabled = options.pop("enabled", True) and dtype is self._torch.float16
         return self._torch.amp.GradScaler(self._device_type, enabled=enabled, **options)
 
-    def autocast(self, dtype: torch.dtype | None = None, enabled: bool = True) -> AbstractContextManager[Any]:
+    def autocast(
+        self, dtype: torch.dtype | None = None, enabled: bool = True
+    ) -> AbstractContextManager[Any]:
         """Return `torch.autocast` for this device type; without `dtype`, in torch's
         default type for the device.
         """
@@ -228,7 +236,9 @@ class Dtypes(Devices):
         """Whether the tensor is on a device of this accelerator's device type."""
         return tensor.device.type == self._device_type
 
-    BFloat16Tensor: Callable[..., torch.Tensor] = _tensor_type("BFloat16Tensor", "bfloat16")
+    BFloat16Tensor: Callable[..., torch.Tensor] = _tensor_type(
+        "BFloat16Tensor", "bfloat16"
+    )
     ByteTensor: Callable[..., torch.Tensor] = _tensor_type("ByteTensor", "uint8")
     DoubleTensor: Callable[..., torch.Tensor] = _tensor_type("DoubleTensor", "float64")
     FloatTensor: Callable[..., torch.Tensor] = _tensor_type("FloatTensor", "float32")

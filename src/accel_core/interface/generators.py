@@ -40,7 +40,9 @@ class Random(Devices):
             start()
         generators = self._generators()
         if index >= len(generators):  # the vendor has none, or fewer than devices
-            raise self._unsupported("default_generator", f"device {index} has no generator of its own")
+            raise self._unsupported(
+                "default_generator", f"device {index} has no generator of its own"
+            )
         return cast("Generator", generators[index])
 
     def _generators(self) -> Any:
@@ -76,7 +78,9 @@ class Random(Devices):
         """
         return [self.get_rng_state(index) for index in range(self.device_count())]
 
-    def set_rng_state(self, new_state: Tensor, device_index: Device = None, strict: bool = True) -> None:
+    def set_rng_state(
+        self, new_state: Tensor, device_index: Device = None, strict: bool = True
+    ) -> None:
         """Restore the device's generator to a state from `get_rng_state`.
 
         A state that `torch.load(..., map_location=...)` has moved to the device is

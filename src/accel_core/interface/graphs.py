@@ -195,8 +195,12 @@ class Graphs(Streams):
         """Whether work on the current stream is being captured into a graph; starts no
         device.
         """
-        with suppress(AttributeError, RuntimeError):  # not in torch.accelerator; a device without graphs
-            return self.is_initialized() and bool(self._torch_accelerator.current_stream().is_capturing())
+        with suppress(
+            AttributeError, RuntimeError
+        ):  # not in torch.accelerator; a device without graphs
+            return self.is_initialized() and bool(
+                self._torch_accelerator.current_stream().is_capturing()
+            )
         return False
 
 

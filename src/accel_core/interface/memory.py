@@ -76,7 +76,9 @@ class Memory(Devices):
         """
         self._index_or_none(device_index)
 
-    def memory_summary(self, device_index: Device = None, abbreviated: bool = False) -> str:
+    def memory_summary(
+        self, device_index: Device = None, abbreviated: bool = False
+    ) -> str:
         """Return `memory_stats` as a table for people, like
         `torch.cuda.memory_summary`.
 
@@ -105,7 +107,9 @@ class Memory(Devices):
         that the backend reports.
         """
         devices = () if device_index is None else (device_index,)
-        stats = self._query_vendor_or_torch("memory_stats", *devices, torch_name="memory_stats")
+        stats = self._query_vendor_or_torch(
+            "memory_stats", *devices, torch_name="memory_stats"
+        )
         return stats or self._amounts(device_index)
 
     def _amounts(self, index: Device) -> Mapping[str, Any]:
@@ -151,7 +155,9 @@ class Memory(Devices):
         cache.
         """
 
-    def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
+    def set_per_process_memory_fraction(
+        self, fraction: float, device_index: Device = None
+    ) -> None:
         """Limit this process to `fraction` (0 to 1) of the device's memory."""
         limit = self._lookup("set_per_process_memory_fraction")
         if limit is None:
@@ -250,7 +256,9 @@ class Pinning(Devices):
         """
         return bool(vars(self).get("_locks_pages", True) and tensor.is_pinned())
 
-    def pin_memory(self, tensor: Tensor, make_copy: bool = True, match_shape: bool = True) -> Tensor:
+    def pin_memory(
+        self, tensor: Tensor, make_copy: bool = True, match_shape: bool = True
+    ) -> Tensor:
         """Return page-locked host memory for `tensor`.
 
         With `make_copy` it has the tensor's values. Otherwise `tensor` is only a
@@ -265,14 +273,18 @@ class Pinning(Devices):
         shape = tuple(tensor.shape) if match_shape else (tensor.numel(),)
         return self._torch_empty_pinned(tensor, shape)
 
-    def pin_empty(self, *size: Any, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
+    def pin_empty(
+        self, *size: Any, dtype: torch.dtype, device: torch.device | str = "cpu"
+    ) -> Tensor:
         """Return an uninitialised page-locked host tensor of the given size, written as
         in `torch.empty`.
 
         Raises `ValueError` if `device` is not the CPU.
         """
         if str(device).partition(":")[0] != "cpu":
-            raise ValueError(f"page-locked memory is host memory: device must be 'cpu', not {device!r}")
+            raise ValueError(
+                f"page-locked memory is host memory: device must be 'cpu', not {device!r}"
+            )
         shape: tuple[int, ...] = size
         if len(size) == 1 and isinstance(size[0], (tuple, list)):
             shape = tuple(size[0])

@@ -125,7 +125,9 @@ class Operators(Base):
             operators[class_name] = operator.untried()
         if used.builder_class is not None:
             return used.builder_class
-        message = f"{self.name}: {class_name} comes from {used.provider}, but {used.reason}"
+        message = (
+            f"{self.name}: {class_name} comes from {used.provider}, but {used.reason}"
+        )
         if used.origin.optional:
             return _not_implemented(class_name, message)
         raise UnsupportedError(message) from used.error

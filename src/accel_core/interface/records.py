@@ -81,7 +81,9 @@ def read_properties(properties: object, total_memory: int | None) -> DevicePrope
         uuid=None if uuid is None else str(uuid),
         pci_address=_pci_address(properties),
         # CUDA and those who follow it, SYCL, Ascend.
-        multiprocessors=_int(properties, "multi_processor_count", "max_compute_units", "cube_core_num"),
+        multiprocessors=_int(
+            properties, "multi_processor_count", "max_compute_units", "cube_core_num"
+        ),
         integrated=None if integrated is None else bool(integrated),
     )
 

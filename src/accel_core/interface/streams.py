@@ -49,7 +49,9 @@ class HostEvent:
         """
         timed = self._enable_timing and end_event._enable_timing
         if not timed or self._recorded_ns is None or end_event._recorded_ns is None:
-            raise RuntimeError("elapsed_time needs both events made with enable_timing=True, and recorded")
+            raise RuntimeError(
+                "elapsed_time needs both events made with enable_timing=True, and recorded"
+            )
         return (end_event._recorded_ns - self._recorded_ns) / 1e6
 
     def query(self) -> bool:
@@ -250,7 +252,9 @@ def _record_nothing(torch: Any, device_type: str) -> Any:
     type.
     """
     library = torch.library.Library("aten", "IMPL")
-    library.impl("record_stream", lambda *_: None, torch._C._dispatch_key_for_device(device_type))
+    library.impl(
+        "record_stream", lambda *_: None, torch._C._dispatch_key_for_device(device_type)
+    )
     return library
 
 
@@ -265,7 +269,9 @@ class Ranges(Base):
     #: The open ranges of each thread: a profiler's timeline is per thread too.
     _ranges: ClassVar = threading.local()
 
-    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+    def range_push(
+        self, msg: str, domain: str | None = None, category: str | None = None
+    ) -> None:
         """Open a named range in the profiler's timeline; never raises an error.
 
         The default is `torch.profiler.record_function`, which costs nothing while no

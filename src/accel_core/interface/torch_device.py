@@ -272,7 +272,9 @@ class TorchAccelerator(Accelerator):
         known = parameters(function)
         positional = [p for p in known or () if p.kind not in by_name]
         takes_device = known is None or bool(positional)
-        needs_device = bool(positional) and (positional[0].default is inspect.Parameter.empty)
+        needs_device = bool(positional) and (
+            positional[0].default is inspect.Parameter.empty
+        )
 
         def member(device_index: Device = None) -> Any:
             if device_index is None:
@@ -288,7 +290,9 @@ class TorchAccelerator(Accelerator):
 
         return member
 
-    def _first_that_works(self, name: str, functions: list[Function], default: Function) -> Function:
+    def _first_that_works(
+        self, name: str, functions: list[Function], default: Function
+    ) -> Function:
         """Return the first function that does not raise, found at the first call.
 
         The member's default is the last. torch's functions raise `RuntimeError` if they
@@ -318,7 +322,9 @@ class TorchAccelerator(Accelerator):
 
         return first
 
-    def _keep(self, name: str, member: str, function: Function, failures: list[RuntimeError]) -> None:
+    def _keep(
+        self, name: str, member: str, function: Function, failures: list[RuntimeError]
+    ) -> None:
         """Install the function that worked, and record why an earlier one did not."""
         if _needs_torch_allocator(name) and not self.is_initialized():
             return  # no proof: without an allocator it would have returned 0 too

@@ -44,7 +44,9 @@ _PRINTED_OUTPUT = 2000
 
 #: A line that reports an error: at the margin, unlike the frames of a traceback, and
 #: not a line of a log.
-_ERROR = re.compile(r"(?!\s|INFO|DEBUG|WARN|NOTE)(.*(error|fatal)|[\w.]+: \S)", re.IGNORECASE)
+_ERROR = re.compile(
+    r"(?!\s|INFO|DEBUG|WARN|NOTE)(.*(error|fatal)|[\w.]+: \S)", re.IGNORECASE
+)
 
 #: The thread that crashed, as faulthandler prints it: its innermost call first.
 _CRASHED_IN = re.compile(r'Current thread .*\n  File "(.+)", line (\d+) in (.+)')
@@ -230,7 +232,9 @@ def _open_output(folder: Path, *, live: bool) -> IO[bytes]:
     return (folder / "output").open("wb")
 
 
-def _wait(process: subprocess.Popen[bytes], timeout: float | None, folder: Path) -> int | None:
+def _wait(
+    process: subprocess.Popen[bytes], timeout: float | None, folder: Path
+) -> int | None:
     """Return the exit status of the child; `None` if the deadline passes first."""
     start = time.monotonic()
     while True:
@@ -330,7 +334,11 @@ def _call(request: dict[str, Any], log: TextIO) -> object:
 
     def forward(record: logging.LogRecord) -> bool:
         """Write the record for the parent, which logs it with our time and number."""
-        fields = {name: value for name, value in vars(record).items() if isinstance(value, str | int | float)}
+        fields = {
+            name: value
+            for name, value in vars(record).items()
+            if isinstance(value, str | int | float)
+        }
         fields["msg"] = record.getMessage()
         log.write(json.dumps({"record": fields}) + "\n")
         return False

@@ -21,7 +21,9 @@ from accel_core.log import LOGGER
 #: The step that began last in this thread or task.
 current_step: ContextVar[str] = ContextVar("accel_core_current_step", default="")
 
-_listener: ContextVar[Callable[[str], object] | None] = ContextVar("accel_core_step_listener", default=None)
+_listener: ContextVar[Callable[[str], object] | None] = ContextVar(
+    "accel_core_step_listener", default=None
+)
 
 
 def log_step(step: str) -> None:

@@ -33,9 +33,17 @@ def import_plugin(plugin):
 def everything(plugin):
     """What the plugin's backends drive, with the other vendors' beside it, and the device type."""
     backends = declared(plugin)
-    own = [found for backend in backends if (found := surfaces.for_backend(backend)) is not None]
+    own = [
+        found
+        for backend in backends
+        if (found := surfaces.for_backend(backend)) is not None
+    ]
     assert own, f"{plugin.name} has no surface: add one to {surfaces.FOLDER}"
-    others = [surfaces.load(name) for name in surfaces.files() if not surfaces.load(name).usage_only]
+    others = [
+        surfaces.load(name)
+        for name in surfaces.files()
+        if not surfaces.load(name).usage_only
+    ]
     whole = own[0]
     for other in [*own[1:], *others]:
         whole |= other

@@ -24,7 +24,9 @@ class Use(NamedTuple):
 
 def violations(tree, surface, device):
     """What is wrong with the names and calls in a module of a plugin for `torch.<device>`."""
-    return [said for use in uses(tree, surface, device) if (said := _wrong(use, surface))]
+    return [
+        said for use in uses(tree, surface, device) if (said := _wrong(use, surface))
+    ]
 
 
 def _wrong(use, surface):
@@ -41,7 +43,11 @@ def _wrong(use, surface):
         return ""
     arguments, keywords = use.call.args, [keyword.arg for keyword in use.call.keywords]
     positional = sum(not isinstance(argument, ast.Starred) for argument in arguments)
-    misfit = entry.misfit(positional, filter(None, keywords), positional < len(arguments) or None in keywords)
+    misfit = entry.misfit(
+        positional,
+        filter(None, keywords),
+        positional < len(arguments) or None in keywords,
+    )
     return f"{place} does not fit {misfit}" if misfit else ""
 
 
@@ -58,15 +64,30 @@ def _entry(surface, path):
 def uses(tree, surface, device):
     """Every use of a name below a module of the surface."""
     functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
-    inner = {id(node) for function in functions for node in ast.walk(function) if node is not function}
+    inner = {
+        id(node)
+        for function in functions
+        for node in ast.walk(function)
+        if node is not function
+    }
     outside = [node for node in ast.walk(tree) if id(node) not in inner]
     for nodes in (outside, *(list(ast.walk(function)) for function in functions)):
         scope = _Scope(nodes, device)
-        found = [(path, node) for node in nodes for path in scope.named(node) if _is_vendors(path, surface)]
+        found = [
+            (path, node)
+            for node in nodes
+            for path in scope.named(node)
+            if _is_vendors(path, surface)
+        ]
         looked_for = {path for path, node in found if scope.looks(node)}
         calls = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}
         for path, node in found:
-            yield Use(path, node, path in looked_for or id(node) in scope.guarded, calls.get(id(node)))
+            yield Use(
+                path,
+                node,
+                path in looked_for or id(node) in scope.guarded,
+                calls.get(id(node)),
+            )
 
 
 def _is_vendors(path, surface):
@@ -81,20 +102,39 @@ class _Scope:
     """What the names of one function stand for."""
 
     def __init__(self, nodes, device):
-        self.own = {"self.device_module": f"torch.{device}", "self._torch": "torch", "torch": "torch"}
+        self.own = {
+            "self.device_module": f"torch.{device}",
+            "self._torch": "torch",
+            "torch": "torch",
+        }
         self.guarded = set()
         for node in nodes:
-            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+            target = (
+                node.targets[0]
+                if isinstance(node, ast.Assign)
+                else getattr(node, "target", None)
+            )
             if isinstance(node, ast.ImportFrom):
-                self.own |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
+                self.own |= {
+                    a.asname or a.name: f"{node.module}.{a.name}" for a in node.names
+                }
             elif isinstance(node, ast.Import):
                 self.own |= {a.asname: a.name for a in node.names if a.asname}
-                self.own |= {top: top for a in node.names if (top := a.name.partition(".")[0])}
-            elif isinstance(target, ast.Name) and (path := self.path(getattr(node, "value", None))):
+                self.own |= {
+                    top: top for a in node.names if (top := a.name.partition(".")[0])
+                }
+            elif isinstance(target, ast.Name) and (
+                path := self.path(getattr(node, "value", None))
+            ):
                 self.own[target.id] = path
             catches = getattr(node, "items", []) + getattr(node, "handlers", [])
-            if any("ImportError" in ast.unparse(each) or "NotFound" in ast.unparse(each) for each in catches):
-                self.guarded |= {id(inner) for line in node.body for inner in ast.walk(line)}
+            if any(
+                "ImportError" in ast.unparse(each) or "NotFound" in ast.unparse(each)
+                for each in catches
+            ):
+                self.guarded |= {
+                    id(inner) for line in node.body for inner in ast.walk(line)
+                }
 
     def path(self, node):
         """From a top-level package to what the expression is; empty where no name leads there."""
@@ -106,7 +146,9 @@ class _Scope:
             first, function = node.args[0], ast.unparse(node.func).rpartition(".")[2]
             if function in ("getattr", "hasattr") and (base := self.path(first)):
                 return f"{base}.{getattr(node.args[1], 'value', '?')}"
-            return str(getattr(first, "value", "")) if function == "import_module" else ""
+            return (
+                str(getattr(first, "value", "")) if function == "import_module" else ""
+            )
         if (text := ast.unparse(node)) in self.own:
             return self.own[text]
         base = self.path(node.value) if isinstance(node, ast.Attribute) else ""

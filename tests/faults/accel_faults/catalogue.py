@@ -62,12 +62,24 @@ def _disturbs(name, source, *changes):
 _KEEP = "import builtins; builtins._faulty_keeps = "
 
 FAULTS = (
-    _raises("raises ImportError", "raise ImportError('libfaulty.so: no such file')", "libfaulty.so"),
-    _raises("raises OSError", "raise OSError(5, 'libfaulty is wedged')", "libfaulty is wedged"),
-    _raises("raises RuntimeError", "raise RuntimeError('driver too old')", "driver too old"),
+    _raises(
+        "raises ImportError",
+        "raise ImportError('libfaulty.so: no such file')",
+        "libfaulty.so",
+    ),
+    _raises(
+        "raises OSError",
+        "raise OSError(5, 'libfaulty is wedged')",
+        "libfaulty is wedged",
+    ),
+    _raises(
+        "raises RuntimeError", "raise RuntimeError('driver too old')", "driver too old"
+    ),
     _raises("raises MemoryError", "bytearray(1 << 60)", "MemoryError"),
     _raises("recurses without end", "def again(): again()\nagain()", "RecursionError"),
-    _raises("raises StopIteration", "raise StopIteration('out of devices')", "StopIteration"),
+    _raises(
+        "raises StopIteration", "raise StopIteration('out of devices')", "StopIteration"
+    ),
     _raises(
         "panics in Rust",
         "Panic = type('PanicException', (BaseException,), {'__module__': 'pyo3_runtime'})\n"
@@ -79,12 +91,26 @@ FAULTS = (
         "class Mute(Exception):\n    def __str__(self): raise TypeError('no')\nraise Mute",
         "Mute: (its message cannot be read)",
     ),
-    _raises("sys.exit(3)", "import sys; sys.exit(3)", "it tried to end the process with 3"),
-    Fault("raises KeyboardInterrupt", Kind.INTERRUPTS, "raise KeyboardInterrupt", ending="SIGINT"),
+    _raises(
+        "sys.exit(3)", "import sys; sys.exit(3)", "it tried to end the process with 3"
+    ),
+    Fault(
+        "raises KeyboardInterrupt",
+        Kind.INTERRUPTS,
+        "raise KeyboardInterrupt",
+        ending="SIGINT",
+    ),
     _dies("os._exit(0)", "import os; os._exit(0)", "exited with status 0", 0),
     _dies("os._exit(3)", "import os; os._exit(3)", "exited with status 3", 3),
-    _dies("SIGSEGV", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "died of SIGSEGV", -11),
-    _dies("reads address 0", "import ctypes; ctypes.string_at(0)", "died of SIGSEGV", -11),
+    _dies(
+        "SIGSEGV",
+        "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+        "died of SIGSEGV",
+        -11,
+    ),
+    _dies(
+        "reads address 0", "import ctypes; ctypes.string_at(0)", "died of SIGSEGV", -11
+    ),
     _dies("aborts", "import os; os.abort()", "died of SIGABRT", -6),
     _dies(
         "is killed",  # as by the kernel, out of memory
@@ -93,7 +119,11 @@ FAULTS = (
         -9,
     ),
     Fault("hangs", Kind.HANGS, "import time\nwhile True: time.sleep(60)"),
-    Fault("hangs in C with the GIL held", Kind.HANGS, "import ctypes; ctypes.PyDLL(None).sleep(600)"),
+    Fault(
+        "hangs in C with the GIL held",
+        Kind.HANGS,
+        "import ctypes; ctypes.PyDLL(None).sleep(600)",
+    ),
     Fault("sleeps past the deadline", Kind.SLEEPS, f"import time; time.sleep({SLEEP})"),
     _disturbs(
         "floods stdout and stderr",
@@ -112,9 +142,17 @@ FAULTS = (
         "    os._exit(0)",
         "children",
     ),
-    _disturbs("sets variables", "import os; os.environ.update(PATH='/nowhere', FAULTY='1')", "environment"),
+    _disturbs(
+        "sets variables",
+        "import os; os.environ.update(PATH='/nowhere', FAULTY='1')",
+        "environment",
+    ),
     _disturbs("clears the environment", "import os; os.environ.clear()", "environment"),
-    _disturbs("silences warnings", "import warnings; warnings.simplefilter('ignore')", "warnings"),
+    _disturbs(
+        "silences warnings",
+        "import warnings; warnings.simplefilter('ignore')",
+        "warnings",
+    ),
     _disturbs(
         "starts a thread that is no daemon",
         "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()",

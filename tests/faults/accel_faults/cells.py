@@ -33,4 +33,11 @@ EVERY = list(_every())
 
 # As there are fewer modes than places, the pairs differ all the way. The last mode is the first, so that a
 # program meets a fault that ends it.
-DIAGONAL = list(zip(FAULTS, itertools.cycle(PLACES), itertools.cycle([QUICK[-1], *QUICK[:-1]]), strict=False))
+DIAGONAL = list(
+    zip(
+        FAULTS,
+        itertools.cycle(PLACES),
+        itertools.cycle([QUICK[-1], *QUICK[:-1]]),
+        strict=False,
+    )
+)

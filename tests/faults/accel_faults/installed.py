@@ -40,7 +40,13 @@ def install(site, fault, place):
             "accel_sim_device": plugins.ACCELERATOR.format(count="return 2"),
         },
     )  # fmt: skip
-    vendor = _DO if place is Place.VENDOR else "raise OSError('libhal.so')" if place is Place.EXPLAIN else ""
+    vendor = (
+        _DO
+        if place is Place.VENDOR
+        else "raise OSError('libhal.so')"
+        if place is Place.EXPLAIN
+        else ""
+    )
     layouts.dist_info(
         site, "accel-faulty", VERSION,
         {layouts.GROUP: {"faulty": "accel_faulty"}},
@@ -64,7 +70,11 @@ def _plugin(place):
     source = plugins.HEAD + "import faulty_doing\n"
     if place is Place.IMPORT:
         source += f"{_DO}\n"
-    source += plugins.hook("accel_backends", "", f"{_at(place, Place.BACKENDS)}\nreturn Backend({declared})")
+    source += plugins.hook(
+        "accel_backends",
+        "",
+        f"{_at(place, Place.BACKENDS)}\nreturn Backend({declared})",
+    )
     name, parameters = {
         Place.PROBE: ("accel_probe", "backend, others"),
         Place.CREATE: ("accel_create", "backend, others"),
@@ -72,7 +82,9 @@ def _plugin(place):
         Place.OP_BUILDERS: ("accel_op_builders", "backend"),
         Place.CHECKS: ("accel_checks", "backend"),
     }.get(place, ("", ""))
-    return source + (plugins.hook(name, parameters, f"{_DO}\nreturn None") if name else "")
+    return source + (
+        plugins.hook(name, parameters, f"{_DO}\nreturn None") if name else ""
+    )
 
 
 def _at(place, here):

@@ -163,10 +163,14 @@ def _once(fault, mode, home, path):
     (folder / "stdin").write_text("the user's line\n" * 9)
     with (folder / "stdin").open("rb") as stdin:
         program = children.program(code, path, strict=False)
-        process = children.start(program, children.untraced(environ), cwd=folder, stdin=stdin)
+        process = children.start(
+            program, children.untraced(environ), cwd=folder, stdin=stdin
+        )
         stdout, stderr, hung = _ended(process, _patience(fault, mode))
         left = os.lseek(stdin.fileno(), 0, os.SEEK_CUR)
-    seen = Seen(None if hung else process.returncode, text=f"{stdout[-4000:]}\n{stderr[-4000:]}")
+    seen = Seen(
+        None if hung else process.returncode, text=f"{stdout[-4000:]}\n{stderr[-4000:]}"
+    )
     if mode.is_program:
         _read_program(seen, folder)
     else:
@@ -178,13 +182,22 @@ def _once(fault, mode, home, path):
     children.kill(process)
     if len(stdout) > 1 << 20 and not mode.is_program:
         seen.changed.add("output")
-    seen.left = [str(p.relative_to(home)) for p in home.rglob("*") if p.is_file() and p.parent != folder]
+    seen.left = [
+        str(p.relative_to(home))
+        for p in home.rglob("*")
+        if p.is_file() and p.parent != folder
+    ]
     return seen
 
 
 def _findings(document):
     """What the doctor says of whether each candidate can be used; the worst of each comes last."""
-    found = [f for topic in document["topics"] if topic["name"] == "candidates" for f in topic["findings"]]
+    found = [
+        f
+        for topic in document["topics"]
+        if topic["name"] == "candidates"
+        for f in topic["findings"]
+    ]
     known = [f for f in found if "distribution" in f["facts"]]
     return sorted(known, key=lambda finding: finding["level"] != "ok")
 

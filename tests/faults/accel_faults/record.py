@@ -14,7 +14,9 @@ def outcome(fault, place, mode, seen):
     """One cell: how it ended, what was not put back, what was not as promised; empty fields are left out."""
     ends = seen.name or "an error"
     if dies_here(fault, place, mode):
-        ends = {Kind.HANGS: "hangs", Kind.INTERRUPTS: "interrupted"}.get(fault.kind, "dies")
+        ends = {Kind.HANGS: "hangs", Kind.INTERRUPTS: "interrupted"}.get(
+            fault.kind, "dies"
+        )
     elif status := seen.verdicts.get("faulty", {}).get("status"):
         ends = f"{ends}, {status}"
     left = sorted((seen.changed | (seen.changed_by_use or set())) - RESTORED)
@@ -25,7 +27,9 @@ def outcome(fault, place, mode, seen):
 def keep(folder, fault, place, seen):
     """Write the cells of one fault in one place to a file of their own."""
     cells = {mode.value: outcome(fault, place, mode, one) for mode, one in seen.items()}
-    name = f"{fault.name} {place.value} {' '.join(mode.name for mode in seen)}".replace("/", " ")
+    name = f"{fault.name} {place.value} {' '.join(mode.name for mode in seen)}".replace(
+        "/", " "
+    )
     Path(folder).mkdir(parents=True, exist_ok=True)
     document = {
         "number": FAULTS.index(fault), "fault": fault.name, "place": place.value, "cells": cells,

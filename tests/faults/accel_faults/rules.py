@@ -27,7 +27,10 @@ def meets(place, mode):
     if place is Place.CHECKS:
         return mode is Mode.DOCTOR
     if place is Place.KERNEL:
-        return mode.is_program or mode in (Mode.INFO, Mode.DRY_RUN)  # both ask what the devices are
+        return mode.is_program or mode in (
+            Mode.INFO,
+            Mode.DRY_RUN,
+        )  # both ask what the devices are
     return mode.is_program or not place.after_choice or mode in (Mode.INFO, Mode.OPS)
 
 
@@ -57,7 +60,11 @@ def _wrong(fault, place, mode, seen):
         yield from _end(fault, place, seen)
         if not place.after_choice:
             return
-    elif mode.is_program and (seen.returncode, seen.raised, seen.changed_by_use is None) != (0, "", False):
+    elif mode.is_program and (
+        seen.returncode,
+        seen.raised,
+        seen.changed_by_use is None,
+    ) != (0, "", False):
         yield f"the program ended with {seen.returncode}: {seen.raised or seen.text.strip()[-300:]}"
     elif seen.returncode is None:
         yield "the command did not end"
@@ -76,9 +83,16 @@ def _end(fault, place, seen):
         yield f"the program ended with {seen.returncode}, the fault with {fault.returncode}"
     if fault.kind is Kind.HANGS and seen.returncode is not None:
         yield f"the program hung, and yet ended with {seen.returncode}"
-    if fault.kind is Kind.INTERRUPTS and "KeyboardInterrupt" not in seen.raised + seen.said_by_use:
+    if (
+        fault.kind is Kind.INTERRUPTS
+        and "KeyboardInterrupt" not in seen.raised + seen.said_by_use
+    ):
         yield f"Ctrl-C was swallowed: {seen.raised or seen.returncode}"
-    if place.after_choice and fault.kind is not Kind.INTERRUPTS and seen.changed_by_use is not None:
+    if (
+        place.after_choice
+        and fault.kind is not Kind.INTERRUPTS
+        and seen.changed_by_use is not None
+    ):
         yield "the fault was not met"
 
 
@@ -90,7 +104,10 @@ def _choice(fault, place, mode, seen):
     if mode is Mode.WHY_NAME:
         pass  # it is about one backend, and its verdict is looked at below
     elif seen.name != right or (
-        right is None and not re.search("is not known|faulty .accel-faulty .* would end a program", str(seen))
+        right is None
+        and not re.search(
+            "is not known|faulty .accel-faulty .* would end a program", str(seen)
+        )
     ):
         status = f"exit status {seen.returncode}"
         yield f"{seen.name} was chosen, expected {right} ({status}): {seen.text.strip()[-200:]}"
@@ -120,7 +137,9 @@ def _promised(fault, place, mode, *, usable):
     """The statuses that a verdict may have, and of the texts the one or the other."""
     if usable:
         return {"usable"}, ("",)
-    if fault.kind in (Kind.HANGS, Kind.SLEEPS) and not (place is Place.EXPLAIN and mode is Mode.IN_PROCESS):
+    if fault.kind in (Kind.HANGS, Kind.SLEEPS) and not (
+        place is Place.EXPLAIN and mode is Mode.IN_PROCESS
+    ):
         return {"timed_out"}, ("no answer within",)
     if fault.kind is Kind.DIES:
         return {"crashed"}, (fault.ending,)
@@ -129,7 +148,9 @@ def _promised(fault, place, mode, *, usable):
     if place is Place.EXPLAIN:
         return {"broken"}, ("libhal.so",)
     # A child that dies of an exception nobody catches has crashed; its last words are the exception.
-    return {"broken", "crashed"} if mode is not Mode.IN_PROCESS else {"broken"}, (fault.said,)
+    return {"broken", "crashed"} if mode is not Mode.IN_PROCESS else {"broken"}, (
+        fault.said,
+    )
 
 
 def _late(fault, place, mode, seen):
@@ -138,16 +159,24 @@ def _late(fault, place, mode, seen):
         told = f"{seen.text} {seen.document}"
         # Where torch is imported, Python ends of an interrupt with status 1.
         interrupted = ("KeyboardInterrupt",) if fault.kind is Kind.INTERRUPTS else ()
-        endings = (fault.ending, *interrupted) if fault.ending else ("did not finish", "no answer within")
+        endings = (
+            (fault.ending, *interrupted)
+            if fault.ending
+            else ("did not finish", "no answer within")
+        )
         if "accel-faulty" not in told or not any(ending in told for ending in endings):
             yield f"who ended it, and how, is not told: {told}"
     elif not seen.clean:
         yield f"stdout is no JSON: {seen.text[:300]!r}"
     elif mode is Mode.DRY_RUN:
-        if seen.name != "faulty" and not all(words in seen.text for words in ("accel-faulty", fault.said)):
+        if seen.name != "faulty" and not all(
+            words in seen.text for words in ("accel-faulty", fault.said)
+        ):
             yield f"what failed is not told: {seen.text.strip()[-200:]}"
     elif fault.kind is Kind.RAISES:
-        if place is Place.KERNEL and fault.said not in str(seen.document.get("problems")):
+        if place is Place.KERNEL and fault.said not in str(
+            seen.document.get("problems")
+        ):
             yield f"the problem is not told: {seen.document.get('problems')}"
         if place is Place.CHECKS and fault.said not in str(seen.document):
             yield f"what the check raised is not told: {seen.text.strip()[-200:]}"
@@ -161,7 +190,9 @@ def _kept(place, mode, seen):
         for what in sorted(seen.changed):
             yield f"the user's {what} did not stay the same"
         return
-    theirs = _OF_THE_CHOSEN if place.of_vendor and seen.name == "faulty" else frozenset()
+    theirs = (
+        _OF_THE_CHOSEN if place.of_vendor and seen.name == "faulty" else frozenset()
+    )
     for what in sorted(seen.changed & (RESTORED - theirs)):
         yield f"the user's {what} did not stay the same"
     if place is Place.OP_BUILDERS:

@@ -13,11 +13,21 @@ _VERBS = (
     "|report|run|say|see|set|show|source|start|take|uninstall|unset|update|upgrade|use|wait|write"
 )
 _CLAUSE = re.compile(
-    rf"(?:^|[:.;?] |, or,? |, and |Or |`|Next(?: step)?: )((?:{_VERBS}) .*)", re.IGNORECASE | re.DOTALL
+    rf"(?:^|[:.;?] |, or,? |, and |Or |`|Next(?: step)?: )((?:{_VERBS}) .*)",
+    re.IGNORECASE | re.DOTALL,
 )
 #: Arguments that a command's help prints, and calls whose texts name what is done.
 _HELP = {"help", "metavar", "short_help", "epilog", "description", "title"}
-_TITLES = {"stage", "step", "debug", "info", "Step", "Topic", "click.confirm", "progress"}
+_TITLES = {
+    "stage",
+    "step",
+    "debug",
+    "info",
+    "Step",
+    "Topic",
+    "click.confirm",
+    "progress",
+}
 
 
 class Said(NamedTuple):
@@ -35,7 +45,11 @@ def said(root):
             continue
         for text in of_source(file, file.read_text(encoding="utf-8"), _no_message):
             if found := _CLAUSE.search(text.body):
-                yield Said(file.relative_to(root).as_posix(), text.line, " ".join(found[1].split()))
+                yield Said(
+                    file.relative_to(root).as_posix(),
+                    text.line,
+                    " ".join(found[1].split()),
+                )
 
 
 def _no_message(node):
@@ -45,4 +59,7 @@ def _no_message(node):
     if not isinstance(node, ast.Call):
         return []
     is_title = ast.unparse(node.func).rpartition(".")[2] in _TITLES
-    return [*(each.value for each in node.keywords if each.arg in _HELP), *(node.args if is_title else ())]
+    return [
+        *(each.value for each in node.keywords if each.arg in _HELP),
+        *(node.args if is_title else ()),
+    ]

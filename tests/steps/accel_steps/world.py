@@ -12,11 +12,21 @@ MACHINES = {
     "nvidia": {
         "pci": ("10de:2330/030200",),
         "nodes": ("/dev/nvidia0", "/dev/nvidiactl"),
-        "files": ("/proc/driver/nvidia/version=NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15",),
+        "files": (
+            "/proc/driver/nvidia/version=NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15",
+        ),
     },
-    "ascend": {"pci": ("19e5:d802/120000",), "nodes": ("/dev/davinci0", "/dev/davinci_manager"), "files": ()},
+    "ascend": {
+        "pci": ("19e5:d802/120000",),
+        "nodes": ("/dev/davinci0", "/dev/davinci_manager"),
+        "files": (),
+    },
     "metax": {"pci": ("9999:4001/038000",), "nodes": ("/dev/mxcd",), "files": ()},
-    "hygon": {"pci": ("1d94:55b7/038000",), "nodes": ("/dev/kfd", "/dev/mkfd"), "files": ()},
+    "hygon": {
+        "pci": ("1d94:55b7/038000",),
+        "nodes": ("/dev/kfd", "/dev/mkfd"),
+        "files": (),
+    },
     "wsl": {"pci": (), "nodes": ("/dev/dxg",), "files": ()},
     "nothing": {"pci": (), "nodes": (), "files": ()},
 }
@@ -28,7 +38,9 @@ _MARK = "=== the step was followed ==="
 
 def may_mount():
     """Whether this process may make a mount namespace."""
-    done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
+    done = subprocess.run(
+        ["unshare", "--mount", "true"], capture_output=True, check=False
+    )
     return done.returncode == 0
 
 
@@ -51,7 +63,8 @@ def followed(folder, *, before, attempt, step, again, machine=""):
         "COLUMNS": "1000",
         "HOME": str(folder),
         # A simulated device is compiled once, not for each row.
-        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME")
+        or str(Path.home() / ".cache"),
         "PYTHON": sys.executable,
     }
     done = run_command(program, environ, cwd=folder, timeout=300)

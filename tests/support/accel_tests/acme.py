@@ -20,7 +20,9 @@ ACME = Backend(
     granted=Granted(docker="--device /dev/acme0"),
     install_hint="pip install torch-acme",
     visibility=Visibility(
-        ("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES"), filters=("ACME_FILTER",), grammar="cuda"
+        ("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES"),
+        filters=("ACME_FILTER",),
+        grammar="cuda",
     ),
     provenance=Provenance("accel-acme", "1.0", "acme", "accel_acme"),
 )
@@ -29,5 +31,9 @@ ACME = Backend(
 def acme(**changes):
     """Acme's with other fields; of a record, given as a dict, with other fields of its own."""
     return replace(
-        ACME, **{k: replace(getattr(ACME, k), **v) if isinstance(v, dict) else v for k, v in changes.items()}
+        ACME,
+        **{
+            k: replace(getattr(ACME, k), **v) if isinstance(v, dict) else v
+            for k, v in changes.items()
+        },
     )

@@ -33,7 +33,9 @@ def run(op, case, count=COUNT):
         g = (numbers(step, count) * 0.1).to(dtype)
         beta1 = 0.9 if step < 8 else 0.95
         counted = step if step < 11 else step + 9
-        op.adam_update(991, counted, 1e-2, beta1, 0.999, 1e-8, decay, correct, p, g, m, v)
+        op.adam_update(
+            991, counted, 1e-2, beta1, 0.999, 1e-8, decay, correct, p, g, m, v
+        )
     op.destroy_adam(991)
     return p, m, v
 

@@ -17,7 +17,9 @@ def of_zip(files, method=zipfile.ZIP_DEFLATED):
 def of_tar(files, form=tarfile.GNU_FORMAT, kind=tarfile.REGTYPE):
     """Return a tar that is not compressed."""
     target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode="w", format=form, errors="surrogatepass") as archive:
+    with tarfile.open(
+        fileobj=target, mode="w", format=form, errors="surrogatepass"
+    ) as archive:
         for name, data in files.items():
             info = tarfile.TarInfo(name)
             info.size, info.type = len(data), kind

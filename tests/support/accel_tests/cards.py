@@ -40,7 +40,9 @@ def run_simulated(device):
 
 def run_processor():
     """The card of `cpu`, as under a launcher of two ranks: of two devices wherever it runs."""
-    return run_card("cpu", {**without("ACCEL_", "DS_"), "LOCAL_SIZE": "2", "LOCAL_RANK": "0"})
+    return run_card(
+        "cpu", {**without("ACCEL_", "DS_"), "LOCAL_SIZE": "2", "LOCAL_RANK": "0"}
+    )
 
 
 def on_record(name):
@@ -67,9 +69,14 @@ def require_as_recorded(card, name):
     bad = [
         check
         for check, outcome in card["outcomes"].items()
-        if outcome not in good and not (outcome == "skipped" and check.startswith(LEFT_OUT.get(name, ())))
+        if outcome not in good
+        and not (outcome == "skipped" and check.startswith(LEFT_OUT.get(name, ())))
     ]
     assert not bad, "\n".join(f"{check}: {card['reasons'][check]}" for check in bad)
     said = on_record(name)["outcomes"]
-    other = {check: how for check, how in card["outcomes"].items() if said.get(check) != how}
-    assert (other, said.keys() - card["outcomes"].keys()) == ({}, set()), "`./dev cards` writes the records"
+    other = {
+        check: how for check, how in card["outcomes"].items() if said.get(check) != how
+    }
+    assert (other, said.keys() - card["outcomes"].keys()) == ({}, set()), (
+        "`./dev cards` writes the records"
+    )

@@ -11,8 +11,25 @@ from pathlib import Path
 from accel_testing import children as of_core
 from accel_testing.children import Ended, finish, kill
 
-__all__ = ["SIMULATED", "UNTRACED", "Ended", "as_rank", "clean_environment", "executable", "finish", "kill"]
-__all__ += ["program", "run", "run_command", "run_python", "start", "untraced", "without"]
+__all__ = [
+    "SIMULATED",
+    "UNTRACED",
+    "Ended",
+    "as_rank",
+    "clean_environment",
+    "executable",
+    "finish",
+    "kill",
+]
+__all__ += [
+    "program",
+    "run",
+    "run_command",
+    "run_python",
+    "start",
+    "untraced",
+    "without",
+]
 
 SIMULATED = Path(__file__).parents[1] / "simulated"
 #: `untraced` as variables to add, for those who take no whole environment.
@@ -35,7 +52,11 @@ exec(compile(code, "<child>", "exec"), {"__name__": "__main__"})
 
 def without(*steering):
     """This process's environment without the variables that begin so."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(steering)}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(steering)
+    }
 
 
 def clean_environment(**variables):
@@ -50,7 +71,11 @@ def untraced(environ):
 
     A child costs half as much again when it is traced.
     """
-    return {name: value for name, value in environ.items() if not name.startswith("COVERAGE_")}
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith("COVERAGE_")
+    }
 
 
 def start(arguments, environ, *, cwd=None, stdin=subprocess.DEVNULL):
@@ -100,8 +125,20 @@ def program(code, path, *, bare=True, strict=True):
     return ["-c", _PRELUDE, "|".join(map(str, path)), code, flags]
 
 
-def run(code, path, variables=None, *, bare=True, strict=True, traced=True, timeout=60, cwd=None):
+def run(
+    code,
+    path,
+    variables=None,
+    *,
+    bare=True,
+    strict=True,
+    traced=True,
+    timeout=60,
+    cwd=None,
+):
     """Run `code`; `bare`: no accelerator hardware is seen; `strict`: warnings are errors."""
     arguments = program(code, path, bare=bare, strict=strict)
     environ = clean_environment(**(variables or {}))
-    return run_python(arguments, environ if traced else untraced(environ), timeout=timeout, cwd=cwd)
+    return run_python(
+        arguments, environ if traced else untraced(environ), timeout=timeout, cwd=cwd
+    )

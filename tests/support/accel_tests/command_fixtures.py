@@ -115,42 +115,67 @@ class Accel:
     def __init__(self, world):
         self.world = world
 
-    def __call__(self, *args, torch=True, watched=frozenset(), cwd=None, process=False, **env):
+    def __call__(
+        self, *args, torch=True, watched=frozenset(), cwd=None, process=False, **env
+    ):
         variables = {"COLUMNS": "", "NO_COLOR": "", **env}
         path = [
             *self.world.path,
-            *([str(children.SIMULATED)] if torch and str(children.SIMULATED) not in self.world.path else []),
+            *(
+                [str(children.SIMULATED)]
+                if torch and str(children.SIMULATED) not in self.world.path
+                else []
+            ),
         ]
-        in_threads = args[:1] == ("doctor",)  # its topics are threads, which share a process's modules
+        in_threads = args[:1] == (
+            "doctor",
+        )  # its topics are threads, which share a process's modules
         if process or watched or cwd or in_threads or self._ends_processes():
             code = _RUN.format(arguments=args, watched=watched)
             return children.run(code, path, variables, cwd=cwd)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(child, "run", self._answer)
-            patch.setattr(child, "each", lambda function, items, _at_once: [*map(function, items)])
+            patch.setattr(
+                child, "each", lambda function, items, _at_once: [*map(function, items)]
+            )
             patch.setattr(child, "supervision", child.Supervision())
             patch.setattr(log.LOGGER, "level", log.LOGGER.level)
-            with as_a_new_process(self.world.root, path, children.clean_environment(**variables)):
+            with as_a_new_process(
+                self.world.root, path, children.clean_environment(**variables)
+            ):
                 done = CliRunner().invoke(
-                    command, [*map(str, args)], prog_name="accel", catch_exceptions=False
+                    command,
+                    [*map(str, args)],
+                    prog_name="accel",
+                    catch_exceptions=False,
                 )
         return children.Ended(done.exit_code, done.stdout, done.stderr, False)
 
     def _ends_processes(self):
         """Whether something that is installed ends, stops or bypasses the process that it runs in."""
         sources = self.world.root.rglob("*.py")
-        return any(_DEADLY.search(file.read_text(encoding="utf-8", errors="ignore")) for file in sources)
+        return any(
+            _DEADLY.search(file.read_text(encoding="utf-8", errors="ignore"))
+            for file in sources
+        )
 
-    def _answer(self, function, arguments, timeout, *, autoload=False, live=False, start=None):
+    def _answer(
+        self, function, arguments, timeout, *, autoload=False, live=False, start=None
+    ):
         """Call the function here, as `child.run` calls it in a child."""
         stages = ["start"]
         variables = {} if autoload else {torch_import.AUTOLOAD: "0"}
-        with _turn, as_a_new_process(self.world.root, sys.path, {**os.environ, **variables}):
+        with (
+            _turn,
+            as_a_new_process(self.world.root, sys.path, {**os.environ, **variables}),
+        ):
             try:
                 with contextlib.redirect_stdout(sys.stderr):
                     answer = function(json.loads(json.dumps(arguments)), stages.append)
             except BaseException:
-                return child.ChildReport(None, 1, stages[-1], traceback.format_exc()[-8000:].strip())
+                return child.ChildReport(
+                    None, 1, stages[-1], traceback.format_exc()[-8000:].strip()
+                )
         return child.ChildReport(json.loads(json.dumps(answer)), 0, stages[-1])
 
     def json(self, *args, status=0, torch=True, cwd=None, **env):
@@ -159,7 +184,9 @@ class Accel:
         assert done.returncode == status, done.stderr
         return json.loads(done.stdout)  # all of stdout: nothing else may be there
 
-    def install(self, name, answer="ProbeResult(True, devices=2)", priority=990, **more):
+    def install(
+        self, name, answer="ProbeResult(True, devices=2)", priority=990, **more
+    ):
         """Install a backend whose probe gives this answer."""
         version, distribution = more.pop("version", "1.5"), more.pop("distribution", "")
         source = declaring(arguments(name, priority, **more)) + hook(
@@ -181,7 +208,11 @@ def accel(world):
 
 def backend(document, name, distribution=""):
     """The one backend of that name in the document of `accel list`."""
-    found = [b for b in document["backends"] if b["name"] == name and distribution in ("", b["distribution"])]
+    found = [
+        b
+        for b in document["backends"]
+        if b["name"] == name and distribution in ("", b["distribution"])
+    ]
     assert len(found) == 1, found
     return found[0]
 

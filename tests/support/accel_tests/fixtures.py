@@ -24,7 +24,10 @@ from accel_tests.computers import Computer
 
 _PACKAGE = Path(accel_core.__file__).parent
 #: What stands beside the core.
-_BESIDE = tuple(Path(package.__file__).parent for package in (accel_train, accel_tools, accel_testing))
+_BESIDE = tuple(
+    Path(package.__file__).parent
+    for package in (accel_train, accel_tools, accel_testing)
+)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -33,8 +36,12 @@ def pytest_terminal_summary(terminalreporter):
     skipped = terminalreporter.stats.get("skipped", [])
     if importlib.util.find_spec("torch") or not skipped:
         return
-    need = [report for report in skipped if _NEEDS_TORCH.search(str(report.longrepr[2]))]
-    terminalreporter.stats["skipped"] = [report for report in skipped if report not in need]
+    need = [
+        report for report in skipped if _NEEDS_TORCH.search(str(report.longrepr[2]))
+    ]
+    terminalreporter.stats["skipped"] = [
+        report for report in skipped if report not in need
+    ]
     if need:
         terminalreporter.stats["not run without torch"] = need
 
@@ -79,22 +86,35 @@ def libraries(tmp_path_factory):
     Whoever runs the tests may have plugins installed; a test sees those it made.
     """
     base = tmp_path_factory.mktemp("libraries")
-    without, torch = base / "without" / "site-packages", base / "torch" / "site-packages"
+    without, torch = (
+        base / "without" / "site-packages",
+        base / "torch" / "site-packages",
+    )
     without.mkdir(parents=True)
     torch.mkdir(parents=True)
     for entry in filter(_is_third_party, sys.path):
         for item in Path(entry).iterdir() if Path(entry).is_dir() else ():
             low = item.name.lower()
-            if low.startswith(("accel", "__editable__", "_accel")) or low.endswith((".pth", ".egg-link")):
+            if low.startswith(("accel", "__editable__", "_accel")) or low.endswith(
+                (".pth", ".egg-link")
+            ):
                 continue
-            link = (torch if low.split("-")[0] in ("torch", "torchgen", "functorch") else without) / item.name
+            link = (
+                torch
+                if low.split("-")[0] in ("torch", "torchgen", "functorch")
+                else without
+            ) / item.name
             if not link.is_symlink():
                 link.symlink_to(item, target_is_directory=item.is_dir())
     for package in (_PACKAGE, *_BESIDE):
         if package.parent.name != "src":
             (without / package.name).symlink_to(package)
-    for package in _BESIDE:  # their commands and operators are announced by what is written there
-        metadata = Path(str(distribution(package.name.replace("_", "-")).locate_file("")))
+    for (
+        package
+    ) in _BESIDE:  # their commands and operators are announced by what is written there
+        metadata = Path(
+            str(distribution(package.name.replace("_", "-")).locate_file(""))
+        )
         (found,) = metadata.glob(f"{package.name}-*.dist-info")
         (without / found.name).symlink_to(found)
     return without, torch
@@ -103,8 +123,14 @@ def libraries(tmp_path_factory):
 @pytest.fixture(scope="session")
 def base_path(libraries):
     """`sys.path` with the standard library, ours and what they need: no torch and no plugin."""
-    standard = [p for p in sys.path if p.startswith(sys.base_prefix) and not _is_third_party(p)]
-    ours = [str(package.parent) for package in (_PACKAGE, *_BESIDE) if package.parent.name == "src"]
+    standard = [
+        p for p in sys.path if p.startswith(sys.base_prefix) and not _is_third_party(p)
+    ]
+    ours = [
+        str(package.parent)
+        for package in (_PACKAGE, *_BESIDE)
+        if package.parent.name == "src"
+    ]
     return (*ours, *standard, str(libraries[0]))
 
 
@@ -156,7 +182,10 @@ class World:
         self.site.mkdir()
         self.base = base
         self.monkeypatch = monkeypatch
-        layouts._write(self.site, {"accel_sim_device.py": plugins.ACCELERATOR.format(count="return 2")})
+        layouts._write(
+            self.site,
+            {"accel_sim_device.py": plugins.ACCELERATOR.format(count="return 2")},
+        )
         self.set_path([self.site])
 
     def set_path(self, entries):
@@ -164,11 +193,26 @@ class World:
         self.monkeypatch.setattr(sys, "path", list(self.path))
         importlib.invalidate_caches()
 
-    def plugin(self, name, source, *, distribution="", version="1.0", value="", layout=layouts.dist_info):
+    def plugin(
+        self,
+        name,
+        source,
+        *,
+        distribution="",
+        version="1.0",
+        value="",
+        layout=layouts.dist_info,
+    ):
         """Install a plugin whose entry point is `name`, in a distribution `accel-<name>`."""
         distribution = distribution or f"accel-{name}"
         module = distribution.replace("-", "_")
-        layout(self.site, distribution, version, {layouts.GROUP: {name: value or module}}, {module: source})
+        layout(
+            self.site,
+            distribution,
+            version,
+            {layouts.GROUP: {name: value or module}},
+            {module: source},
+        )
         importlib.invalidate_caches()
 
     def backend(self, name, priority=500, *, extra="", **fields):
@@ -192,7 +236,11 @@ class World:
             if not (self.real_torch / "torch").exists():
                 pytest.skip("torch is not installed")
             options.setdefault("strict", False)  # torch warns where there is no numpy
-        more = {"simulated": [children.SIMULATED], "real": [self.real_torch], "none": []}[torch]
+        more = {
+            "simulated": [children.SIMULATED],
+            "real": [self.real_torch],
+            "none": [],
+        }[torch]
         return children.run(code, [*self.path, *more], **options)
 
 
@@ -213,7 +261,11 @@ def steps_aside(module):
 def other_modules(root):
     """Take torch's modules, vendors' and plugins', and those below `root`, out of `sys.modules`."""
     found = {name: module for name, module in sys.modules.items() if steps_aside(name)}
-    found |= {n: m for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(root))}
+    found |= {
+        n: m
+        for n, m in sys.modules.items()
+        if str(getattr(m, "__file__", "")).startswith(str(root))
+    }
     for name in found:
         del sys.modules[name]
     return found

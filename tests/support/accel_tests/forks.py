@@ -81,7 +81,15 @@ class Forks:
         asked = []
         for environ in each:
             self.count += 1
-            asked.append((environ, *(str(self.folder / f"{self.count}.{name}") for name in ("out", "err"))))
+            asked.append(
+                (
+                    environ,
+                    *(
+                        str(self.folder / f"{self.count}.{name}")
+                        for name in ("out", "err")
+                    ),
+                )
+            )
         order = {"code": code, "each": asked, "folder": str(folder or self.folder)}
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
@@ -152,9 +160,13 @@ def parents(tmp_path_factory):
 
         @cache
         def parent(imports, device, environ):
-            return stack.enter_context(opened(imports, dict(environ), tmp_path_factory.mktemp(device)))
+            return stack.enter_context(
+                opened(imports, dict(environ), tmp_path_factory.mktemp(device))
+            )
 
-        yield lambda imports, device, environ: parent(imports, device, frozenset(environ.items()))
+        yield lambda imports, device, environ: parent(
+            imports, device, frozenset(environ.items())
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -168,9 +180,14 @@ def _forked(request):
     def call(**values):
         name = device or values["device"]
         environ = request.getfixturevalue(f"on_{name}")
-        parent = request.getfixturevalue("parents")(request.getfixturevalue("imports"), name, environ)
+        parent = request.getfixturevalue("parents")(
+            request.getfixturevalue("imports"), name, environ
+        )
         folder = request.getfixturevalue("tmp_path")
-        said = {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
+        said = {
+            key: str(value) if isinstance(value, Path) else value
+            for key, value in values.items()
+        }
         code = _CALL.format(call=(_SUPPORT, str(request.path), test.__name__, said))
         (ended,) = parent(code, [{**environ, **variables}], folder=folder)
         assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"

@@ -70,7 +70,10 @@ def bounded(seconds=_SECONDS, size=_BYTES):
 @contextmanager
 def _deadline(seconds):
     # Windows has no such timer; a signal is the main thread's.
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    if (
+        not hasattr(signal, "setitimer")
+        or threading.current_thread() is not threading.main_thread()
+    ):
         yield
         return
 

@@ -20,19 +20,27 @@ def digits(batch=64, **options):
     from torch.utils.data import DataLoader, TensorDataset
 
     images, labels = load_digits(return_X_y=True)
-    pairs = TensorDataset(torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels))
+    pairs = TensorDataset(
+        torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
+    )
     return DataLoader(pairs, batch_size=batch, **{"shuffle": True, **options})
 
 
 def network(*between):
     """Two layers for the digits, the same in every process."""
     torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), *between, torch.nn.Linear(32, 10))
+    return torch.nn.Sequential(
+        torch.nn.Linear(64, 32), torch.nn.ReLU(), *between, torch.nn.Linear(32, 10)
+    )
 
 
 def digest(tensors):
     """The values to the last bit, of a module's state or of tensors."""
-    found = tensors.state_dict().values() if isinstance(tensors, torch.nn.Module) else tensors
+    found = (
+        tensors.state_dict().values()
+        if isinstance(tensors, torch.nn.Module)
+        else tensors
+    )
     parts = [tensor.detach().cpu().contiguous().numpy().tobytes() for tensor in found]
     assert parts
     return hashlib.sha256(b"".join(parts)).hexdigest()
@@ -44,7 +52,9 @@ def report(train):
     out = Path(asked.pop("out"))
     seen = train(**asked)
     ranks = torch.distributed
-    number = ranks.get_rank() if ranks.is_initialized() else int(os.environ.get("RANK", "0"))
+    number = (
+        ranks.get_rank() if ranks.is_initialized() else int(os.environ.get("RANK", "0"))
+    )
     (out / f"{number}.json").write_text(json.dumps(seen))
     if ranks.is_initialized():
         ranks.destroy_process_group()
@@ -60,7 +70,11 @@ def tiny(config, model, words, special, folder):
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    plain = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unk>"))
+    plain = Tokenizer(
+        models.WordLevel(
+            {word: index for index, word in enumerate(words)}, unk_token="<unk>"
+        )
+    )
     plain.pre_tokenizer = pre_tokenizers.Whitespace()
     plain.add_special_tokens([word for word in words if word.startswith("<")])
     torch.manual_seed(0)
@@ -70,4 +84,6 @@ def tiny(config, model, words, special, folder):
         **{f"{name}_id": words.index(word) for name, word in special.items()},
     )  # fmt: skip
     model(made).save_pretrained(folder)
-    return PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="<unk>", **special), plain
+    return PreTrainedTokenizerFast(
+        tokenizer_object=plain, unk_token="<unk>", **special
+    ), plain

@@ -19,7 +19,10 @@ def _sources(modules):
 def egg_info(root, name, version, groups=None, modules=None):
     """What `python setup.py develop` leaves beside the sources: a folder without a version in its name."""
     info = f"{name.replace('-', '_')}.egg-info"
-    files = {f"{info}/PKG-INFO": metadata_text(name, version), **_sources(modules or {})}
+    files = {
+        f"{info}/PKG-INFO": metadata_text(name, version),
+        **_sources(modules or {}),
+    }
     if groups is not None:
         files[f"{info}/entry_points.txt"] = entry_points_text(groups)
     _write(root, files)

@@ -18,7 +18,9 @@ class Libraries:
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         name = file.name.removeprefix("lib").partition(".")[0]
-        called = [Path(need).name.removeprefix("lib").partition(".")[0] for need in needs]
+        called = [
+            Path(need).name.removeprefix("lib").partition(".")[0] for need in needs
+        ]
         source = file.with_suffix(".c")
         declared = "".join(f"int {c}(void);\n" for c in called)
         source.write_text(
@@ -30,6 +32,14 @@ class Libraries:
             script.write_text(versions)
             more.append(f"-Wl,--version-script={script}")
         linked = [str(self.root / need) for need in needs]
-        command = [COMPILER, "-shared", "-fPIC", f"-Wl,-soname,{file.name}", "-o", str(file), str(source)]
+        command = [
+            COMPILER,
+            "-shared",
+            "-fPIC",
+            f"-Wl,-soname,{file.name}",
+            "-o",
+            str(file),
+            str(source),
+        ]
         subprocess.run([*command, *linked, *more], check=True, capture_output=True)
         return str(file)

@@ -30,7 +30,11 @@ class Machine:
     def __init__(self, root, plugin, vendor, name=""):
         self.site = root / "site"
         self.site.mkdir()
-        self.plugin, self.vendor, self.name = plugin, vendor, name or plugin.removeprefix("accel_")
+        self.plugin, self.vendor, self.name = (
+            plugin,
+            vendor,
+            name or plugin.removeprefix("accel_"),
+        )
         groups = {layouts.GROUP: {self.name: f"accel_{self.name}"}}
         layouts.dist_info(self.site, plugin.replace("_", "-"), "0.1.0", groups)
         self.distribution("torch", "2.9.0")
@@ -53,4 +57,6 @@ class Machine:
         )  # fmt: skip
         source = REPOSITORY / "plugins" / self.plugin / "src"
         path = [self.site, children.SIMULATED, source, *sys.path]
-        return children.run(code, path, variables, bare=False, strict=False, traced=False).answer
+        return children.run(
+            code, path, variables, bare=False, strict=False, traced=False
+        ).answer

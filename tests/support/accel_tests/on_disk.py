@@ -54,15 +54,30 @@ def install_real_plugin(folder, name):
     """The plugin `accel-<name>`: a link to its sources, and metadata with the entry points it declares."""
     home, module = PLUGINS / f"accel_{name}", f"accel_{name}"
     (folder / module).symlink_to(home / "src" / module, target_is_directory=True)
-    declared = (home / "pyproject.toml").read_text().partition('[project.entry-points."accel.backends"]')[2]
+    declared = (
+        (home / "pyproject.toml")
+        .read_text()
+        .partition('[project.entry-points."accel.backends"]')[2]
+    )
     lines = declared.strip().partition("\n\n")[0].replace('"', "").splitlines()
-    write_distribution(folder, f"accel-{name}", VERSION, {GROUP: dict(line.split(" = ") for line in lines)})
+    write_distribution(
+        folder,
+        f"accel-{name}",
+        VERSION,
+        {GROUP: dict(line.split(" = ") for line in lines)},
+    )
 
 
 def install_strangers(folder, name, distribution="", modules=None, **fields):
     """A plugin for a simulated device, as its vendor publishes it; `fields` are those of its `Backend`."""
-    kind = {"device_type": name, "vendor_import": f"torch_{name}", "in_torch": InTorch(private_use1=True)}
-    source = plugins.declaring(plugins.arguments(name, 950, **{**kind, "accelerator": "", **fields}))
+    kind = {
+        "device_type": name,
+        "vendor_import": f"torch_{name}",
+        "in_torch": InTorch(private_use1=True),
+    }
+    source = plugins.declaring(
+        plugins.arguments(name, 950, **{**kind, "accelerator": "", **fields})
+    )
     distribution = distribution or f"accel-{name}"
     module = distribution.replace("-", "_")
     groups, sources = {GROUP: {name: module}}, {module: source, **(modules or {})}

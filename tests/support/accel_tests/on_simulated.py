@@ -46,7 +46,16 @@ class Run:
         return [ended.answer for ended in self.ended]
 
 
-def run_on(vendor, script, *arguments, processes=1, environ=None, path=(), timeout=120, check=True):
+def run_on(
+    vendor,
+    script,
+    *arguments,
+    processes=1,
+    environ=None,
+    path=(),
+    timeout=120,
+    check=True,
+):
     """Run a script file, source text, or a function `"module:name"` in processes that simulate a vendor's
     device.
 
@@ -60,12 +69,17 @@ def run_on(vendor, script, *arguments, processes=1, environ=None, path=(), timeo
     variables = environment(vendor, environ, path=path)
     command = _command(script, arguments)
     port = free_port()
-    places = [as_rank(rank, processes, port) if processes > 1 else {} for rank in range(processes)]
+    places = [
+        as_rank(rank, processes, port) if processes > 1 else {}
+        for rank in range(processes)
+    ]
     started = [start(command, {**variables, **place}) for place in places]
     run = Run(tuple(finish(process, timeout, check=False) for process in started))
     failed = [ended for ended in run.ended if ended.returncode]
     if check and failed:
-        raise AssertionError(f"exit {failed[0].returncode}\n{failed[0].stdout}\n{failed[0].stderr}")
+        raise AssertionError(
+            f"exit {failed[0].returncode}\n{failed[0].stdout}\n{failed[0].stderr}"
+        )
     return run
 
 

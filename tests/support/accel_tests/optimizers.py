@@ -28,7 +28,9 @@ CLOSE = {"rtol": 1e-6, "atol": 1e-9}
 def tried(*names, **more):
     """A property's decorator: the arguments of these names, and more strategies."""
     strategies = {name: ARGUMENTS[name] for name in names} | more
-    return lambda test: settings(max_examples=EXAMPLES, deadline=None)(given(**strategies)(test))
+    return lambda test: settings(max_examples=EXAMPLES, deadline=None)(
+        given(**strategies)(test)
+    )
 
 
 def op(name):
@@ -37,13 +39,18 @@ def op(name):
 
 def tensors(shapes, seed, dtype=torch.float32):
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes]
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+        for shape in shapes
+    ]
 
 
 def gradients(parameters, step, seed):
     return [
         g.to(p.dtype)
-        for g, p in zip(tensors([p.shape for p in parameters], seed + step), parameters, strict=True)
+        for g, p in zip(
+            tensors([p.shape for p in parameters], seed + step), parameters, strict=True
+        )
     ]
 
 

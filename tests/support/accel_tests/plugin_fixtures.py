@@ -12,8 +12,14 @@ def child():
     """`child(code, env)`: what `code` printed; a variable that is None is taken out of the environment."""
 
     def run(code, env=None, timeout=120):
-        environ = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
-        ended = children.run_python(["-c", code], children.untraced(environ), timeout=timeout).succeeded()
+        environ = {
+            name: value
+            for name, value in {**os.environ, **(env or {})}.items()
+            if value is not None
+        }
+        ended = children.run_python(
+            ["-c", code], children.untraced(environ), timeout=timeout
+        ).succeeded()
         return ended.stdout.strip()
 
     return run

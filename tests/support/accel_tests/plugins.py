@@ -43,5 +43,7 @@ def hook(name, parameters, body):
 
 #: A hook by which a plugin says that its device is not there.
 NO_DEVICE = hook(
-    "accel_probe", "backend, others", "return ProbeResult(False, 'nothing on the bus', devices=0)"
+    "accel_probe",
+    "backend, others",
+    "return ProbeResult(False, 'nothing on the bus', devices=0)",
 )

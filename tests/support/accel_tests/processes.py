@@ -34,7 +34,13 @@ def gone(pid):
 
     def ended():
         try:
-            return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            return (
+                Path("/proc", str(pid), "stat")
+                .read_text()
+                .rpartition(")")[2]
+                .split()[0]
+                == "Z"
+            )
         except OSError:
             return True
 

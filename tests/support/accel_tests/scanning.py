@@ -7,7 +7,9 @@ from accel_core.packages import entry_points
 from accel_tests.layouts import GROUP
 
 #: No distribution is there, and the modules that importlib.metadata imports late are.
-STANDARD = [p for p in sys.path if p.startswith(sys.base_prefix) and "-packages" not in p]
+STANDARD = [
+    p for p in sys.path if p.startswith(sys.base_prefix) and "-packages" not in p
+]
 
 ONE = {GROUP: {"npu": "accel_npu"}}
 
@@ -15,7 +17,9 @@ ONE = {GROUP: {"npu": "accel_npu"}}
 def oracle():
     found = []
     for entry in reference.entry_points(group=GROUP):
-        found.append((entry.name, entry.value, entry.dist.metadata["Name"], entry.dist.version))
+        found.append(
+            (entry.name, entry.value, entry.dist.metadata["Name"], entry.dist.version)
+        )
     return found
 
 

@@ -6,9 +6,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[3] / "packages/accel_simulated/src/accel_simulated/surfaces"
+FOLDER = (
+    Path(__file__).parents[3] / "packages/accel_simulated/src/accel_simulated/surfaces"
+)
 #: Surfaces of packages that add to torch's own module of the device, by the package that does.
-ADDITIONS = {"xpu_ipex": "intel_extension_for_pytorch", "xpu_external": "intel_extension_for_deepspeed"}
+ADDITIONS = {
+    "xpu_ipex": "intel_extension_for_pytorch",
+    "xpu_external": "intel_extension_for_deepspeed",
+}
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,9 @@ class Surface:
         modules = {path: dict(names) for path, names in self.modules.items()}
         for path, names in other.modules.items():
             modules[path] = {**names, **modules.get(path, {})}
-        return Surface(modules, self.packages | other.packages, self.usage_only or other.usage_only)
+        return Surface(
+            modules, self.packages | other.packages, self.usage_only or other.usage_only
+        )
 
     def leads_to(self, path):
         """Whether modules of the surface lie below `path`."""
@@ -70,12 +77,18 @@ def load(name):
     full = _read(name)
     modules = {}
     for path, module in full["modules"].items():
-        names = {name: _entry(f"{path}.{name}", written) for name, written in module["names"].items()}
+        names = {
+            name: _entry(f"{path}.{name}", written)
+            for name, written in module["names"].items()
+        }
         modules[path] = names
         if "also" in module:
             modules[module["also"]] = names
     source = full["source"]
-    tops = {source["package"].replace("-", "_"), *(path.partition(".")[0] for path in modules)}
+    tops = {
+        source["package"].replace("-", "_"),
+        *(path.partition(".")[0] for path in modules),
+    }
     return Surface(modules, frozenset(tops - {"torch"}), source["evidence"] == "usage")
 
 
@@ -102,10 +115,17 @@ def for_backend(backend):
 
 def _entry(path, written):
     if isinstance(written, str):
-        written = {"kind": written} if written in ("attribute", "module") else {"function": written}
+        written = (
+            {"kind": written}
+            if written in ("attribute", "module")
+            else {"function": written}
+        )
     more = {
         "condition": written.get("if", ""),
-        "calls": tuple((count, frozenset(keywords)) for count, *keywords in written.get("calls", ())),
+        "calls": tuple(
+            (count, frozenset(keywords))
+            for count, *keywords in written.get("calls", ())
+        ),
     }
     if "kind" in written:
         return Entry(path, written["kind"], **more)
@@ -113,7 +133,10 @@ def _entry(path, written):
         text = written["function"]
         plain = text[text.index("(") :] if "(" in text else text
         return Entry(path, "function", _signature(plain), **more)
-    members = {name: _entry(f"{path}.{name}", each) for name, each in written.get("methods", {}).items()}
+    members = {
+        name: _entry(f"{path}.{name}", each)
+        for name, each in written.get("methods", {}).items()
+    }
     signature = _signature(written["class"])
     return Entry(path, "class", signature, members, **more)
 
@@ -122,5 +145,7 @@ def _signature(text):
     if text == "?":
         return None
     namespace = {}
-    exec(f"def f{text}: ...", namespace)  # our own files, in the form of Python's parameter lists
+    exec(
+        f"def f{text}: ...", namespace
+    )  # our own files, in the form of Python's parameter lists
     return inspect.signature(namespace["f"])

@@ -15,18 +15,29 @@ _DECLARED = {
     path: names
     for source in _SOURCES
     for path in sorted(source.rglob("*.py"))
-    if (names := re.findall(r"\bVariable\(\s*\"(\w+)\"", path.read_text(encoding="utf-8")))
+    if (
+        names := re.findall(
+            r"\bVariable\(\s*\"(\w+)\"", path.read_text(encoding="utf-8")
+        )
+    )
 }
 #: Names, of accel-cuda's own too; nothing is imported for them.
 NAMES = frozenset(
-    (startup.VARIABLE, "DS_ALLOW_DEPRECATED_FP16", *(name for names in _DECLARED.values() for name in names))
+    (
+        startup.VARIABLE,
+        "DS_ALLOW_DEPRECATED_FP16",
+        *(name for names in _DECLARED.values() for name in names),
+    )
 )
 
 
 def variables():
     """Return the variables with their parsers; imports the modules that read them."""
     # Each from the folder that Python finds the package in.
-    below = (path.relative_to(next(s.parent for s in _SOURCES if s in path.parents)) for path in _DECLARED)
+    below = (
+        path.relative_to(next(s.parent for s in _SOURCES if s in path.parents))
+        for path in _DECLARED
+    )
     modules = [".".join(path.with_suffix("").parts) for path in below]
     found = {
         value.name: value

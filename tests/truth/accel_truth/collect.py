@@ -8,7 +8,16 @@ from accel_core.exceptions import OWN_MODULES
 from accel_truth.texts import HOLE, Text
 
 #: Kinds whose names may come from outside, and those that only this tree can have.
-KINDS = ("option", "variable", "group", "distribution", "url", "file", "module", "prose")
+KINDS = (
+    "option",
+    "variable",
+    "group",
+    "distribution",
+    "url",
+    "file",
+    "module",
+    "prose",
+)
 OWN = ("command", "line", "value", "session", "link", "attribute", "extra")
 
 #: The program whose options are not on record but asked for.
@@ -29,15 +38,23 @@ SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 ACCEL = re.compile(r"(?<![\w./=@\"-])accel((?: (?! )(?!-c |\W+ )[^\s`|&;,()]+)+)")
 END = re.compile(r"[.:?]$")
 OPTION = re.compile(r"(?<![\w(-])(?<!\()--[a-z][\w-]*|(?<=\()--[a-z][\w-]*(?![\w-]*\))")
-VARIABLE = re.compile(r"(?<![\w.<$-])\$?\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)_?\*?(?![\w(]|\.py|\.\d)")
+VARIABLE = re.compile(
+    r"(?<![\w.<$-])\$?\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)_?\*?(?![\w(]|\.py|\.\d)"
+)
 ASSIGNED = re.compile(r"(?<![\w.(-])([A-Z][A-Z0-9_]*)=(?!=)([^\s`'\",;)|]*)")
 EXPANDED = re.compile(r"\$\{?([A-Z][A-Z0-9_]*)")
 URL = re.compile(r"https?://[^\s)>\"'`]*[^\s)>\"'`.,;:]")
 #: The first argument of pip, and its extra.
-PIP = re.compile(r"\bpip (?:un)?install (?:-\S+ )*'?([A-Za-z][\w.-]*\w)(?:\[(\w+)\])?(?![\w/])")
-REQUIREMENT = re.compile(r"(?<![\w/.-])([A-Za-z][\w.-]*\w)(?:\[\w+\])?(?:==|>=|~=)(?=[\d{])")
+PIP = re.compile(
+    r"\bpip (?:un)?install (?:-\S+ )*'?([A-Za-z][\w.-]*\w)(?:\[(\w+)\])?(?![\w/])"
+)
+REQUIREMENT = re.compile(
+    r"(?<![\w/.-])([A-Za-z][\w.-]*\w)(?:\[\w+\])?(?:==|>=|~=)(?=[\d{])"
+)
 OUR_DISTRIBUTION = re.compile(r"(?<![\w/.-])(accel-[a-z]+)(?![\w/-])")
-GROUP = re.compile(r"(?<![\w./@\"-])(accel\.(?!toml\b)[a-z_]+)(?![\w(/])|entry-points\.\"([\w.]+)\"")
+GROUP = re.compile(
+    r"(?<![\w./@\"-])(accel\.(?!toml\b)[a-z_]+)(?![\w(/])|entry-points\.\"([\w.]+)\""
+)
 SAID_GROUP = re.compile(r"groups? `([a-z_]+(?:\.[a-z_]+)+)`")
 SESSION = re.compile(r"(?:\./dev|bootstrap\.py|\bnox -s)((?: [a-z]\w+)+)(?![\w./])")
 SAID_SESSION = re.compile(r"\bsessions? `([a-z_]+)`")
@@ -73,7 +90,11 @@ def names(text, programs):
     yield from (Name("module", dotted, text) for dotted in MODULE.findall(body))
     yield from (Name("file", one or other, text) for one, other in FILE.findall(body))
     if text.file.suffix == ".md":
-        yield from (Name("link", target, text) for target in LINK.findall(body) if "://" not in target)
+        yield from (
+            Name("link", target, text)
+            for target in LINK.findall(body)
+            if "://" not in target
+        )
 
 
 def _commands(text, exact):
@@ -83,11 +104,16 @@ def _commands(text, exact):
             if words[:1] == ["accel"] and len(words) > 1:
                 yield Name("line", shlex.join(words[1:]), text)
     for found in ACCEL.finditer(text.body):
-        words = [END.sub("", word).strip("[]\"'") for word in _until_sentence(found[1].split())]
+        words = [
+            END.sub("", word).strip("[]\"'")
+            for word in _until_sentence(found[1].split())
+        ]
         words = words[1:] if words and words[0] == "-v" else words
         if not words or words[0].startswith("-"):
             continue
-        in_code = text.code or text.body[: found.start()].count("`") % 2  # a backtick is open there
+        in_code = (
+            text.code or text.body[: found.start()].count("`") % 2
+        )  # a backtick is open there
         known = "command" if in_code else "prose"
         if re.fullmatch(r"[a-z][a-z-]*", words[0]):
             yield Name(known, words[0], text)
@@ -125,8 +151,12 @@ def _options(text, programs):
             continue  # a variable of a style sheet
         before = re.split(r"[`|;&\n(]", text.body[: found.start()])[-1]
         before = re.split(r"\.py ", before)[-1]  # what follows a script is its own
-        within = max((*programs, OURS), key=lambda name: (_last(name, before), len(name)))
-        yield Name("option", found[0], text, within if _last(within, before) >= 0 else "")
+        within = max(
+            (*programs, OURS), key=lambda name: (_last(name, before), len(name))
+        )
+        yield Name(
+            "option", found[0], text, within if _last(within, before) >= 0 else ""
+        )
 
 
 def _last(program, before):
@@ -142,7 +172,11 @@ def _variables(text):
     for name, value in ASSIGNED.findall(body):
         if text.code or "`" in text.body or "_" in name:
             yield Name("variable", name, text)
-        if value and not PLACEHOLDER.search(value) and not value.startswith(("$", HOLE)):
+        if (
+            value
+            and not PLACEHOLDER.search(value)
+            and not value.startswith(("$", HOLE))
+        ):
             yield Name("value", f"{name}={value.rstrip('.:')}", text)
 
 

@@ -27,7 +27,9 @@ class Outside:
 
     @cached_property
     def programs(self):
-        return tuple({source["program"] for source in self.sources if "option" in source})
+        return tuple(
+            {source["program"] for source in self.sources if "option" in source}
+        )
 
     def options_of(self, program):
         split = (name.rpartition(" ") for name in self.names["option"])
@@ -38,7 +40,9 @@ class Outside:
         for recorded in self.names[kind]:
             same = recorded == name or (kind == "variable" and recorded == f"{name}*")
             if kind == "option":
-                same = recorded == name or (" " not in name and recorded.endswith(f" {name}"))
+                same = recorded == name or (
+                    " " not in name and recorded.endswith(f" {name}")
+                )
             if same:
                 self.used.add((kind, recorded))
                 return True
@@ -46,7 +50,10 @@ class Outside:
 
     def unused(self):
         every = {(kind, name) for kind, names in self.names.items() for name in names}
-        return [f"{kind} {name}: on record, and nobody names it" for kind, name in sorted(every - self.used)]
+        return [
+            f"{kind} {name}: on record, and nobody names it"
+            for kind, name in sorted(every - self.used)
+        ]
 
 
 class Judge:
@@ -87,7 +94,9 @@ class Judge:
         known, outside = self.known, self.outside
         match kind:
             case "command" | "prose":
-                if value in known.commands or (kind == "prose" and outside.has(kind, value)):
+                if value in known.commands or (
+                    kind == "prose" and outside.has(kind, value)
+                ):
                     return ""
                 return f"accel has no command {value}"
             case "line":
@@ -100,7 +109,11 @@ class Judge:
                 wrong = known.link(value, name.text.file)
                 return wrong and f"link to {value}: {wrong}"
             case "session":
-                return "" if value in known.sessions else f"noxfile.py has no session {value}"
+                return (
+                    ""
+                    if value in known.sessions
+                    else f"noxfile.py has no session {value}"
+                )
             case "file":
                 found = known.file(value, name.text.file) or outside.has(kind, value)
                 return "" if found else f"there is no file {value}"
@@ -110,7 +123,9 @@ class Judge:
             case "attribute":
                 return "" if known.attribute(value) else f"there is no {value}"
             case "extra":
-                return "" if known.extra(value) else f"pyproject.toml has no extra {value}"
+                return (
+                    "" if known.extra(value) else f"pyproject.toml has no extra {value}"
+                )
         here = {
             "variable": known.variables | known.identifiers,
             "group": known.groups,
@@ -125,10 +140,16 @@ class Judge:
         if option == "--help":  # every program's
             return ""
         if program == OURS:
-            return "" if option in self.known.options else f"accel has no option {option}"
+            return (
+                "" if option in self.known.options else f"accel has no option {option}"
+            )
         if program:
             found = self.outside.has("option", f"{program} {option}")
-            return "" if found else f"{program} has no option {option} on record in tests/truth/outside.toml"
+            return (
+                ""
+                if found
+                else f"{program} has no option {option} on record in tests/truth/outside.toml"
+            )
         if self.outside.has("option", option) or option in self.known.options:
             return ""
         return f"no command here has an option {option}, nor is one on record in tests/truth/outside.toml"

@@ -38,7 +38,10 @@ class Known:
     @cached_property
     def commands(self):
         context = click.Context(accel)
-        found = {name: accel.get_command(context, name) for name in accel.list_commands(context)}
+        found = {
+            name: accel.get_command(context, name)
+            for name in accel.list_commands(context)
+        }
         return {name: command for name, command in found.items() if command is not None}
 
     @cached_property
@@ -50,8 +53,21 @@ class Known:
             for parameter in command.params
             for option in (*parameter.opts, *parameter.secondary_opts)
         }
-        found |= {"--help", "--version", *command_line.OPTIONS, *command_line.FLAGS, *self.torchrun}
-        for folder in ("src", "packages", "tools", "benchmarks", "examples", "docs/tutorial"):
+        found |= {
+            "--help",
+            "--version",
+            *command_line.OPTIONS,
+            *command_line.FLAGS,
+            *self.torchrun,
+        }
+        for folder in (
+            "src",
+            "packages",
+            "tools",
+            "benchmarks",
+            "examples",
+            "docs/tutorial",
+        ):
             for file in (self.root / folder).rglob("*.*"):
                 if file.suffix in (".py", ".md"):
                     code = file.read_text(encoding="utf-8")
@@ -61,27 +77,44 @@ class Known:
             self.root / "packages/accel_train/src/accel_train/launch/worker.py",
             *self.root.glob("tools/*.py"),
         ):
-            found |= set(re.findall(r"\"(--[a-z-]+)=?\"", file.read_text(encoding="utf-8")))
+            found |= set(
+                re.findall(r"\"(--[a-z-]+)=?\"", file.read_text(encoding="utf-8"))
+            )
         return found
 
     @cached_property
     def torchrun(self):
-        return {option for action in command_line._torchruns()._actions for option in action.option_strings}
+        return {
+            option
+            for action in command_line._torchruns()._actions
+            for option in action.option_strings
+        }
 
     def line(self, words, launcher):
         """What is wrong with the words behind `accel`; empty for nothing. `launcher`: DeepSpeed's options."""
         given = [word for word in shlex.split(words) if word not in ("…", "...")]
         given = [re.sub(r"[\[\]]", "", word) for word in given]
-        name, *rest = [word for word in given if word not in ("-v", "--verbose")] or ["--help"]
+        name, *rest = [word for word in given if word not in ("-v", "--verbose")] or [
+            "--help"
+        ]
         if name.startswith("-"):
             known = {option for parameter in accel.params for option in parameter.opts}
-            return "" if name in {*known, "--help", "-h"} else f"accel has no option {name}"
+            return (
+                ""
+                if name in {*known, "--help", "-h"}
+                else f"accel has no option {name}"
+            )
         if name not in self.commands:
             return f"accel has no command {name}"
         if name == "run":
             return self._run(rest)
         if name == "deepspeed":
-            own = rest[: next((n for n, word in enumerate(rest) if word.endswith(".py")), len(rest))]
+            own = rest[
+                : next(
+                    (n for n, word in enumerate(rest) if word.endswith(".py")),
+                    len(rest),
+                )
+            ]
             wrong = [w for w in own if w.startswith("--") and w not in launcher]
             return f"DeepSpeed's launcher has no option {wrong[0]}" if wrong else ""
         return self._click(name, rest)
@@ -92,7 +125,9 @@ class Known:
         group = click.Context(accel, **accel.context_settings)
         for tried in (rest, [*rest, "1"]):
             try:
-                self.commands[name].make_context(name, [re.sub("^N$", "1", w) for w in tried], group)
+                self.commands[name].make_context(
+                    name, [re.sub("^N$", "1", w) for w in tried], group
+                )
             except click.exceptions.Exit:
                 return ""
             except click.MissingParameter:
@@ -112,10 +147,15 @@ class Known:
         said = io.StringIO()
         given = [re.sub("^N$", "1", word) for word in rest]
         try:
-            with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+            with (
+                contextlib.redirect_stderr(said),
+                contextlib.redirect_stdout(io.StringIO()),
+            ):
                 command_line.parse([*given, *SCRIPT])
         except SystemExit as ended:
-            return f"accel run: {said.getvalue().splitlines()[-1]}" if ended.code else ""
+            return (
+                f"accel run: {said.getvalue().splitlines()[-1]}" if ended.code else ""
+            )
         except AccelError as error:
             return f"accel run: {error}"
         return ""
@@ -126,10 +166,24 @@ class Known:
     def variables(self):
         """Those that accel_core reads, and those of the tools, the sessions and the tests' own devices."""
         found = set(variables.NAMES)
-        found |= set(re.findall(r"\$\{([A-Z_]+):", (self.root / "dev").read_text(encoding="utf-8")))
+        found |= set(
+            re.findall(
+                r"\$\{([A-Z_]+):", (self.root / "dev").read_text(encoding="utf-8")
+            )
+        )
         view = self.root / "packages/accel_train/src/accel_train/deepspeed/_view.py"
-        found |= set(re.findall(r'^PLACEHOLDER = "(\w+)"', view.read_text(encoding="utf-8"), re.MULTILINE))
-        for place in ("tools", "packages/accel_simulated/src", "plugins/accel_npu/tests/real"):
+        found |= set(
+            re.findall(
+                r'^PLACEHOLDER = "(\w+)"',
+                view.read_text(encoding="utf-8"),
+                re.MULTILINE,
+            )
+        )
+        for place in (
+            "tools",
+            "packages/accel_simulated/src",
+            "plugins/accel_npu/tests/real",
+        ):
             for file in (self.root / place).rglob("*.*"):
                 if file.suffix in (".c", ".cpp", ".h", ".py"):
                     found |= set(READS.findall(file.read_text(encoding="utf-8")))
@@ -162,14 +216,21 @@ class Known:
     @cached_property
     def projects(self):
         found = {}
-        for file in [self.root / "pyproject.toml", *self.root.glob("p*/*/pyproject.toml")]:
+        for file in [
+            self.root / "pyproject.toml",
+            *self.root.glob("p*/*/pyproject.toml"),
+        ]:
             project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
             found[project["name"]] = project
         return found
 
     @cached_property
     def groups(self):
-        return {group for project in self.projects.values() for group in project.get("entry-points", {})}
+        return {
+            group
+            for project in self.projects.values()
+            for group in project.get("entry-points", {})
+        }
 
     def extra(self, asked):
         name, _, extra = asked.removesuffix("]").partition("[")
@@ -187,10 +248,16 @@ class Known:
     def file(self, pattern, beside):
         """Whether a path that is named is there: from the tree, from a package, beside the document."""
         pattern = re.sub(r"<[^>]*>", "*", pattern)
-        suffixes = ("", ".md") if beside.suffix == ".md" else ("",)  # a table of contents leaves it out
+        suffixes = (
+            ("", ".md") if beside.suffix == ".md" else ("",)
+        )  # a table of contents leaves it out
         core = self.root / "src/accel_core"
         places = (self.root, core.parent, core, self.root / "tests", beside.parent)
-        return any(next(place.glob(f"{pattern}{suffix}"), None) for place in places for suffix in suffixes)
+        return any(
+            next(place.glob(f"{pattern}{suffix}"), None)
+            for place in places
+            for suffix in suffixes
+        )
 
     def link(self, target, beside):
         """What is wrong with a relative link; empty for nothing."""
@@ -198,7 +265,11 @@ class Known:
         file = beside.parent / path if path else beside
         if not file.exists():
             return "no such file"
-        if anchor and file.suffix == ".md" and anchor not in anchors(file.read_text(encoding="utf-8")):
+        if (
+            anchor
+            and file.suffix == ".md"
+            and anchor not in anchors(file.read_text(encoding="utf-8"))
+        ):
             return f"{file.relative_to(self.root)} has no heading for #{anchor}"
         return ""
 

@@ -32,7 +32,9 @@ def documents(root):
     found = [file for place in places for file in (root / place).rglob("*.md")]
     found += (root / "docs/tables").glob("*.jinja")  # what pages take their tables from
     names = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
-    return sorted([*(root / name for name in names), *root.glob("p*/*/README.md"), *found])
+    return sorted(
+        [*(root / name for name in names), *root.glob("p*/*/README.md"), *found]
+    )
 
 
 def _names_of_threads(node):
@@ -49,19 +51,31 @@ def of_source(file, source, left_out=_names_of_threads):
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr) and id(node) not in parts:
             parts.update(map(id, node.values))
-            body = "".join(part.value if isinstance(part, ast.Constant) else HOLE for part in node.values)
+            body = "".join(
+                part.value if isinstance(part, ast.Constant) else HOLE
+                for part in node.values
+            )
             yield Text(file, node.lineno, body)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in parts
+        ):
             yield Text(file, node.lineno, node.value)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("install_command"):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            "install_command"
+        ):
             yield Text(file, node.lineno, _install_command(node))
 
 
 def _install_command(call):
     """The command that a call of `accel_core.hardware.vendors.install_command` returns."""
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-    names = [argument.value if isinstance(argument, ast.Constant) else HOLE for argument in call.args]
+    names = [
+        argument.value if isinstance(argument, ast.Constant) else HOLE
+        for argument in call.args
+    ]
     if "option" in keywords:
         names.insert(0, keywords["option"].value)
     extra = f"[{keywords['extra'].value}]" if "extra" in keywords else ""
@@ -81,7 +95,9 @@ def of_document(file, source):
             yield Text(file, start, "\n".join(paragraph))
             paragraph = []
         if fence:
-            end = next((n for n in range(at + 1, len(lines)) if "```" in lines[n]), len(lines))
+            end = next(
+                (n for n in range(at + 1, len(lines)) if "```" in lines[n]), len(lines)
+            )
             yield from _block(file, at + 2, lines[at + 1 : end], fence[1])
             at = end
         elif indented:

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from accel_simulated.building import CannotBuildError, build
     from accel_simulated.vendors import DEVICES, OWN_DEVICES, VENDORS, Vendor
 
-__all__ = ["DEVICES", "OWN_DEVICES", "VENDORS", "CannotBuildError", "Vendor", "__version__", "build"]
+__all__ = [
+    "DEVICES",
+    "OWN_DEVICES",
+    "VENDORS",
+    "CannotBuildError",
+    "Vendor",
+    "__version__",
+    "build",
+]
 
 __version__ = "0.1.0"
 

@@ -36,7 +36,9 @@ def asked(environ: Mapping[str, str] | None = None) -> Asked | None:
     return read(text, among=declared.known(given)) if text else None
 
 
-def read(text: str, *, source: str = VARIABLE, among: Mapping[str, Vendor] = DEVICES) -> Asked:
+def read(
+    text: str, *, source: str = VARIABLE, among: Mapping[str, Vendor] = DEVICES
+) -> Asked:
     """Parse `"acme"` or `"acme:2"`; without a count, use the vendor's `devices`, usually 2.
 
     Case and blanks are ignored. Raises `SettingError`, which names `source`, for a name that is not in
@@ -55,9 +57,15 @@ def read(text: str, *, source: str = VARIABLE, among: Mapping[str, Vendor] = DEV
     if not colon:
         return Asked(vendor, vendor.devices)
     most = 1 if vendor.devices == 1 else MOST
-    count = int(number) if number.isascii() and number.isdecimal() and len(number) < 9 else 0
+    count = (
+        int(number)
+        if number.isascii() and number.isdecimal() and len(number) < 9
+        else 0
+    )
     if not 1 <= count <= most:
-        expected = f"from 1 to {most}" if most > 1 else "1, as torch knows one such device"
+        expected = (
+            f"from 1 to {most}" if most > 1 else "1, as torch knows one such device"
+        )
         raise SettingError(
             f"{given}: {number!r} is no count of devices; expected {expected}. "
             f"Write {vendor.name}:{vendor.devices}."

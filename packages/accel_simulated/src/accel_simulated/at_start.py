@@ -41,7 +41,9 @@ def begin() -> None:
         ends = ("site-packages", "dist-packages")
         places = [place for place, entry in enumerate(sys.path) if entry.endswith(ends)]
         sys.path.insert(min(places, default=len(sys.path)), runtime)
-    if os.path.isdir(os.environ.get("ACCEL_SIMULATE_RECORD", "")):  # `accel simulate --report`
+    if os.path.isdir(
+        os.environ.get("ACCEL_SIMULATE_RECORD", "")
+    ):  # `accel simulate --report`
         from accel_simulated.detector import recording
 
         recording.begin(device()[1])

@@ -70,7 +70,9 @@ def _from_cache(fit: Fit) -> Path:
         if (built := _built_before(fit)) is not None:
             return built
         named = os.environ.get(LIBRARY, "")
-        raise CannotBuildError(f"{error}{_nothing_fits(named, fit) if named else ''}") from None
+        raise CannotBuildError(
+            f"{error}{_nothing_fits(named, fit) if named else ''}"
+        ) from None
     place = _place(fit, command)
 
     def make(folder: Path) -> Path:
@@ -87,7 +89,10 @@ def ready(kind: str) -> Path:
     given = Path(os.environ.get(LIBRARY) or os.devnull)
     if given.is_dir():  # of what was built ahead, for these processes too
         return build(kind)
-    if not given.parent.name.startswith(f"simdev_{kind.lower()}-") or _torch_of(given) != _torch_here():
+    if (
+        not given.parent.name.startswith(f"simdev_{kind.lower()}-")
+        or _torch_of(given) != _torch_here()
+    ):
         given = build(kind)
         os.environ[LIBRARY] = str(given)
     return given
@@ -96,7 +101,9 @@ def ready(kind: str) -> Path:
 def _torch_of(library: Path) -> str:
     """The torch that a library was built for, as the cache noted it; empty where that cannot be read."""
     try:
-        noted = json.loads(library.with_name("manifest.json").read_text(encoding="utf-8"))
+        noted = json.loads(
+            library.with_name("manifest.json").read_text(encoding="utf-8")
+        )
         return str(noted["inputs"]["torch"]) if library.is_file() else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""
@@ -148,7 +155,9 @@ def compiler() -> list[str]:
     try:
         given = shlex.split(named)
     except ValueError as error:
-        raise CannotBuildError(f"CXX={named!r} is no command line: {error}. Write CXX='g++ -m64'.") from None
+        raise CannotBuildError(
+            f"CXX={named!r} is no command line: {error}. Write CXX='g++ -m64'."
+        ) from None
     names = given[:1] or ["g++", "c++", "clang++"]
     found = next(filter(None, map(shutil.which, names)), None)
     if found is None:
@@ -183,7 +192,10 @@ def _place(fit: Fit, command: list[str]) -> cache.Entry:
 def _built_before(fit: Fit) -> Path | None:
     """Give an earlier build of these sources for this torch, by any compiler."""
     for kept in cache.entries(f"simdev_{fit.kind.lower()}"):
-        if (kept.inputs.get("torch"), kept.inputs.get("sources")) == (fit.torch, fit.sources):
+        if (kept.inputs.get("torch"), kept.inputs.get("sources")) == (
+            fit.torch,
+            fit.sources,
+        ):
             return kept.find()
     return None
 
@@ -208,7 +220,9 @@ def _torch_folder() -> Path:
     # the finder that brings the device in.
     spec = PathFinder.find_spec("torch")
     if spec is None or spec.origin is None:
-        raise CannotBuildError("the simulated device needs torch, which is not installed: accel setup cpu")
+        raise CannotBuildError(
+            "the simulated device needs torch, which is not installed: accel setup cpu"
+        )
     here = _torch_here()
     if here and Version(here).release < OLDEST:
         wanted = ".".join(map(str, OLDEST))
@@ -225,14 +239,22 @@ def _torch_folder() -> Path:
 
 
 def _say_that_another_builds() -> None:
-    sys.stderr.write("accel-simulated: another process builds the device, waiting for it\n")
+    sys.stderr.write(
+        "accel-simulated: another process builds the device, waiting for it\n"
+    )
 
 
 def _compile(command: list[str], library: Path, log: Path) -> Path:
-    sys.stderr.write("accel-simulated: building the device, once for this torch (up to a minute)\n")
-    done = subprocess.run([*command, "-o", str(library)], capture_output=True, text=True, check=False)
+    sys.stderr.write(
+        "accel-simulated: building the device, once for this torch (up to a minute)\n"
+    )
+    done = subprocess.run(
+        [*command, "-o", str(library)], capture_output=True, text=True, check=False
+    )
     if done.returncode or not library.is_file():
-        log.write_text(f"{shlex.join(command)}\n{done.stdout}{done.stderr}", encoding="utf-8")
+        log.write_text(
+            f"{shlex.join(command)}\n{done.stdout}{done.stderr}", encoding="utf-8"
+        )
         first = first_error(done.stderr or f"exit status {done.returncode}")
         step = next_step(done.stderr) or (
             "install a torch that accel-simulated is tested with (2.13), or a newer accel-simulated"

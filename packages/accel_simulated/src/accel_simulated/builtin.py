@@ -23,7 +23,9 @@ def install(name: str) -> None:
     def change_c(module: ModuleType) -> None:
         setattr(module, f"_has_{name}", True)
         device.library.sim_named()
-        if name == "mps":  # the CPU wheel has most of torch.mps's C part, which asks the device's hooks
+        if (
+            name == "mps"
+        ):  # the CPU wheel has most of torch.mps's C part, which asks the device's hooks
             module._mps_get_name = device.name  # type: ignore[attr-defined]
             module._mps_get_core_count = lambda: 1  # type: ignore[attr-defined]
         else:
@@ -41,7 +43,9 @@ def install(name: str) -> None:
 
     # torch._C comes first of all: torch's Python is built on it.
     if name != "xpu":  # whose storages the CPU wheel can make
-        imports.change("torch.storage", after=lambda module: _serve_storages(module, name))
+        imports.change(
+            "torch.storage", after=lambda module: _serve_storages(module, name)
+        )
     if name == "cuda":
         imports.change("torch.cuda", after=_count_by_nvml)
     imports.change("torch._C", before=lambda: device.load(name), after=change_c)
@@ -69,7 +73,9 @@ def _serve_storages(storage: ModuleType, name: str) -> None:
         device = more.get("device")
         if cls is not kind or device is None or torch.device(device).type != name:
             return theirs(cls, *arguments, **more)
-        return torch.empty(*arguments, dtype=torch.uint8, device=device).untyped_storage()
+        return torch.empty(
+            *arguments, dtype=torch.uint8, device=device
+        ).untyped_storage()
 
     def resize(self: Any, size: int) -> Any:
         import torch

@@ -55,13 +55,17 @@ class _Done(c10d.Work):  # type: ignore[misc]
 class SimulatedCollective(c10d.ProcessGroup):  # type: ignore[misc]
     """A process group; each call copies to the host, runs gloo there, and copies back."""
 
-    def __init__(self, name: str, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(
+        self, name: str, store: Any, rank: int, size: int, timeout: timedelta
+    ) -> None:
         super().__init__(rank, size)
         self._name = name
         self._gloo = c10d.ProcessGroupGloo(store, rank, size, timeout)
         # The group's name is kept by its backends, and DeviceMesh finds groups by name.
         for device in ("cpu", device_type()):
-            self._register_backend(torch.device(device), c10d.ProcessGroup.BackendType.CUSTOM, self._gloo)
+            self._register_backend(
+                torch.device(device), c10d.ProcessGroup.BackendType.CUSTOM, self._gloo
+            )
 
     def getBackendName(self) -> str:
         return self._name
@@ -73,12 +77,19 @@ class SimulatedCollective(c10d.ProcessGroup):  # type: ignore[misc]
     def _on_host(self, tensors: list[Any], call: Callable[[list[Any]], Any]) -> _Done:
         """`call` on copies of the tensors, or lists of tensors, then the copies back."""
         faults.meet_collective()
-        host = [[_host(each) for each in item] if isinstance(item, list) else _host(item) for item in tensors]
+        host = [
+            [_host(each) for each in item] if isinstance(item, list) else _host(item)
+            for item in tensors
+        ]
         work = call(host)
         if work is not None:
             work.wait()
         for ours, theirs in zip(tensors, host, strict=True):
-            pairs = zip(ours, theirs, strict=True) if isinstance(ours, list) else [(ours, theirs)]
+            pairs = (
+                zip(ours, theirs, strict=True)
+                if isinstance(ours, list)
+                else [(ours, theirs)]
+            )
             for to, done in pairs:
                 to.copy_(done)
         return _Done(tensors)
@@ -125,9 +136,13 @@ class SimulatedCollective(c10d.ProcessGroup):  # type: ignore[misc]
         return _Done(outputs)
 
     def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> _Done:
-        return self.reduce_scatter([output.view(-1)], [list(input.reshape(-1).chunk(self.size()))], opts)
+        return self.reduce_scatter(
+            [output.view(-1)], [list(input.reshape(-1).chunk(self.size()))], opts
+        )
 
-    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+    def reduce_scatter_single_coalesced(
+        self, outputs: Any, inputs: Any, opts: Any = None
+    ) -> _Done:
         for output, whole in zip(outputs, inputs, strict=True):
             self._reduce_scatter_base(output, whole, opts)
         return _Done(outputs)
@@ -146,36 +161,53 @@ class SimulatedCollective(c10d.ProcessGroup):  # type: ignore[misc]
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
         return self._on_host(
-            outputs, lambda host: self._gloo.allgather(host, [_host(each) for each in inputs])
+            outputs,
+            lambda host: self._gloo.allgather(host, [_host(each) for each in inputs]),
         )
 
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> _Done:
         # Flat: the output may hold the parts one after the other or stacked.
-        return self.allgather([list(output.view(-1).chunk(self.size()))], [input.reshape(-1)])
+        return self.allgather(
+            [list(output.view(-1).chunk(self.size()))], [input.reshape(-1)]
+        )
 
-    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+    def all_gather_single_coalesced(
+        self, outputs: Any, inputs: Any, opts: Any = None
+    ) -> _Done:
         for output, part in zip(outputs, inputs, strict=True):
             self._allgather_base(output, part)
         return _Done(outputs)
 
     def gather(self, outputs: Any, inputs: Any, opts: Any) -> _Done:
         return self._on_host(
-            outputs, lambda host: self._gloo.gather(host, [_host(each) for each in inputs], opts)
+            outputs,
+            lambda host: self._gloo.gather(
+                host, [_host(each) for each in inputs], opts
+            ),
         )
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any) -> _Done:
         given = [[_host(each) for each in parts] for parts in inputs]
-        return self._on_host(outputs, lambda host: self._gloo.scatter(host, given, opts))
-
-    def alltoall_base(self, output: Any, input: Any, to: list[int], of: list[int], opts: Any = None) -> _Done:
         return self._on_host(
-            [output], lambda host: self._gloo.alltoall_base(host[0], _host(input).contiguous(), to, of)
+            outputs, lambda host: self._gloo.scatter(host, given, opts)
+        )
+
+    def alltoall_base(
+        self, output: Any, input: Any, to: list[int], of: list[int], opts: Any = None
+    ) -> _Done:
+        return self._on_host(
+            [output],
+            lambda host: self._gloo.alltoall_base(
+                host[0], _host(input).contiguous(), to, of
+            ),
         )
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
         whole = outputs[0].new_empty(sum(output.numel() for output in outputs))
         sizes = [[each.numel() for each in tensors] for tensors in (outputs, inputs)]
-        self.alltoall_base(whole, torch.cat([each.reshape(-1) for each in inputs]), *sizes)
+        self.alltoall_base(
+            whole, torch.cat([each.reshape(-1) for each in inputs]), *sizes
+        )
         for output, part in zip(outputs, whole.split(sizes[0]), strict=True):
             output.copy_(part.view_as(output))
         return _Done(outputs)
@@ -191,7 +223,9 @@ class SimulatedCollective(c10d.ProcessGroup):  # type: ignore[misc]
 
     def send(self, tensors: Any, destination: int, tag: int) -> Any:
         faults.meet_collective()
-        return self._gloo.send([tensor.detach().cpu() for tensor in tensors], destination, tag)
+        return self._gloo.send(
+            [tensor.detach().cpu() for tensor in tensors], destination, tag
+        )
 
     def recv(self, tensors: Any, source: int, tag: int) -> _Done:
         return self._on_host(tensors, lambda host: self._gloo.recv(host, source, tag))
@@ -245,7 +279,9 @@ def register(name: str, device: str) -> None:
     """Make `init_process_group(name)` return this group for tensors on `device`."""
     from torch.distributed import Backend
 
-    def create(store: Any, rank: int, size: int, timeout: timedelta) -> SimulatedCollective:
+    def create(
+        store: Any, rank: int, size: int, timeout: timedelta
+    ) -> SimulatedCollective:
         return SimulatedCollective(name, store, rank, size, timeout)
 
     # A list: of a string torch takes each letter for a device in `default_device_backend_map`.

@@ -19,16 +19,28 @@ def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> list[Tensor]:
     return [output.copy_(tensor, non_blocking=True) for output in outputs]
 
 
-def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], size: int) -> list[list[Tensor]]:
-    return [[broadcast(tensor, [device])[0] for tensor in tensors] for device in devices]
+def broadcast_coalesced(
+    tensors: Sequence[Tensor], devices: Sequence[int], size: int
+) -> list[list[Tensor]]:
+    return [
+        [broadcast(tensor, [device])[0] for tensor in tensors] for device in devices
+    ]
 
 
 def scatter(
-    tensor: Tensor, devices: Sequence[int], sizes: Sequence[int] | None, dim: int, streams: Any = None
+    tensor: Tensor,
+    devices: Sequence[int],
+    sizes: Sequence[int] | None,
+    dim: int,
+    streams: Any = None,
 ) -> list[Tensor]:
     import torch
 
-    parts = tensor.chunk(len(devices), dim) if sizes is None else tensor.split(list(sizes), dim)  # type: ignore[no-untyped-call]
+    parts = (
+        tensor.chunk(len(devices), dim)
+        if sizes is None
+        else tensor.split(list(sizes), dim)
+    )  # type: ignore[no-untyped-call]
     copies = []
     for number, part in enumerate(parts):
         with torch.cuda.stream(streams[number] if streams else None):
@@ -36,22 +48,31 @@ def scatter(
     return copies
 
 
-def scatter_out(tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: Any = None) -> list[Tensor]:
+def scatter_out(
+    tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: Any = None
+) -> list[Tensor]:
     parts = tensor.split([output.size(dim) for output in outputs], dim)  # type: ignore[no-untyped-call]
-    return [output.copy_(part, non_blocking=True) for output, part in zip(outputs, parts, strict=True)]
+    return [
+        output.copy_(part, non_blocking=True)
+        for output, part in zip(outputs, parts, strict=True)
+    ]
 
 
 def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
     import torch
 
     here = torch.cuda.current_device() if destination is None else destination
-    return torch.cat([tensor.to("cpu" if here == -1 else _cuda(here)) for tensor in tensors], dim)
+    return torch.cat(
+        [tensor.to("cpu" if here == -1 else _cuda(here)) for tensor in tensors], dim
+    )
 
 
 def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
     import torch
 
-    return output.copy_(torch.cat([tensor.to(output.device) for tensor in tensors], dim))
+    return output.copy_(
+        torch.cat([tensor.to(output.device) for tensor in tensors], dim)
+    )
 
 
 def _cuda(device: int) -> str:
@@ -60,5 +81,13 @@ def _cuda(device: int) -> str:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     f"_{function.__name__}": function
-    for function in (broadcast, broadcast_out, broadcast_coalesced, scatter, scatter_out, gather, gather_out)
+    for function in (
+        broadcast,
+        broadcast_out,
+        broadcast_coalesced,
+        scatter,
+        scatter_out,
+        gather,
+        gather_out,
+    )
 }

@@ -38,7 +38,9 @@ _NOBODYS = ("acme", "plain")
 class Declared:
     """The part of a plugin's declaration that the simulation needs."""
 
-    def __init__(self, backend: str, vendor: Vendor, distributions: Mapping[str, str]) -> None:
+    def __init__(
+        self, backend: str, vendor: Vendor, distributions: Mapping[str, str]
+    ) -> None:
         #: The backend's name, which need not be torch's device type: that is `vendor.name`.
         self.backend = backend
         self.vendor = vendor
@@ -89,9 +91,16 @@ def _declared(backend: Backend) -> Declared | None:
     variables = backend.visibility.variables
     # What hides a device that is nobody's, its plugin alone says.
     is_told = not variables or backend.name not in _NOBODYS
-    if same is not None and (same.name, same.package) == (backend.device_type, package) and is_told:
+    if (
+        same is not None
+        and (same.name, same.package) == (backend.device_type, package)
+        and is_told
+    ):
         return None
-    if _imports(backend.accelerator, package) - {package, f"{package}.{backend.device_type}"}:
+    if _imports(backend.accelerator, package) - {
+        package,
+        f"{package}.{backend.device_type}",
+    }:
         return None
     # torch wants a name: where the plugin declares none, nobody asks for it by name.
     collective = backend.communication_backend or f"{backend.device_type}_simulated"
@@ -104,8 +113,13 @@ def told(environ: Mapping[str, str] | None = None) -> Declared | None:
     text = (os.environ if environ is None else environ).get(VARIABLE, "")
     try:
         backend, name, package, collective, visible, versions = json.loads(text)
-        return Declared(backend, _vendor(name, package, collective, visible), dict(versions))
-    except (ValueError, TypeError):  # empty; or not ours: the name is then one that nobody knows
+        return Declared(
+            backend, _vendor(name, package, collective, visible), dict(versions)
+        )
+    except (
+        ValueError,
+        TypeError,
+    ):  # empty; or not ours: the name is then one that nobody knows
         return None
 
 
@@ -130,7 +144,9 @@ def _imports(accelerator: str, package: str) -> set[str]:
     folder = next(iter(spec.submodule_search_locations or ()), None) if spec else None
     source = Path(folder or os.devnull, *rest).with_suffix(".py")
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source.read_bytes() if rest and source.is_file() else b"")):
+    for node in ast.walk(
+        ast.parse(source.read_bytes() if rest and source.is_file() else b"")
+    ):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -139,7 +155,13 @@ def _imports(accelerator: str, package: str) -> set[str]:
 
 
 def _vendor(name: str, package: str, collective: str, visible: Iterable[str]) -> Vendor:
-    return Vendor(name, "as an installed plugin declares it", package, collective, visible=tuple(visible))
+    return Vendor(
+        name,
+        "as an installed plugin declares it",
+        package,
+        collective,
+        visible=tuple(visible),
+    )
 
 
 def _distributions(backend: Backend) -> dict[str, str]:
@@ -156,7 +178,9 @@ def _distributions(backend: Backend) -> dict[str, str]:
         if not any(distributions(name=wanted.name)):
             near = [each.version.removesuffix(".*") for each in wanted.specifier]
             tried = (_VERSION, *near, *(f"{version}.1" for version in near))
-            missing[wanted.name] = next(filter(wanted.specifier.contains, tried), _VERSION)
+            missing[wanted.name] = next(
+                filter(wanted.specifier.contains, tried), _VERSION
+            )
     return missing
 
 
@@ -167,10 +191,17 @@ class _Finder(DistributionFinder):
         self._vendor = declared.vendor
         self._distributions = declared.distributions
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Any = None, target: Any = None
+    ) -> ModuleSpec | None:
         package = self._vendor.package
         if fullname == package or package.startswith(f"{fullname}."):
-            return ModuleSpec(fullname, _Loader(self._vendor), origin="accel-simulated", is_package=True)
+            return ModuleSpec(
+                fullname,
+                _Loader(self._vendor),
+                origin="accel-simulated",
+                is_package=True,
+            )
         if fullname == f"{package}.{self._vendor.name}":
             return spec_from_file_location(fullname, _MODULE)
         return None
@@ -195,7 +226,9 @@ class _Loader(Loader):
 
         module.__version__ = _VERSION  # type: ignore[attr-defined]
         vendor_package.start(self._vendor.name)
-        vendor_package.finish(importlib.import_module(f"{module.__name__}.{self._vendor.name}"))
+        vendor_package.finish(
+            importlib.import_module(f"{module.__name__}.{self._vendor.name}")
+        )
 
 
 class _Distribution(Distribution):

@@ -90,7 +90,10 @@ def load(name: str) -> None:
     Raises `SettingError` if `ACCEL_SIMULATE` was not set when torch was imported, or names another device.
     """
     global vendor, library, memory, memories
-    if _prepared is None or name not in (_prepared[0].vendor.name, _prepared[0].vendor.plays):
+    if _prepared is None or name not in (
+        _prepared[0].vendor.name,
+        _prepared[0].vendor.plays,
+    ):
         raise SettingError(
             f"a simulated {name} was asked for when torch was imported already, without {VARIABLE}={name} "
             f"({VARIABLE} is {os.environ.get(VARIABLE, 'unset')!r}). Set it before Python starts: "
@@ -134,7 +137,9 @@ def load(name: str) -> None:
 
 def present() -> int:
     """Return how many devices there are, whatever the vendor's variable hides."""
-    return 0 if _prepared is None or "driver" in faults.asked() else _prepared[0].devices
+    return (
+        0 if _prepared is None or "driver" in faults.asked() else _prepared[0].devices
+    )
 
 
 # A visible-devices variable is read when the runtime is first asked for its devices, not at `import torch`.
@@ -184,7 +189,10 @@ def name() -> str:
 
 def generators() -> tuple[torch.Generator, ...]:
     """Return the default generator of each device."""
-    return tuple(library.sim_default_generator(index) for index in range(library.sim_device_count()))
+    return tuple(
+        library.sim_default_generator(index)
+        for index in range(library.sim_device_count())
+    )
 
 
 def sleep(milliseconds: int, stream: torch.Stream | None = None) -> None:
@@ -231,8 +239,13 @@ def _built_for(kind: str) -> str:
 def _real(package: str, simulated: Path) -> str:
     """The folder of `sys.path` that has the package, other than the simulated one; empty for none."""
     for entry in map(Path, sys.path):
-        with contextlib.suppress(OSError):  # a folder that may not be read, which Python passes over too
-            if entry.joinpath(*package.split(".")).is_dir() and entry.resolve() != simulated:
+        with contextlib.suppress(
+            OSError
+        ):  # a folder that may not be read, which Python passes over too
+            if (
+                entry.joinpath(*package.split(".")).is_dir()
+                and entry.resolve() != simulated
+            ):
                 return str(entry)
     return ""
 
@@ -241,7 +254,10 @@ def _memories() -> tuple[int, ...]:
     """Bytes of each device, of as many as there can be; the last in the variable is that of all others."""
     text = os.environ.get("ACCEL_SIMULATE_MEMORY_MB", "1024")
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdecimal() and 1 <= int(part[:9]) <= 1 << 20 for part in parts):
+    if not all(
+        part.isascii() and part.isdecimal() and 1 <= int(part[:9]) <= 1 << 20
+        for part in parts
+    ):
         raise SettingError(
             f"ACCEL_SIMULATE_MEMORY_MB={text!r}: expected the megabytes of each device, from 1 to {1 << 20}, "
             "such as 1024 or, of unlike devices, 1024,64"
@@ -254,7 +270,9 @@ def _check_race() -> None:
     """The device's library reads the variable itself, as it is loaded."""
     given = os.environ.get("ACCEL_SIMULATE_RACE", "0")
     if given not in ("", "0", "1"):
-        raise SettingError(f"ACCEL_SIMULATE_RACE={given!r}: expected 1, to look for missing waits, or 0")
+        raise SettingError(
+            f"ACCEL_SIMULATE_RACE={given!r}: expected 1, to look for missing waits, or 0"
+        )
 
 
 def _visible(vendor: Vendor, present: int) -> int:
@@ -265,9 +283,13 @@ def _visible(vendor: Vendor, present: int) -> int:
                 return _ascending(value, present)
             ids = [part.strip() for part in value.split(",")]
             exist = [part.isdigit() and int(part) < present for part in ids]
-            if vendor.kind == "CUDA" and not all(exist):  # what follows an invalid one is hidden too
+            if vendor.kind == "CUDA" and not all(
+                exist
+            ):  # what follows an invalid one is hidden too
                 ids = ids[: exist.index(False)]
-            return len({int(part) for part, here in zip(ids, exist, strict=False) if here})
+            return len(
+                {int(part) for part, here in zip(ids, exist, strict=False) if here}
+            )
     return present
 
 

@@ -34,7 +34,10 @@ __all__ = ["VARIABLE", "Fault", "asked", "begin", "injected", "meet_collective",
 
 VARIABLE = "ACCEL_SIMULATE_FAULTS"
 #: Those of the device itself, in the order of faults.h.
-_NUMBERS = {name: number for number, name in enumerate(("oom", "kernel", "lost", "slow", "count"))}
+_NUMBERS = {
+    name: number
+    for number, name in enumerate(("oom", "kernel", "lost", "slow", "count"))
+}
 _NAMES = (*_NUMBERS, "hang", "driver")
 #: Whether a fault takes a value, with what a good one looks like.
 _VALUES = {"slow": r"\d+(?:\.\d+)?", "count": r"\d+"}
@@ -56,9 +59,15 @@ def read(text: str) -> dict[str, Fault]:
         match = re.fullmatch(r"([a-z]+)(?:=([\d.]+))?(?:@([1-9]\d{0,8}))?", part)
         name, value, at = match.groups() if match else (part, None, None)
         expected = _VALUES.get(name)
-        bad_value = value is not None if expected is None else not re.fullmatch(expected, value or "")
+        bad_value = (
+            value is not None
+            if expected is None
+            else not re.fullmatch(expected, value or "")
+        )
         if name not in _NAMES or bad_value or (name == "driver" and at):
-            raise SettingError(f"{VARIABLE}: {part!r} is no fault; expected {_FORM}, such as oom@10,slow=2.5")
+            raise SettingError(
+                f"{VARIABLE}: {part!r} is no fault; expected {_FORM}, such as oom@10,slow=2.5"
+            )
         number = float(value or 0) * (1000 if name == "slow" else 1)
         found[name] = Fault(int(at or 1), int(number))
     return found
@@ -93,7 +102,9 @@ def injected(text: str) -> Iterator[None]:
     global _hang
     faults = read(text)
     if "driver" in faults:
-        raise SettingError(f"{text!r}: the driver was found when this process started; set {VARIABLE}=driver")
+        raise SettingError(
+            f"{text!r}: the driver was found when this process started; set {VARIABLE}=driver"
+        )
     devices = device.count
     begin(faults)
     try:

@@ -111,7 +111,9 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         return None
     arguments = _without_the_option(list(map(str, config.invocation_params.args)))
     devices = _read(wanted)
-    inherited = {name: value for name, value in os.environ.items() if name != "ACCEL_SIMULATE"}
+    inherited = {
+        name: value for name, value in os.environ.items() if name != "ACCEL_SIMULATE"
+    }
     rows = []
     with TemporaryDirectory() as folder:
         for number, device in enumerate(devices):
@@ -119,11 +121,15 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
             command = [sys.executable, "-m", "pytest", "--accel", device, *arguments]
             print(f"\n--- on simulated {device}", flush=True)  # noqa: T201 - whose output follows
             began = time.monotonic()
-            done = subprocess.run(command, env={**inherited, _OUTCOME: str(outcome)}, check=False)
+            done = subprocess.run(
+                command, env={**inherited, _OUTCOME: str(outcome)}, check=False
+            )
             seconds = time.monotonic() - began
             told = json.loads(outcome.read_text()) if outcome.exists() else {}
             rows.append((device, done.returncode, told, seconds))
-    for line in _differing({device: told.get("not passed", []) for device, _, told, _ in rows}):
+    for line in _differing(
+        {device: told.get("not passed", []) for device, _, told, _ in rows}
+    ):
         print(line)  # noqa: T201 - what was asked for
     titles = "".join(f"{title:>10}" for title in (*_COLUMNS, "seconds", "status"))
     print(f"\n{'simulated':<16}{titles}")  # noqa: T201 - what was asked for
@@ -140,7 +146,9 @@ def _differing(failing: dict[str, list[str]]) -> list[str]:
         for test in dict.fromkeys(tests):
             where.setdefault(test, []).append(device)
     lines = [
-        f"{test}: on {', '.join(devices)}" for test, devices in where.items() if len(devices) < len(failing)
+        f"{test}: on {', '.join(devices)}"
+        for test, devices in where.items()
+        if len(devices) < len(failing)
     ]
     return ["", "fails on some only:", *lines] if lines else []
 
@@ -176,8 +184,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     place = os.environ.pop(_OUTCOME, "")
     if place:
         found = {column: terminalreporter.stats.get(column, ()) for column in _COLUMNS}
-        told: dict[str, Any] = {column: len(reports) for column, reports in found.items()}
-        told["not passed"] = [report.nodeid for report in (*found["failed"], *found["error"])]
+        told: dict[str, Any] = {
+            column: len(reports) for column, reports in found.items()
+        }
+        told["not passed"] = [
+            report.nodeid for report in (*found["failed"], *found["error"])
+        ]
         Path(place).write_text(json.dumps(told))
 
 
@@ -231,12 +243,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("accel"):
         unknown = mark.kwargs.keys() - {"devices"}
         if unknown:
-            raise pytest.UsageError(f"the mark takes devices=N, and was given {', '.join(sorted(unknown))}")
+            raise pytest.UsageError(
+                f"the mark takes devices=N, and was given {', '.join(sorted(unknown))}"
+            )
         import accel_core
 
         found, devices = accel_core.get_accelerator(), mark.kwargs.get("devices", 1)
         if mark.args and found.device_type not in mark.args:
-            pytest.skip(f"for {', '.join(mark.args)}, and the accelerator is {found.device_type}")
+            pytest.skip(
+                f"for {', '.join(mark.args)}, and the accelerator is {found.device_type}"
+            )
         if found.device_count() < devices:
             pytest.skip(
                 f"needs {devices} devices, and there are {found.device_count()} of {found.device_type}"

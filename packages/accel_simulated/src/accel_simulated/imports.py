@@ -31,9 +31,16 @@ class _Finder(MetaPathFinder):
     """Finds one module as the other finders do, and has it changed when it is loaded."""
 
     def __init__(self, module: str, before: Any, after: Any, source: str) -> None:
-        self._module, self.before, self.after, self.source = module, before, after, source
+        self._module, self.before, self.after, self.source = (
+            module,
+            before,
+            after,
+            source,
+        )
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Any = None, target: Any = None
+    ) -> ModuleSpec | None:
         if fullname != self._module:
             return None
         # Those behind it: of two that change one module, the one in front asks the other.
@@ -64,7 +71,9 @@ class _Loader(Loader):
         return self._theirs.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:  # which others read: inspect, importlib.resources
+        if (
+            module.__spec__ is not None
+        ):  # which others read: inspect, importlib.resources
             module.__spec__.loader = module.__loader__ = self._theirs
         self._theirs.exec_module(module)
         if self._finder.after is not None:

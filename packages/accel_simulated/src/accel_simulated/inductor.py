@@ -23,8 +23,13 @@ __all__ = ["begin_kernel", "teach"]
 
 def teach(name: str) -> None:
     """Register the device with inductor, when inductor is first used."""
-    imports.change("torch._dynamo.device_interface", after=lambda module: _add_interface(module, name))
-    imports.change("torch._inductor.codegen.cpp", after=lambda module: _add_code(module, name))
+    imports.change(
+        "torch._dynamo.device_interface",
+        after=lambda module: _add_interface(module, name),
+    )
+    imports.change(
+        "torch._inductor.codegen.cpp", after=lambda module: _add_code(module, name)
+    )
 
 
 def begin_kernel(index: int) -> None:
@@ -38,7 +43,10 @@ def begin_kernel(index: int) -> None:
 
 def _add_interface(module: ModuleType, name: str) -> None:
     interface = _interface(module.DeviceInterface, name)
-    for known in (name, *(f"{name}:{index}" for index in range(interface.device_count()))):
+    for known in (
+        name,
+        *(f"{name}:{index}" for index in range(interface.device_count())),
+    ):
         module.register_interface_for_device(known, interface)
 
 
@@ -143,7 +151,9 @@ def _calling(base: type, name: str) -> type:
     class Calling(base):  # type: ignore[misc]
         """Calls kernels on the device as on CPU, once the device is ready for them."""
 
-        def _generate_kernel_call_helper(self, kernel_name: str, call_args: Any, **more: Any) -> None:
+        def _generate_kernel_call_helper(
+            self, kernel_name: str, call_args: Any, **more: Any
+        ) -> None:
             device = more.get("device")
             if device is None or device.type != name or more.get("triton", True):
                 super()._generate_kernel_call_helper(kernel_name, call_args, **more)
@@ -165,13 +175,19 @@ def _calling(base: type, name: str) -> type:
 
             scheduler: Any = V.graph.scheduler
             lookup = "get_external_object_by_index"
-            self.add_import_once(f"from torch._dynamo.graph_bytecode_inputs import {lookup}")
-            current = f"torch.accelerator.current_stream({scheduler.current_device.index})"
+            self.add_import_once(
+                f"from torch._dynamo.graph_bytecode_inputs import {lookup}"
+            )
+            current = (
+                f"torch.accelerator.current_stream({scheduler.current_device.index})"
+            )
             self.writeline(f"{get_stream_name(0)} = {current}")
             for stream, of_user in scheduler.stream_idx_to_user_obj_idx.items():
                 self.writeline(f"{get_stream_name(stream)} = {lookup}({of_user})")
 
-        def make_allocation(self, name: str, device: Any, *arguments: Any, **more: Any) -> str:
+        def make_allocation(
+            self, name: str, device: Any, *arguments: Any, **more: Any
+        ) -> str:
             # For devices that it does not know it has no guard, and leaves the index out all the same.
             line: str = super().make_allocation(name, device, *arguments, **more)
             return line.replace(f"device='{device.type}'", f"device='{device}'")

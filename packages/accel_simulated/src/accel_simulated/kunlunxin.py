@@ -24,7 +24,9 @@ def _hooked(name: str, *arguments: Any, **named: Any) -> Any:
     if name.partition(".")[0] == "torch":
         builtins.__import__ = _usual
         if "torch" in sys.modules:
-            raise ImportError("torch's import has begun unseen: its CUDA runtime cannot be replaced any more")
+            raise ImportError(
+                "torch's import has begun unseen: its CUDA runtime cannot be replaced any more"
+            )
         _usual("torch")
         _usual("torch_xmlir")
     return _usual(name, *arguments, **named)

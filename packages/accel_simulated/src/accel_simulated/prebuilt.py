@@ -64,7 +64,11 @@ def write(library: Path, fit: Fit, place: Path) -> Path:
             shutil.copyfile(library, staging / _FILE)
             noted = {"sha256": _digest(staging / _FILE), "inputs": {"torch": fit.torch}}
             (staging / _MANIFEST).write_text(json.dumps(noted), encoding="utf-8")
-            for path, mode in ((staging, 0o755), (staging / _FILE, 0o755), (staging / _MANIFEST, 0o644)):
+            for path, mode in (
+                (staging, 0o755),
+                (staging / _FILE, 0o755),
+                (staging / _MANIFEST, 0o644),
+            ):
                 path.chmod(mode)
             shutil.rmtree(folder, ignore_errors=True)
             staging.rename(folder)

@@ -33,11 +33,15 @@ def declared() -> dict[str, str]:
 
 def built(name: str) -> Path | None:
     """Return the library of a device if it is built for this torch. Raises what `building.build` raises."""
-    vendor = DEVICES.get(name) or DEVICES["acme"]  # as which anything that is declared is simulated
+    vendor = (
+        DEVICES.get(name) or DEVICES["acme"]
+    )  # as which anything that is declared is simulated
     return building.find(vendor.kind)
 
 
-def build(names: Sequence[str], folder: Path | None = None) -> Iterator[tuple[str, Path]]:
+def build(
+    names: Sequence[str], folder: Path | None = None
+) -> Iterator[tuple[str, Path]]:
     """Build the missing libraries of these devices, or of all without names; yield each with its path.
 
     With a `folder` the libraries are put there, for machines without a compiler. Raises `SettingError` before
@@ -45,7 +49,10 @@ def build(names: Sequence[str], folder: Path | None = None) -> Iterator[tuple[st
     """
     kinds = {name: understood(name)[0].vendor.kind for name in names or DEVICES}
     for name, kind in kinds.items():
-        yield name, building.build(kind) if folder is None else building.ahead(kind, folder)
+        yield (
+            name,
+            building.build(kind) if folder is None else building.ahead(kind, folder),
+        )
     if folder is not None:  # `--report` needs no compiler there either
         from accel_simulated.detector import strings
 
@@ -74,7 +81,9 @@ def understood(text: str) -> tuple[Asked, Declared | None]:
     if declared is None:
         return read(text, source="the device"), None
     vendor = declared.vendor
-    return read(f"{vendor.name}{colon}{count}", source="the device", among={vendor.name: vendor}), declared
+    return read(
+        f"{vendor.name}{colon}{count}", source="the device", among={vendor.name: vendor}
+    ), declared
 
 
 def check_reports(files: Sequence[str]) -> None:
@@ -85,7 +94,10 @@ def check_reports(files: Sequence[str]) -> None:
 
 
 def run_recorded(
-    arguments: Sequence[str], environ: Mapping[str, str], files: Sequence[str], given: Sequence[str]
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    files: Sequence[str],
+    given: Sequence[str],
 ) -> int:
     """Run a program with the variables that `environment` returned, and report its code for one vendor.
 

@@ -36,11 +36,17 @@ def install(backend: str, device_type: str, told: Callable[[], str]) -> None:
         "accel_core.interface.devices": _name,
     }
     for module, change in changes.items():
-        imports.change(module, after=functools.partial(change, backend=backend, told=told))
+        imports.change(
+            module, after=functools.partial(change, backend=backend, told=told)
+        )
     if device_type in ("cuda", "xpu"):
         # Before the file's own word, which is None in a CPU build and holds in one for a real device.
         build = f"{device_type} = {VERSION!r}\n"
-        imports.change("torch.version", after=lambda m: setattr(m, device_type, VERSION), source=build)
+        imports.change(
+            "torch.version",
+            after=lambda m: setattr(m, device_type, VERSION),
+            source=build,
+        )
     if device_type == "cuda":
         imports.change("torch.utils.cpp_extension", after=_compile_no_cuda)
 
@@ -54,7 +60,9 @@ def _compile_no_cuda(module: Any) -> None:
     def checked(*arguments: Any, **options: Any) -> Any:
         given = signature.bind(*arguments, **options).arguments
         files = map(str, given["sources"])
-        if given.get("with_cuda") or any(file.endswith((".cu", ".cuh")) for file in files):
+        if given.get("with_cuda") or any(
+            file.endswith((".cu", ".cuh")) for file in files
+        ):
             raise RuntimeError(
                 f"simulated cuda compiles no CUDA code, and {given['name']} has some. DeepSpeed's optimizers "
                 "have portable forms: start the program with ACCEL_INTEGRATIONS=auto"
@@ -116,6 +124,8 @@ def _name(module: Any, backend: str, told: Callable[[], str]) -> None:
     @functools.wraps(shown)
     def named(self: Any) -> str:
         text: str = shown(self)
-        return text if self.device_type == "cpu" else f"{text[:-1]}, simulated: {told()}>"
+        return (
+            text if self.device_type == "cpu" else f"{text[:-1]}, simulated: {told()}>"
+        )
 
     module.Base.__repr__ = named

@@ -16,7 +16,9 @@ __all__ = ["fill"]
 _SURFACES = Path(__file__).with_name("surfaces")
 
 
-def fill(namespace: dict[str, Any], exposed_as: str, *, absent: tuple[str, ...] = ()) -> None:
+def fill(
+    namespace: dict[str, Any], exposed_as: str, *, absent: tuple[str, ...] = ()
+) -> None:
     """Bind each name that the vendor's module has and `parts` provide, unless the module defines it.
 
     `absent` are conditions of the surface file that are false, such as `"is_lazy()"`. A name that nothing
@@ -26,8 +28,16 @@ def fill(namespace: dict[str, Any], exposed_as: str, *, absent: tuple[str, ...] 
     text = _SURFACES.joinpath(f"{device.vendor.name}.json").read_text(encoding="utf-8")
     for name, written in json.loads(text)["modules"][exposed_as]["names"].items():
         told = written if isinstance(written, dict) else {}
-        if name in provided and name not in namespace and told.get("if", "") not in absent:
-            namespace[name] = _deprecated(provided[name]) if told.get("deprecated") else provided[name]
+        if (
+            name in provided
+            and name not in namespace
+            and told.get("if", "") not in absent
+        ):
+            namespace[name] = (
+                _deprecated(provided[name])
+                if told.get("deprecated")
+                else provided[name]
+            )
 
 
 def _deprecated(function: Any) -> Any:
@@ -43,7 +53,16 @@ def _deprecated(function: Any) -> Any:
 
 def _provided() -> dict[str, Any]:
     # Here, because the parts need to know the device's name when they are imported.
-    from accel_simulated.parts import devices, dtypes, graphs, lifecycle, memory, random, ranges, streams
+    from accel_simulated.parts import (
+        devices,
+        dtypes,
+        graphs,
+        lifecycle,
+        memory,
+        random,
+        ranges,
+        streams,
+    )
 
     parts = (devices, dtypes, graphs, lifecycle, memory, random, ranges, streams)
     found = {name: getattr(part, name) for part in parts for name in part.__all__}

@@ -49,14 +49,18 @@ def _functions(c: ModuleType, name: str) -> dict[str, Callable[..., Any]]:
     fractions: dict[int, float] = {}
 
     def synchronize(index: int = -1) -> None:
-        c._accelerator_synchronizeDevice(c._accelerator_getDeviceIndex() if index in (-1, None) else index)
+        c._accelerator_synchronizeDevice(
+            c._accelerator_getDeviceIndex() if index in (-1, None) else index
+        )
 
     def set_fraction(fraction: float, index: int) -> None:
         fractions[index] = fraction
         device.library.sim_set_fraction(index, fraction)
 
     def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
-        stream = c.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type)
+        stream = c.Stream(
+            stream_id=stream_id, device_index=device_index, device_type=device_type
+        )
         c._accelerator_setStream(stream)
 
     def default_stream(index: int) -> tuple[int, int, int]:
@@ -121,7 +125,9 @@ class Properties:
 
 def _stream_base(c: ModuleType, name: str) -> type:
     class StreamBase(c.Stream):  # type: ignore[name-defined, misc]
-        def __new__(cls, priority: int = 0, stream_ptr: int | None = None, **known: Any) -> Any:
+        def __new__(
+            cls, priority: int = 0, stream_ptr: int | None = None, **known: Any
+        ) -> Any:
             if "stream_id" in known:
                 return super().__new__(cls, **known)
             index = c._accelerator_getDeviceIndex()
@@ -154,7 +160,9 @@ def _event_base(c: ModuleType, name: str) -> type:
 
 def _graph_base(c: ModuleType) -> type:
     class GraphBase(c._acceleratorGraph):  # type: ignore[name-defined, misc]
-        def capture_begin(self, pool: Any = None, capture_error_mode: str = "default") -> None:
+        def capture_begin(
+            self, pool: Any = None, capture_error_mode: str = "default"
+        ) -> None:
             super().capture_begin(pool=pool, capture_error_mode=capture_error_mode)
 
     return GraphBase
@@ -188,7 +196,9 @@ def _cuda_only(c: ModuleType) -> dict[str, Any]:
         return free, total
 
     def sleep(cycles: int) -> None:
-        stream_id, index, _ = _numbers(c._accelerator_getStream(c._accelerator_getDeviceIndex()))
+        stream_id, index, _ = _numbers(
+            c._accelerator_getStream(c._accelerator_getDeviceIndex())
+        )
         device.library.sim_sleep(index, stream_id, max(1, cycles // 1_000_000))
 
     host = HostMemory()

@@ -24,10 +24,14 @@ def finish(module: ModuleType) -> None:
     name, vendor = device.vendor.name, device.vendor
     torch._register_device_module(name, module)  # type: ignore[no-untyped-call]
     if vendor.kind == "PrivateUse1":
-        methods = torch.utils.backend_registration.generate_methods_for_privateuse1_backend
+        methods = (
+            torch.utils.backend_registration.generate_methods_for_privateuse1_backend
+        )
         # Of a type that torch knows, as vulkan, tensors have `is_vulkan` already, and torch refuses the rest.
         new = not hasattr(torch.Tensor, f"is_{name}")
-        methods(for_tensor=new, for_module=new, for_packed_sequence=new, for_storage=True)
+        methods(
+            for_tensor=new, for_module=new, for_packed_sequence=new, for_storage=True
+        )
         if not vendor.plain:
             inductor.teach(name)
     DefaultDeviceType.set_device_type(name)

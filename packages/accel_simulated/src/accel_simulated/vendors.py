@@ -67,7 +67,13 @@ VENDORS = {
             kind="HPU",
             visible=("HABANA_VISIBLE_MODULES",),
         ),
-        Vendor("sdaa", "Tecorigin's, as torch_sdaa", "torch_sdaa", "tccl", visible=("SDAA_VISIBLE_DEVICES",)),
+        Vendor(
+            "sdaa",
+            "Tecorigin's, as torch_sdaa",
+            "torch_sdaa",
+            "tccl",
+            visible=("SDAA_VISIBLE_DEVICES",),
+        ),
         Vendor(
             "musa",
             "Moore Threads', as torch_musa",
@@ -75,7 +81,13 @@ VENDORS = {
             "mccl",
             visible=("MUSA_VISIBLE_DEVICES",),
         ),
-        Vendor("supa", "Biren's, as torch_supa", "torch_supa", "bccl", visible=("SUPA_VISIBLE_DEVICES",)),
+        Vendor(
+            "supa",
+            "Biren's, as torch_supa",
+            "torch_supa",
+            "bccl",
+            visible=("SUPA_VISIBLE_DEVICES",),
+        ),
         Vendor(
             "xpu",
             "Intel's, by torch's own torch.xpu",
@@ -93,7 +105,12 @@ VENDORS = {
             visible=("CUDA_VISIBLE_DEVICES",),
         ),
         Vendor(
-            "mps", "Apple's Metal, by torch's own torch.mps; one device", "torch", "", kind="MPS", devices=1
+            "mps",
+            "Apple's Metal, by torch's own torch.mps; one device",
+            "torch",
+            "",
+            kind="MPS",
+            devices=1,
         ),
         # Behind torch.cuda's own functions, and known by its package alone.
         Vendor(
@@ -106,7 +123,12 @@ VENDORS = {
             plays="cuda",
         ),
         # Nobody: what a device looks like that torch.accelerator knows and no plugin does.
-        Vendor("acme", "nobody's GPU, which no framework has heard of", "torch_acme", "accl"),
+        Vendor(
+            "acme",
+            "nobody's GPU, which no framework has heard of",
+            "torch_acme",
+            "accl",
+        ),
     )
 }
 
@@ -116,6 +138,10 @@ OWN_DEVICES = {name: vendor for name, vendor in VENDORS.items() if not vendor.pl
 DEVICES = {
     **VENDORS,
     "plain": Vendor(
-        "plain", "nobody's: one queue, no events, no graphs, no collectives", "torch_plain", "", plain=True
+        "plain",
+        "nobody's: one queue, no events, no graphs, no collectives",
+        "torch_plain",
+        "",
+        plain=True,
     ),
 }

@@ -42,18 +42,23 @@ def life(simulated, once):
     """`life(vendor)`: what one process with that device told, for all tests that read it."""
     function = "simulated_checks.capabilities:of_life"
     return lambda vendor: once(
-        f"life-{vendor}", lambda: simulated(vendor, function, vendor, timeout=300).answer
+        f"life-{vendor}",
+        lambda: simulated(vendor, function, vendor, timeout=300).answer,
     )
 
 
 @pytest.fixture(scope="session")
 def the_page_tells():
     """Holds what a device said of all but some rows of docs/reference/simulated.json against the record."""
-    record = json.loads((TREE / "docs/reference/simulated.json").read_text(encoding="utf-8"))
+    record = json.loads(
+        (TREE / "docs/reference/simulated.json").read_text(encoding="utf-8")
+    )
 
     def compare(name, rows, unasked):
         told = record[name]
-        assert rows == {row: cell for row, cell in told.items() if row not in unasked}, "run ./dev cards"
+        assert rows == {
+            row: cell for row, cell in told.items() if row not in unasked
+        }, "run ./dev cards"
         assert set(unasked) <= told.keys(), "run ./dev cards"
 
     return compare
@@ -71,9 +76,15 @@ def train_digits(simulated):
     def train(vendor, name, path=()):
         # Dropout draws from the host's generator, as the run on CPU does: otherwise the masks would differ.
         # One thread: several trainings at once are on the cores.
-        variables = {"DS_ACCELERATOR": name, "ACCEL_SIMULATE_RANDOM": "host", "OMP_NUM_THREADS": "1"}
+        variables = {
+            "DS_ACCELERATOR": name,
+            "ACCEL_SIMULATE_RANDOM": "host",
+            "OMP_NUM_THREADS": "1",
+        }
         arguments = ("--precision", "fp32", "--epochs", "1", "--json")
-        run = simulated(vendor, EXAMPLE, *arguments, environ=variables, path=path, timeout=300)
+        run = simulated(
+            vendor, EXAMPLE, *arguments, environ=variables, path=path, timeout=300
+        )
         return run.answer
 
     return train

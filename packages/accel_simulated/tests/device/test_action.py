@@ -12,7 +12,9 @@ yaml = pytest.importorskip("yaml")
 
 ACTION = Path(__file__).parents[4] / ".github/actions/simulate/action.yml"
 
-pytestmark = pytest.mark.nightly(reason="installs and compiles, as the action does in a job")
+pytestmark = pytest.mark.nightly(
+    reason="installs and compiles, as the action does in a job"
+)
 
 
 def _run(folder, python, devices):
@@ -25,15 +27,32 @@ def _run(folder, python, devices):
     for step in yaml.safe_load(ACTION.read_text())["runs"]["steps"]:
         if "run" not in step:
             continue
-        asks = {name: re.fullmatch(r"\$\{\{ inputs\.(\w+) }}", value) for name, value in step["env"].items()}
+        asks = {
+            name: re.fullmatch(r"\$\{\{ inputs\.(\w+) }}", value)
+            for name, value in step["env"].items()
+        }
         own = {name: given[found[1]] for name, found in asks.items() if found}
-        variables = {**without("ACCEL_"), **{name: str(file) for name, file in written.items()}, **own}
-        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        variables = {
+            **without("ACCEL_"),
+            **{name: str(file) for name, file in written.items()},
+            **own,
+        }
+        command = [
+            "bash",
+            "--noprofile",
+            "--norc",
+            "-eo",
+            "pipefail",
+            "-c",
+            step["run"],
+        ]
         done = run_command(command, variables)
         said.append(done.stdout + done.stderr)
         if done.returncode:
             break
-    return said, dict(line.split("=", 1) for line in written["GITHUB_ENV"].read_text().splitlines())
+    return said, dict(
+        line.split("=", 1) for line in written["GITHUB_ENV"].read_text().splitlines()
+    )
 
 
 def test_one_device_is_for_every_later_step_and_several_are_for_who_asks(tmp_path):
@@ -46,7 +65,9 @@ def test_one_device_is_for_every_later_step_and_several_are_for_who_asks(tmp_pat
 
 
 def test_without_torch_it_ends_and_says_what_to_install(tmp_path):
-    bare = executable(tmp_path / "python", f'exec "{os.path.realpath(sys.executable)}" -I -S "$@"')
+    bare = executable(
+        tmp_path / "python", f'exec "{os.path.realpath(sys.executable)}" -I -S "$@"'
+    )
     said, variables = _run(tmp_path, str(bare), "acme")
     assert [line[:31] for line in said] == ["::error::torch is not installed"]
     assert "pip install torch --index-url" in said[0]

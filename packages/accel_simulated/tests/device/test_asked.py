@@ -21,9 +21,12 @@ print(json.dumps([acc.name, str(acc.device(2)), acc.device_name(0), acc.device_p
 
 
 @pytest.mark.parametrize(
-    ("device", "name", "product"), [("acme", "generic", "Simulated ACME"), ("cuda", "cuda", "Simulated CUDA")]
+    ("device", "name", "product"),
+    [("acme", "generic", "Simulated ACME"), ("cuda", "cuda", "Simulated CUDA")],
 )
-def test_the_command_gives_the_device_to_all_that_it_starts(device, name, product, built):
+def test_the_command_gives_the_device_to_all_that_it_starts(
+    device, name, product, built
+):
     """Chosen without a pin, though this machine has no sign of such hardware."""
     built(device)
     words = ["-m", "accel_core", "simulate", f"{device}:3", "--", "python", "-c", TOLD]
@@ -45,7 +48,11 @@ except RuntimeError as error: print(type(error).__name__, error)
 
 
 def test_another_package_has_torchs_one_place(simulated):
-    said = simulated("acme", TAKEN, environ={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).ended[0].stdout
+    said = (
+        simulated("acme", TAKEN, environ={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+        .ended[0]
+        .stdout
+    )
     assert said.startswith(
         "BackendConflictError ACCEL_SIMULATE='acme:2': another package has registered its "
     )
@@ -84,7 +91,9 @@ def test_it_has_the_names_of_the_declaration(tmp_path, built):
     environ = clean_environment(PYTHONPATH=str(plugin), ZING_DEVICES="0,2")
     words = ["-m", "accel_core", "simulate", "zing:3", "--", "python", "-c", SAID]
     ended = run_python(words, environ).succeeded()
-    name, kind, count, total, text, imported, version, collective, asked = json.loads(ended.stdout)
+    name, kind, count, total, text, imported, version, collective, asked = json.loads(
+        ended.stdout
+    )
     assert (name, kind, count, total) == ("zing", "zpu", 2, 2.0)
     assert text.endswith(", simulated: zpu:3 by accel-simulated 0.1.0>")
     assert (imported, version, collective, asked) == (True, "1.2", True, "zpu:3")
@@ -103,7 +112,10 @@ def test_it_has_the_names_of_the_declaration(tmp_path, built):
         {"accel_more.__init__": declaring(more),
          "accel_more.own": "def start():\n    from more_sdk.torch import _loader"},
     )  # fmt: skip
-    assert "more " not in run_python(["-m", "accel_core", "simulate", "--list"], environ).stdout
+    assert (
+        "more "
+        not in run_python(["-m", "accel_core", "simulate", "--list"], environ).stdout
+    )
     ended = run_python(["-m", "accel_core", "simulate", "--build", "zing"], environ)
     assert (ended.returncode, ended.stdout[:6]) == (0, "zing: ")
 
@@ -123,8 +135,12 @@ print(json.dumps([in_fork(use, 60)[0], ones().sum().item(), in_fork(use, 60)[0]]
 """
 
 
-@pytest.mark.parametrize(("vendor", "name"), [("acme", "ACME"), ("cuda", "CUDA"), ("npu", "NPU")])
-def test_a_child_that_uses_the_device_after_its_parent_is_refused(simulated, vendor, name):
+@pytest.mark.parametrize(
+    ("vendor", "name"), [("acme", "ACME"), ("cuda", "CUDA"), ("npu", "NPU")]
+)
+def test_a_child_that_uses_the_device_after_its_parent_is_refused(
+    simulated, vendor, name
+):
     before, own, after = simulated(vendor, CODE).answer
     assert (before, own) == ("2.0", 2.0)  # the parent had not used it yet
     assert f"Cannot re-initialize {name} in forked subprocess" in after

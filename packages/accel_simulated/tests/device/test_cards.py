@@ -14,11 +14,14 @@ from accel_tests.cards import SIMULATED, require_as_recorded, run_simulated
 #: By day a device that torch knows, one that it does not, and one with less than a GPU: what breaks a plugin
 #: breaks these cards or its own tests.
 BY_DAY = ("cuda", "acme", "plain")
-NIGHT = pytest.mark.nightly(reason="40 CPU seconds a card; by day those of three kinds of device")
+NIGHT = pytest.mark.nightly(
+    reason="40 CPU seconds a card; by day those of three kinds of device"
+)
 
 
 @pytest.mark.parametrize(
-    "device", [pytest.param(name, marks=() if name in BY_DAY else NIGHT) for name in SIMULATED]
+    "device",
+    [pytest.param(name, marks=() if name in BY_DAY else NIGHT) for name in SIMULATED],
 )
 def test_card(device, built):
     built(device)
@@ -44,8 +47,13 @@ MISSED = {f"{name}: claims what is not so" for name in CLAIMS}
 def test_each_is_caught_by_what_is_meant_for_it(simulated):
     """The whole accelerator passes there; what else fails is on record, `./dev mutants` runs all with all."""
     function = "conformance_mutants.trying:meant_to"
-    environ = {"ACCEL_SIMULATE_RACE": "1", "ACCEL_SIMULATE_MEMORY_MB": "1024,256"}  # as `accel verify` has it
-    told = simulated("acme", function, path=[CONFORMANCE], timeout=600, environ=environ).answer
+    environ = {
+        "ACCEL_SIMULATE_RACE": "1",
+        "ACCEL_SIMULATE_MEMORY_MB": "1024,256",
+    }  # as `accel verify` has it
+    told = simulated(
+        "acme", function, path=[CONFORMANCE], timeout=600, environ=environ
+    ).answer
     assert [name for name, message in told["mutants"].items() if not message] == []
     assert told["whole"] == {}
     record = json.loads(RECORD.read_text(encoding="utf-8"))
@@ -54,7 +62,9 @@ def test_each_is_caught_by_what_is_meant_for_it(simulated):
 
 def test_samples_catch(simulated):
     """Each check of torch's samples finds the kernel that is broken, and names its operator."""
-    told = simulated("acme", "conformance_mutants.trying:samples_that_catch", path=[CONFORMANCE]).answer
+    told = simulated(
+        "acme", "conformance_mutants.trying:samples_that_catch", path=[CONFORMANCE]
+    ).answer
     for check, (whole, broken) in told.items():
         assert whole == "", check
         assert "of torch's samples of" in broken, check

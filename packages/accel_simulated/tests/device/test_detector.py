@@ -8,7 +8,9 @@ from accel_tests.children import clean_environment, run_python
 
 from accel_simulated.detector.gather import gather
 
-pytestmark = pytest.mark.nightly(reason="promises of the simulator: its detector of vendors' names")
+pytestmark = pytest.mark.nightly(
+    reason="promises of the simulator: its detector of vendors' names"
+)
 
 #: A line's comment is what is to be found there, how often, and whether it raises (`!`); lines without one
 #: are for every device, or torch's own.
@@ -108,7 +110,9 @@ def _expected(source):
     found = {}
     for number, line in enumerate(source.splitlines(), 1):
         for comment in filter(None, line.partition("  # ")[2].split(" & ")):
-            kind, what, times, raises = re.fullmatch(r"(\S+) (.*?)(?: (\d+))?( !)?", comment).groups()
+            kind, what, times, raises = re.fullmatch(
+                r"(\S+) (.*?)(?: (\d+))?( !)?", comment
+            ).groups()
             found[number, kind, what] = int(times or 1), bool(raises)
     return found
 
@@ -120,27 +124,55 @@ def test_each_place_once_in_every_format_and_process(tmp_path, built):
     (tmp_path / "child.py").write_text(CHILD)
     reports = [tmp_path / f"cuda.{ending}" for ending in ("json", "md", "sarif")]
     options = [word for report in reports for word in ("--report", report.name)]
-    words = ["-m", "accel_core", "simulate", *options, "acme", "--", "python", "program.py", "child.py"]
+    words = [
+        "-m",
+        "accel_core",
+        "simulate",
+        *options,
+        "acme",
+        "--",
+        "python",
+        "program.py",
+        "child.py",
+    ]
     ended = run_python(words, clean_environment(), cwd=tmp_path)
     assert ended.returncode == 3, ended.stdout + ended.stderr
 
     told = json.loads(reports[0].read_text())
-    places = [place for place in told["assumptions"] + told["asks"] if place["file"] == "program.py"]
+    places = [
+        place
+        for place in told["assumptions"] + told["asks"]
+        if place["file"] == "program.py"
+    ]
     expected = _expected(PROGRAM)
-    found = {(p["line"], p["kind"], p["what"]): (p["times"], bool(p["raised"])) for p in places}
+    found = {
+        (p["line"], p["kind"], p["what"]): (p["times"], bool(p["raised"]))
+        for p in places
+    }
     assert found == expected
     assert (told["status"], told["simulated"], told["notes"]) == (3, "acme:2", [])
     # The program, its child, its worker, and what it forked.
     assert told["processes"] == 4
-    of_child = [(p["file"], p["what"]) for p in told["asks"] + told["assumptions"] if p not in places]
+    of_child = [
+        (p["file"], p["what"])
+        for p in told["asks"] + told["assumptions"]
+        if p not in places
+    ]
     assert of_child == [("child.py", "CUDA_VISIBLE_DEVICES read")]
     assert all(p["kind"] != "ask" for p in told["assumptions"])
     assert {p["kind"] for p in told["asks"]} == {"ask"}
-    times = [place["times"] for place in told["assumptions"] if place["file"] == "program.py"]
+    times = [
+        place["times"] for place in told["assumptions"] if place["file"] == "program.py"
+    ]
     assert times == sorted(times, reverse=True)
 
     markdown = reports[1].read_text()
-    assert markdown.count("| `torch.cuda.empty_cache()` | `acc.empty_cache()`; or `torch.accelerator.em") == 3
+    assert (
+        markdown.count(
+            "| `torch.cuda.empty_cache()` | `acc.empty_cache()`; or `torch.accelerator.em"
+        )
+        == 3
+    )
     assert "| AssertionError: Torch not compiled with CUDA enabled |" in markdown
     (run,) = json.loads(reports[2].read_text())["runs"]
     assert len(run["results"]) == len(found) + 1
@@ -151,14 +183,32 @@ def test_each_place_once_in_every_format_and_process(tmp_path, built):
     [
         ("import no_such_module", 1, []),
         ("import torch\ntorch.cuda.init()\n", 1, [2]),
-        ("import os, torch\ntorch.cuda.empty_cache()\nos.kill(os.getpid(), 9)\n", 137, [2]),
+        (
+            "import os, torch\ntorch.cuda.empty_cache()\nos.kill(os.getpid(), 9)\n",
+            137,
+            [2],
+        ),
     ],
 )
-def test_a_program_that_dies_at_an_import_or_midway(tmp_path, built, program, status, places):
+def test_a_program_that_dies_at_an_import_or_midway(
+    tmp_path, built, program, status, places
+):
     built("acme")
     (tmp_path / "program.py").write_text(program)
-    words = ["-m", "accel_core", "simulate", "--report", "a.md", "--report", "a.json", "acme", "--"]
-    ended = run_python([*words, "python", "program.py"], clean_environment(), cwd=tmp_path)
+    words = [
+        "-m",
+        "accel_core",
+        "simulate",
+        "--report",
+        "a.md",
+        "--report",
+        "a.json",
+        "acme",
+        "--",
+    ]
+    ended = run_python(
+        [*words, "python", "program.py"], clean_environment(), cwd=tmp_path
+    )
     assert ended.returncode == status, ended.stdout + ended.stderr
     failed = f"The command failed (exit status {status}), so the report is incomplete"
     assert (tmp_path / "a.md").read_text().split("\n")[2].startswith(failed)

@@ -2,7 +2,9 @@
 
 import pytest
 
-pytestmark = pytest.mark.nightly(reason="promises of the simulator: the faults that it can play")
+pytestmark = pytest.mark.nightly(
+    reason="promises of the simulator: the faults that it can play"
+)
 
 IN_BLOCKS = """
 import json, time, torch
@@ -41,7 +43,9 @@ print(json.dumps(told))
 def test_in_blocks(simulated):
     told = simulated("acme", IN_BLOCKS).answer
     assert [bool(text) for text in told["oom"]] == [False, True, False]
-    assert told["oom"][1].startswith("OutOfMemoryError: simulated device 0 out of memory (requested)")
+    assert told["oom"][1].startswith(
+        "OutOfMemoryError: simulated device 0 out of memory (requested)"
+    )
     # As on a device: it shows when the stream is waited for, and is forgotten then.
     failed = "RuntimeError: simulated device: asynchronous work failed: kernel 2 failed (requested)"
     assert told["kernel"] == ["", "", failed, ""]
@@ -62,7 +66,9 @@ print(json.dumps(answer))
 
 
 def test_a_driver_that_is_too_old(simulated):
-    answer = simulated("cuda", BY_VARIABLE, environ={"ACCEL_SIMULATE_FAULTS": "driver"}).answer
+    answer = simulated(
+        "cuda", BY_VARIABLE, environ={"ACCEL_SIMULATE_FAULTS": "driver"}
+    ).answer
     too_old = "The Simulated CUDA driver on your system is too old (requested by ACCEL_SIMULATE_FAULTS)"
     assert answer == [False, 0, too_old]
 
@@ -110,11 +116,17 @@ print([each.kill() for each in busy], device)
 """
 
 
-@pytest.mark.parametrize(("vendor", "device"), [("cuda", "cuda"), ("plain", "plain"), ("plain", "cpu")])
-def test_a_group_whose_threads_are_late_ends_with_its_last_holder(vendor, device, simulated):
+@pytest.mark.parametrize(
+    ("vendor", "device"), [("cuda", "cuda"), ("plain", "plain"), ("plain", "cpu")]
+)
+def test_a_group_whose_threads_are_late_ends_with_its_last_holder(
+    vendor, device, simulated
+):
     """DistributedDataParallel's reducer, which has Python's lock; they need it to drop the last tensors.
 
     A busy machine gives them, as they are idle, a minute or two later what they need.
     """
-    ended = simulated(vendor, LATE, environ={"DS_ACCELERATOR": device}, timeout=600).ended
+    ended = simulated(
+        vendor, LATE, environ={"DS_ACCELERATOR": device}, timeout=600
+    ).ended
     assert f"[None, None] {device}" in ended[0].stdout

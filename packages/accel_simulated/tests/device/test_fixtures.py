@@ -31,11 +31,28 @@ def test_of_many(): ...
 def test_one_run_for_each_and_a_table(tmp_path, built):
     built("acme")
     (tmp_path / "test_it.py").write_text(TESTS)
-    words = ["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--accel=acme:3,plain", str(tmp_path)]
+    words = [
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+        "--accel=acme:3,plain",
+        str(tmp_path),
+    ]
     ended = run_python(words, clean_environment())
     assert ended.returncode == 1, ended.stdout + ended.stderr
     table = [line.split() for line in ended.stdout.splitlines()[-3:]]
-    assert table[0] == ["simulated", "passed", "failed", "error", "skipped", "seconds", "status"]
+    assert table[0] == [
+        "simulated",
+        "passed",
+        "failed",
+        "error",
+        "skipped",
+        "seconds",
+        "status",
+    ]
     assert [(row[:5], row[6]) for row in table[1:]] == [
         (["acme:3", "2", "0", "0", "2"], "0"), (["plain", "1", "1", "0", "2"], "1"),
     ]  # fmt: skip
@@ -44,7 +61,9 @@ def test_one_run_for_each_and_a_table(tmp_path, built):
         "--- on simulated acme:3", "--- on simulated plain",
     ]  # fmt: skip
     failing = lines[lines.index("fails on some only:") + 1 : -4]
-    assert [line.partition("::")[2] for line in failing] == ["test_that_fails: on plain"]
+    assert [line.partition("::")[2] for line in failing] == [
+        "test_that_fails: on plain"
+    ]
     assert "for plain, and the accelerator is acme" in ended.stdout
     assert "for acme, and the accelerator is plain" in ended.stdout
     assert "needs 4 devices, and there are 3 of acme" in ended.stdout
@@ -56,13 +75,21 @@ def test_one_run_for_each_and_a_table(tmp_path, built):
     [
         ("acmee", "the device 'acmee': 'acmee' is not simulated; .* mean acme\\?"),
         # Before any of them runs.
-        ("plain,acme:0", "the device 'acme:0': '0' is no count of devices; .* Write acme:2\\."),
+        (
+            "plain,acme:0",
+            "the device 'acme:0': '0' is no count of devices; .* Write acme:2\\.",
+        ),
         (", ", "the device ', ': ',' is not simulated"),
-        ("cuda", "cuda: ACCEL_SIMULATE has this process simulate acme:2 already\\. Unset it"),
+        (
+            "cuda",
+            "cuda: ACCEL_SIMULATE has this process simulate acme:2 already\\. Unset it",
+        ),
     ],
 )
 def test_an_option_that_cannot_be_followed(wanted, said, tmp_path):
-    variables = clean_environment() | ({"ACCEL_SIMULATE": "acme"} if wanted == "cuda" else {})
+    variables = clean_environment() | (
+        {"ACCEL_SIMULATE": "acme"} if wanted == "cuda" else {}
+    )
     ended = run_python(["-m", "pytest", "--accel", wanted, str(tmp_path)], variables)
     assert (ended.returncode, ended.stdout) == (4, "")
     assert re.match(f"ERROR: --accel:? {said}", ended.stderr)

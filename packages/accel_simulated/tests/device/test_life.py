@@ -4,7 +4,9 @@ import pytest
 
 from accel_simulated import OWN_DEVICES, VENDORS
 
-pytestmark = pytest.mark.nightly(reason="promises of the simulator, which nobody trains on")
+pytestmark = pytest.mark.nightly(
+    reason="promises of the simulator, which nobody trains on"
+)
 
 
 @pytest.mark.parametrize("vendor", OWN_DEVICES)
@@ -12,8 +14,12 @@ def test_life(vendor, life, the_page_tells):
     """And its column of docs/reference/simulated.md is what it does."""
     answer = life(vendor)
     assert len(answer["problems"]) >= 6
-    problems = {check: problem for check, problem in answer["problems"].items() if problem}
-    assert not problems, "\n".join(f"{check}: {problem}" for check, problem in problems.items())
+    problems = {
+        check: problem for check, problem in answer["problems"].items() if problem
+    }
+    assert not problems, "\n".join(
+        f"{check}: {problem}" for check, problem in problems.items()
+    )
     the_page_tells(vendor, answer["rows"], answer["more"])
 
 
@@ -37,11 +43,18 @@ print(json.dumps(counts))
 """
 
 
-@pytest.mark.parametrize("vendor", [name for name, vendor in VENDORS.items() if vendor.visible])
+@pytest.mark.parametrize(
+    "vendor", [name for name, vendor in VENDORS.items() if vendor.visible]
+)
 def test_the_mask_is_read_when_the_runtime_starts(vendor, simulated):
     code = f"import torch, {VENDORS[vendor].package}\n{MASK}"
-    told = simulated(vendor, code, environ={"VARIABLE": VENDORS[vendor].visible[0]}).answer
-    assert told == [1, 2 if vendor == "cuda" else 1]  # NVML has not started CUDA's runtime
+    told = simulated(
+        vendor, code, environ={"VARIABLE": VENDORS[vendor].visible[0]}
+    ).answer
+    assert told == [
+        1,
+        2 if vendor == "cuda" else 1,
+    ]  # NVML has not started CUDA's runtime
 
 
 NVML = """
@@ -81,7 +94,9 @@ def test_gaudi_has_graphs_in_lazy_mode_only(simulated):
     assert simulated("hpu", code).ended[0].stdout.split() == ["True", "True"]
     eager = simulated("hpu", code, environ={"PT_HPU_LAZY_MODE": "0"})
     assert eager.ended[0].stdout.split() == ["False", "False"]
-    refused = simulated("hpu", code, environ={"ACCEL_SIMULATE_STOCK_TORCH": "1"}, check=False).ended[0]
+    refused = simulated(
+        "hpu", code, environ={"ACCEL_SIMULATE_STOCK_TORCH": "1"}, check=False
+    ).ended[0]
     assert "AssertionError" in refused.stderr
 
 

@@ -12,7 +12,14 @@ from accel_tests.on_disk import install_plugin, install_real_plugin
 from accel_tests.on_simulated import environment
 
 import accel_core
-from accel_simulated import DEVICES, CannotBuildError, build, building, prebuilt, provider
+from accel_simulated import (
+    DEVICES,
+    CannotBuildError,
+    build,
+    building,
+    prebuilt,
+    provider,
+)
 from accel_simulated.building import _fit, ahead, find, ready
 
 # ---------------------------------------------------------------------------- plain
@@ -44,15 +51,23 @@ def test_accel_info_says_what_stands_in(built, tmp_path):
         return run_python(["-m", "accel_core", "info", *arguments], {**found, **more})
 
     document = json.loads(info("--json").stdout)
-    said = [document[key] for key in ("streams", "communication_backend", "compile_backend", "problems")]
+    said = [
+        document[key]
+        for key in ("streams", "communication_backend", "compile_backend", "problems")
+    ]
     assert said == [False, "staged", "aot_eager", {}]
     page = " ".join(info().stdout.split())
     assert "streams not supported (one queue" in page
-    assert "communication staged (the device has no collectives: through host memory, over gloo)" in page
+    assert (
+        "communication staged (the device has no collectives: through host memory, over gloo)"
+        in page
+    )
     wrong = info(ACCEL_COMMUNICATION_BACKEND="gloo")
     assert wrong.returncode == 1
     refusal = " ".join(wrong.stdout.split())
-    assert "the communication backend 'gloo' is for cpu and cuda, not for plain" in refusal
+    assert (
+        "the communication backend 'gloo' is for cpu and cuda, not for plain" in refusal
+    )
 
 
 # ---------------------------------------------------------------------------- metal
@@ -104,7 +119,9 @@ def on_metal(tmp_path, simulated):
     return run
 
 
-def test_an_old_metal_counts_no_peaks_and_its_drivers_cache_stays_after_a_reset(on_metal):
+def test_an_old_metal_counts_no_peaks_and_its_drivers_cache_stays_after_a_reset(
+    on_metal,
+):
     found = on_metal(PEAKS, old=True)
     assert min(found["peaks"]) >= MEGABYTE
     assert found["after reset"] >= MEGABYTE
@@ -140,7 +157,9 @@ print(json.dumps([[str(each.message) for each in caught], limits(acc)]))
 """
 
 
-def test_a_known_wrong_gradient_is_expected_by_the_kit_and_told_by_the_frameworks(simulated):
+def test_a_known_wrong_gradient_is_expected_by_the_kit_and_told_by_the_frameworks(
+    simulated,
+):
     check = "compute.randomness.checkpointing_draws_the_same"
     card = run_card("mps", environment("mps"), only=(check,))
     assert card["outcomes"] == {check: "expected failure"}
@@ -172,7 +191,9 @@ print(json.dumps({"inside": is_right(0.5, 0.0), "outside": is_right(0.0, 0.5)}))
 """
 
 
-def test_the_gradient_is_wrong_with_dropout_inside_of_a_checkpoint_and_right_outside_as_advised(simulated):
+def test_the_gradient_is_wrong_with_dropout_inside_of_a_checkpoint_and_right_outside_as_advised(
+    simulated,
+):
     assert simulated("mps", CHECKPOINTED).answer == {"inside": False, "outside": True}
 
 
@@ -200,14 +221,19 @@ def cache(tmp_path, monkeypatch):
 def compiler(tmp_path, monkeypatch):
     """A compiler that writes down each call; gives its log."""
     log = tmp_path / "log"
-    script = executable(tmp_path / "c++", FAKE_COMPILER.format(log=str(log)), by=sys.executable)
+    script = executable(
+        tmp_path / "c++", FAKE_COMPILER.format(log=str(log)), by=sys.executable
+    )
     monkeypatch.setenv("CXX", str(script))
     return log
 
 
 def test_without_a_compiler(cache, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(CannotBuildError, match=r"needs a C\+\+20 compiler: no-such-compiler is not on PATH"):
+    with pytest.raises(
+        CannotBuildError,
+        match=r"needs a C\+\+20 compiler: no-such-compiler is not on PATH",
+    ):
         build("HPU")
 
 
@@ -232,14 +258,18 @@ def test_what_was_built_is_taken_for_its_type_and_torch(cache, compiler, monkeyp
 
 def test_a_torch_that_is_too_old_is_said_before_compiling(cache, compiler, monkeypatch):
     monkeypatch.setattr(building, "_torch_here", lambda: "2.11.0+cpu")
-    with pytest.raises(CannotBuildError, match=r"torch 2\.12 or newer, and this is torch 2\.11\.0\+cpu"):
+    with pytest.raises(
+        CannotBuildError, match=r"torch 2\.12 or newer, and this is torch 2\.11\.0\+cpu"
+    ):
         build("HPU")
     assert not compiler.exists()
 
 
 def test_a_compiler_that_is_no_command_line(monkeypatch):
     monkeypatch.setenv("CXX", 'g++ "')
-    with pytest.raises(CannotBuildError, match=r"CXX='g\+\+ \"' is no command line: No closing"):
+    with pytest.raises(
+        CannotBuildError, match=r"CXX='g\+\+ \"' is no command line: No closing"
+    ):
         building.compiler()
 
 
@@ -251,7 +281,10 @@ def test_a_compiler_with_arguments(compiler, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert building.compiler() == [script]  # which is called c++
     Path(script).unlink()
-    with pytest.raises(CannotBuildError, match=r"none of g\+\+, c\+\+, clang\+\+ is on PATH\. Install one"):
+    with pytest.raises(
+        CannotBuildError,
+        match=r"none of g\+\+, c\+\+, clang\+\+ is on PATH\. Install one",
+    ):
         building.compiler()
 
 
@@ -266,17 +299,27 @@ def test_a_failing_compiler_is_quoted(cache, tmp_path, monkeypatch):
     monkeypatch.setattr(building, "TESTED", (2, 99))
     with pytest.raises(RuntimeError, match="Next step: install a torch that"):
         build("HPU")
-    executable(script, "echo 'x.h:9:10: fatal error: Python.h: No such file or directory' >&2; exit 1")
-    with pytest.raises(RuntimeError, match="Next step: Python's headers are missing: install python3-dev"):
+    executable(
+        script,
+        "echo 'x.h:9:10: fatal error: Python.h: No such file or directory' >&2; exit 1",
+    )
+    with pytest.raises(
+        RuntimeError,
+        match="Next step: Python's headers are missing: install python3-dev",
+    ):
         build("HPU")
     assert not list(cache.glob("simdev_hpu-*/"))
 
 
-def test_built_ahead_is_taken_without_a_compiler(cache, compiler, tmp_path, monkeypatch):
+def test_built_ahead_is_taken_without_a_compiler(
+    cache, compiler, tmp_path, monkeypatch
+):
     folder = tmp_path / "ahead"
     made = ahead("HPU", folder)
     assert compiler.read_text() == "built\n"
-    assert [path.name for path in folder.iterdir()] == [made.parent.name]  # nothing of the writing is left
+    assert [path.name for path in folder.iterdir()] == [
+        made.parent.name
+    ]  # nothing of the writing is left
     assert made.parent.stat().st_mode & 0o777 == 0o755  # another user may run it
 
     monkeypatch.setenv("CXX", "no-such-compiler")
@@ -288,7 +331,8 @@ def test_built_ahead_is_taken_without_a_compiler(cache, compiler, tmp_path, monk
     made.parent.rename(folder / "for-another-torch")
     for kind in ("HPU", "XPU"):
         with pytest.raises(
-            CannotBuildError, match=rf"compiler.* has no library for {kind}, torch .* expected /"
+            CannotBuildError,
+            match=rf"compiler.* has no library for {kind}, torch .* expected /",
         ):
             build(kind)
     assert not (tmp_path / "empty").exists()
@@ -308,7 +352,10 @@ def test_built_ahead_and_damaged(cache, compiler, tmp_path, monkeypatch):
         made.unlink,
     ):
         damage()
-        with pytest.raises(accel_core.OpCacheError, match=r"is not what was built: .* again, with a comp"):
+        with pytest.raises(
+            accel_core.OpCacheError,
+            match=r"is not what was built: .* again, with a comp",
+        ):
             build("HPU")
         assert ahead("HPU", tmp_path / "ahead") == made  # as the error says
         assert build("HPU") == made
@@ -316,7 +363,9 @@ def test_built_ahead_and_damaged(cache, compiler, tmp_path, monkeypatch):
 
 def test_building_ahead_where_that_cannot_be(cache, compiler, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(accel_core.OpCacheError, match=r"file cannot be written: .* --output FOLDER"):
+    with pytest.raises(
+        accel_core.OpCacheError, match=r"file cannot be written: .* --output FOLDER"
+    ):
         ahead("HPU", tmp_path / "file")
 
 
@@ -336,16 +385,35 @@ def test_an_image_without_a_compiler(tmp_path):
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "python").symlink_to(sys.executable)
-    variables = clean_environment() | {"ACCEL_SIMULATE_LIBRARY": str(tmp_path / "ahead")}
-    variables |= {"PATH": str(tools), "HOME": str(tmp_path / "home"), "ACCEL_CACHE": str(tmp_path / "cache")}
+    variables = clean_environment() | {
+        "ACCEL_SIMULATE_LIBRARY": str(tmp_path / "ahead")
+    }
+    variables |= {
+        "PATH": str(tools),
+        "HOME": str(tmp_path / "home"),
+        "ACCEL_CACHE": str(tmp_path / "cache"),
+    }
     variables.pop("CXX", None)
     report = tmp_path / "report.json"
-    words = ["-m", "accel_core", "simulate", "--report", str(report), "acme:2", "--", "python", "-c", RUNS]
+    words = [
+        "-m",
+        "accel_core",
+        "simulate",
+        "--report",
+        str(report),
+        "acme:2",
+        "--",
+        "python",
+        "-c",
+        RUNS,
+    ]
     ended = run_python(words, variables).succeeded()
     assert json.loads(report.read_text())["notes"] == []
     assert json.loads(ended.stdout) == [2.0, str(made.parents[1])]
 
-    made.write_text("what was built for another machine")  # and so its digest is as it was noted
+    made.write_text(
+        "what was built for another machine"
+    )  # and so its digest is as it was noted
     prebuilt.write(made, _fit("PrivateUse1"), made.parents[1])
     refused = run_python(["-c", "import torch"], variables | {"ACCEL_SIMULATE": "acme"})
     assert "OpBuildError: the simulated device cannot be loaded: " in refused.stderr

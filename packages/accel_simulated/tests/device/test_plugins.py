@@ -11,7 +11,9 @@ from accel_tests.on_disk import PLUGINS, VERSION, install_real_plugin
 
 from accel_simulated import VENDORS
 
-pytestmark = pytest.mark.skipif(not PLUGINS.is_dir(), reason=f"the plugins' sources are not at {PLUGINS}")
+pytestmark = pytest.mark.skipif(
+    not PLUGINS.is_dir(), reason=f"the plugins' sources are not at {PLUGINS}"
+)
 
 REAL = [name for name in VENDORS if name != "acme"]
 
@@ -27,14 +29,20 @@ def path(tmp_path, request):
 def test_every_member(vendor, path, simulated):
     function = "simulated_checks.plugins:of_plugin"
     answer = simulated(vendor, function, vendor, path=path, timeout=300).answer
-    problems = {member: problem for member, problem in answer["problems"].items() if problem}
+    problems = {
+        member: problem for member, problem in answer["problems"].items() if problem
+    }
     assert answer["distribution"] == [f"accel-{vendor}", VERSION]
     assert Path(answer["file"]).is_relative_to(path[0])
     assert len(answer["problems"]) >= 18
-    assert not problems, "\n".join(f"{member}: {problem}" for member, problem in problems.items())
+    assert not problems, "\n".join(
+        f"{member}: {problem}" for member, problem in problems.items()
+    )
 
 
-@pytest.mark.nightly(reason="a training for each plugin, whose members are asked by day")
+@pytest.mark.nightly(
+    reason="a training for each plugin, whose members are asked by day"
+)
 @pytest.mark.parametrize("vendor", REAL)
 def test_digits_equal_cpu(vendor, path, digits_on_cpu, train_digits):
     report = train_digits(vendor, vendor, path)
@@ -44,18 +52,35 @@ def test_digits_equal_cpu(vendor, path, digits_on_cpu, train_digits):
 
 
 #: What `accel bench` leaves out where nothing is told of the device; npu has no float64 at all.
-UNMEASURED = {"acme": [], "cuda": ["matrix.float16"], "xpu": ["matrix.float64"], "npu": ["matrix.float64"]}
+UNMEASURED = {
+    "acme": [],
+    "cuda": ["matrix.float16"],
+    "xpu": ["matrix.float64"],
+    "npu": ["matrix.float64"],
+}
 
 
 @pytest.mark.parametrize("vendor", UNMEASURED)
-def test_a_question_that_the_driver_refuses_is_one_unknown_answer(vendor, simulated, tmp_path):
+def test_a_question_that_the_driver_refuses_is_one_unknown_answer(
+    vendor, simulated, tmp_path
+):
     """`accel info` and `accel bench` go on without it (pytorch#189811: Intel's integrated GPUs)."""
-    pin = "generic" if vendor == "acme" else install_real_plugin(tmp_path, vendor) or vendor
+    pin = (
+        "generic"
+        if vendor == "acme"
+        else install_real_plugin(tmp_path, vendor) or vendor
+    )
     function = "simulated_checks.plugins:of_refusals"
-    answers, wrong, unmeasured = simulated(vendor, function, pin, path=[tmp_path], timeout=300).answer
+    answers, wrong, unmeasured = simulated(
+        vendor, function, pin, path=[tmp_path], timeout=300
+    ).answer
     assert wrong == {}
-    assert {"mem_get_info", "memory_allocated", "get_rng_state", "initial_seed"} <= {*answers}
-    assert [name for name in unmeasured if "collective" not in name] == UNMEASURED[vendor]  # of one rank
+    assert {"mem_get_info", "memory_allocated", "get_rng_state", "initial_seed"} <= {
+        *answers
+    }
+    assert [name for name in unmeasured if "collective" not in name] == UNMEASURED[
+        vendor
+    ]  # of one rank
 
 
 BOTH = """

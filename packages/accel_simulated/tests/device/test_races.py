@@ -109,7 +109,11 @@ ONES, TWOS = "[1.0, 1.0, 1.0, 1.0]", "[2.0, 2.0, 2.0, 2.0]"
 NANS = "[nan, nan, nan, nan]"
 #: What each case does, what it gives where races are looked for, and who is named: both operators, or nobody.
 CASES = {
-    "read back": ("read_back(lambda: None)", NANS, "aten::resolve_conj reads page-locked memory"),
+    "read back": (
+        "read_back(lambda: None)",
+        NANS,
+        "aten::resolve_conj reads page-locked memory",
+    ),
     "item": (
         'torch.ones(1, device=there).to("cpu", non_blocking=True).item()',
         "nan",
@@ -123,13 +127,21 @@ CASES = {
     "read back, waited": ("read_back(torch.accelerator.synchronize)", ONES, ""),
     "read back, polled": ("polled()", ONES, ""),
     "twice and back": ("twice_and_back()", TWOS, ""),
-    "on another stream": ("on_another_stream()", NANS, "aten::copy_ reads page-locked memory"),
+    "on another stream": (
+        "on_another_stream()",
+        NANS,
+        "aten::copy_ reads page-locked memory",
+    ),
     "no wait": ("after(lambda: None)", "nan", "aten::sum reads what aten::mul wrote"),
     "wait_stream": ("after(lambda: main.wait_stream(side))", "8.0", ""),
     "synchronize": ("after(side.synchronize)", "8.0", ""),
     "the device's": ("after(torch.accelerator.synchronize)", "8.0", ""),
     "wait_event": ("with_event()", "8.0", ""),
-    "to the host": ("doubled()[1].tolist()", NANS, "aten::copy_ reads what aten::mul wrote"),
+    "to the host": (
+        "doubled()[1].tolist()",
+        NANS,
+        "aten::copy_ reads what aten::mul wrote",
+    ),
     "no wait before": (
         "(doubled(wait=False)[1], main.wait_stream(side))[0].tolist()",
         NANS,
@@ -141,7 +153,11 @@ CASES = {
         "aten::add_ writes what aten::mul reads",
     ),
     "both write": ("both_write()", TWOS, "aten::add_ writes what aten::mul wrote"),
-    "given back": ("given_back(record=False)", TWOS, "aten::zero_ writes what aten::mul reads"),
+    "given back": (
+        "given_back(record=False)",
+        TWOS,
+        "aten::zero_ writes what aten::mul reads",
+    ),
     "recorded": ("given_back(record=True)", TWOS, ""),
     "two parts": ("two_parts()", "[2.0, 2.0, 1.0, 1.0]", ""),
     "backward": ("backward()", "[3.0, 3.0, 3.0, 3.0]", ""),
@@ -151,22 +167,31 @@ DONE = json.dumps({name: done for name, (done, *_) in CASES.items()})
 
 
 def test_a_missing_wait_gives_other_numbers_and_is_named(simulated):
-    told = simulated("acme", CODE, "acme", DONE, environ={"ACCEL_SIMULATE_RACE": "1"}).answer
+    told = simulated(
+        "acme", CODE, "acme", DONE, environ={"ACCEL_SIMULATE_RACE": "1"}
+    ).answer
     for case, (_, numbers, named) in CASES.items():
         found, warned = told[case]
         assert found == numbers, case
         assert len(warned) == bool(named), (case, warned)
         assert all(
-            named in each and "ACCEL_SIMULATE_RACE=1" in each and "synchronize" in each.lower()
+            named in each
+            and "ACCEL_SIMULATE_RACE=1" in each
+            and "synchronize" in each.lower()
             for each in warned
         )
     assert "record_stream before the tensor goes" in told["given back"][1][0]
 
 
 def test_another_value_is_refused(simulated):
-    run = simulated("acme", "import torch", environ={"ACCEL_SIMULATE_RACE": "yes"}, check=False)
+    run = simulated(
+        "acme", "import torch", environ={"ACCEL_SIMULATE_RACE": "yes"}, check=False
+    )
     assert run.ended[0].returncode != 0
-    assert "ACCEL_SIMULATE_RACE='yes': expected 1, to look for missing waits, or 0" in run.ended[0].stderr
+    assert (
+        "ACCEL_SIMULATE_RACE='yes': expected 1, to look for missing waits, or 0"
+        in run.ended[0].stderr
+    )
 
 
 def test_unasked_it_computes_at_once(simulated):

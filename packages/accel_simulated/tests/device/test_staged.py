@@ -10,7 +10,9 @@ CHECKS = "simulated_checks.staged"
 #: Devices, and the ranks that meet; three by night.
 GROUPS = [
     ("plain", 2),
-    pytest.param("plain", 3, marks=pytest.mark.nightly(reason="a third rank; by day two")),
+    pytest.param(
+        "plain", 3, marks=pytest.mark.nightly(reason="a third rank; by day two")
+    ),
     ("acme", 2),
 ]
 
@@ -18,7 +20,9 @@ GROUPS = [
 @pytest.mark.parametrize(("vendor", "processes"), GROUPS)
 def test_everything_in_one_group(vendor, processes, simulated):
     """Collectives give gloo's bits, and training the CPU's; what cannot be done is said before it begins."""
-    answers = simulated(vendor, f"{CHECKS}_life:everything", vendor, processes=processes, timeout=400).answers
+    answers = simulated(
+        vendor, f"{CHECKS}_life:everything", vendor, processes=processes, timeout=400
+    ).answers
     for told in answers:
         assert min(told["moved"], told["reduced"]) > 500
         # Two for the default group, and none of the one that was destroyed, or had no asynchronous call.

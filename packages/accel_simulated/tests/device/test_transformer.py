@@ -97,8 +97,12 @@ print(json.dumps([stayed, moved, run("acme", "1", "again")]))
 
 def test_there_and_back(simulated, tmp_path):
     """The losses are those of a run that never left the CPU, and so are the host's random numbers."""
-    functions = PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
-    stayed, moved, again = simulated("acme", TRAIN.format(functions=functions), tmp_path).answer
+    functions = (
+        PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+    )
+    stayed, moved, again = simulated(
+        "acme", TRAIN.format(functions=functions), tmp_path
+    ).answer
     assert [run["device"] for run in moved] == ["cpu", "acme", "cpu"]
     assert [run["step"] for run in moved] == [3, 6, 9]
     for alone, run in zip(stayed, moved, strict=True):

@@ -53,7 +53,9 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for one of ours
+if (
+    not TYPE_CHECKING
+):  # a type checker that saw it would take every misspelt name for one of ours
 
     def __getattr__(name: str) -> object:
         home = _HOME.get(name)

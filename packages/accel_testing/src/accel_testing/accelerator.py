@@ -43,7 +43,9 @@ class FakeAccelerator(CPUAccelerator):
     occurs.
     """
 
-    def __init__(self, backend: Backend, devices: int = 1, faults: Faults | None = None) -> None:
+    def __init__(
+        self, backend: Backend, devices: int = 1, faults: Faults | None = None
+    ) -> None:
         self._faults = faults or Faults()
         self._faults.meet("construction")
         super().__init__(backend)
@@ -56,7 +58,9 @@ class FakeAccelerator(CPUAccelerator):
 
     def _noting(self, name: str, member: Callable[..., Any]) -> Callable[..., Any]:
         """The member, which notes that it is called, and meets its faults."""
-        compiling = getattr(getattr(self._torch, "compiler", None), "is_compiling", bool)
+        compiling = getattr(
+            getattr(self._torch, "compiler", None), "is_compiling", bool
+        )
 
         @functools.wraps(member)
         def call(*arguments: Any, **named: Any) -> Any:
@@ -88,7 +92,9 @@ class FakeAccelerator(CPUAccelerator):
         Raises `InvalidDeviceError` if it has no device.
         """
         if not self._count:
-            raise InvalidDeviceError(f"{self.name} (a fake) has no device. Give it some: devices=1")
+            raise InvalidDeviceError(
+                f"{self.name} (a fake) has no device. Give it some: devices=1"
+            )
         return super().current_device()
 
     def _check_range(self, index: int) -> None:

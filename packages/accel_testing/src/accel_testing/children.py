@@ -45,7 +45,9 @@ class Ended:
             return json.loads(lines[-1])
         except ValueError:
             what = f"its last line is {lines[-1]!r}, expected JSON: let it print(json.dumps(...)) last"
-            raise ChildError(f"the child process gave no answer: {what}\n{self._said()}") from None
+            raise ChildError(
+                f"the child process gave no answer: {what}\n{self._said()}"
+            ) from None
 
     @property
     def answers(self) -> list[Any]:
@@ -57,14 +59,20 @@ class Ended:
         try:
             return [json.JSONDecoder().raw_decode(text)[0] for text in texts]
         except ValueError as error:
-            raise ChildError(f"ANSWER is followed by no JSON: {error}\n{self._said()}") from None
+            raise ChildError(
+                f"ANSWER is followed by no JSON: {error}\n{self._said()}"
+            ) from None
 
     def succeeded(self) -> Ended:
         """Return self if the exit status is 0; else raise `ChildError` with the child's output."""
         if self.late:
-            raise ChildError(f"the child process was too slow, and was killed\n{self._said()}")
+            raise ChildError(
+                f"the child process was too slow, and was killed\n{self._said()}"
+            )
         if self.returncode != 0:
-            raise ChildError(f"the child process ended with {self._ending()}, expected 0\n{self._said()}")
+            raise ChildError(
+                f"the child process ended with {self._ending()}, expected 0\n{self._said()}"
+            )
         return self
 
     def _ending(self) -> str:
@@ -98,17 +106,30 @@ def run(
     """
     if isinstance(program, str):
         command = [sys.executable, "-c", program]
-    elif isinstance(program, Sequence) and program and all(isinstance(p, str | os.PathLike) for p in program):
+    elif (
+        isinstance(program, Sequence)
+        and program
+        and all(isinstance(p, str | os.PathLike) for p in program)
+    ):
         command = [os.fspath(part) for part in program]
     else:
         raise InvalidArgumentError(
             f"run({program!r}): expected Python source, or a command as a list of texts. Write "
             "run('print(1)'), or run([sys.executable, 'train.py'])."
         )
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-        raise InvalidArgumentError(f"run(timeout={timeout!r}): expected seconds above 0. Write timeout=60.")
+    if (
+        isinstance(timeout, bool)
+        or not isinstance(timeout, int | float)
+        or not timeout > 0
+    ):
+        raise InvalidArgumentError(
+            f"run(timeout={timeout!r}): expected seconds above 0. Write timeout=60."
+        )
     environ = environment(variables)
-    paths = [*(os.fspath(entry) for entry in path), *filter(None, [environ.get("PYTHONPATH")])]
+    paths = [
+        *(os.fspath(entry) for entry in path),
+        *filter(None, [environ.get("PYTHONPATH")]),
+    ]
     if paths:
         environ["PYTHONPATH"] = os.pathsep.join(paths)
     try:
@@ -143,7 +164,9 @@ def start(
     )
 
 
-def finish(process: subprocess.Popen[str], timeout: float, *, check: bool = True) -> Ended:
+def finish(
+    process: subprocess.Popen[str], timeout: float, *, check: bool = True
+) -> Ended:
     """Wait for the process, and end what it started; `check`: raise `ChildError` if it was too slow."""
     late = False
     try:
@@ -178,4 +201,6 @@ def _text(said: str | bytes | None) -> str:
 def kill(process: subprocess.Popen[str]) -> None:
     """End the process, and the processes that it started, which may outlive it."""
     with contextlib.suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+        os.killpg(process.pid, signal.SIGKILL) if hasattr(
+            os, "killpg"
+        ) else process.kill()

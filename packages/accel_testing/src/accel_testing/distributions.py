@@ -25,7 +25,10 @@ def write_distribution(
     """
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     files = {f"{info}/METADATA": metadata_text(name, version)}
-    files |= {f"{module.replace('.', '/')}.py": source for module, source in (modules or {}).items()}
+    files |= {
+        f"{module.replace('.', '/')}.py": source
+        for module, source in (modules or {}).items()
+    }
     if groups is not None:
         files[f"{info}/entry_points.txt"] = entry_points_text(groups)
     return write_files(folder, files)
@@ -36,7 +39,11 @@ def entry_points_text(groups: Groups) -> str:
     return "\n".join(
         line
         for group, items in groups.items()
-        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in items.items()), "")
+        for line in (
+            f"[{group}]",
+            *(f"{name} = {value}" for name, value in items.items()),
+            "",
+        )
     )
 
 

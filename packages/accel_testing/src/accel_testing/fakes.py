@@ -66,5 +66,7 @@ def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
         **fields,
     }
     stem = str(name).replace(".", "_")
-    backend = Backend(name=name, device_type="cpu", vendor_import=f"fake_{stem}_vendor", **declared)
+    backend = Backend(
+        name=name, device_type="cpu", vendor_import=f"fake_{stem}_vendor", **declared
+    )
     return Fake(backend, devices, faults)

@@ -18,7 +18,14 @@ __all__ = ["HOOKS", "STEPS", "Fault", "Faults", "members"]
 
 #: The hooks of a plugin.
 HOOKS = (
-    *("accel_backends", "accel_probe", "accel_create", "accel_explain", "accel_op_builders", "accel_checks"),
+    *(
+        "accel_backends",
+        "accel_probe",
+        "accel_create",
+        "accel_explain",
+        "accel_op_builders",
+        "accel_checks",
+    ),
 )
 #: What else happens until there is an accelerator: the imports of the plugin and of the vendor's package, and
 #: the making of the object.
@@ -44,7 +51,11 @@ def members() -> list[str]:
     """Return the names of the methods of `Accelerator`."""
     from accel_core import Accelerator
 
-    return [name for name in dir(Accelerator) if name[0] != "_" and callable(getattr(Accelerator, name))]
+    return [
+        name
+        for name in dir(Accelerator)
+        if name[0] != "_" and callable(getattr(Accelerator, name))
+    ]
 
 
 @dataclass(frozen=True)
@@ -61,7 +72,9 @@ class Fault:
     #: count too: `set_device` asks `device_count`.
     call: int | None = field(default=None, kw_only=True)
     #: An exception, or a class of exceptions.
-    raises: BaseException | type[BaseException] | None = field(default=None, kw_only=True)
+    raises: BaseException | type[BaseException] | None = field(
+        default=None, kw_only=True
+    )
     #: An answer in the place of the right one, for hooks and members: a lie.
     returns: object = field(default=NOTHING, kw_only=True)
     #: The status with which the process ends at once, as after `os._exit`.
@@ -80,20 +93,30 @@ class Fault:
     def __post_init__(self) -> None:
         faults = [*self._wrong_place(), *self._wrong_values()]
         if faults:
-            raise InvalidBackendError(f"Fault({short_repr(self.at)}): {'; '.join(faults)}")
+            raise InvalidBackendError(
+                f"Fault({short_repr(self.at)}): {'; '.join(faults)}"
+            )
 
     @property
     def _given(self) -> list[str]:
         """The names of what it does."""
         ways = [each for each in fields(self) if each.name not in ("at", "call")]
-        return [each.name for each in ways if getattr(self, each.name) is not each.default]
+        return [
+            each.name for each in ways if getattr(self, each.name) is not each.default
+        ]
 
     def _wrong_place(self) -> list[str]:
         places = [*STEPS, *HOOKS, *members()]
         if self.at not in places:
             close = get_close_matches(str(self.at), places, n=1)
-            step = f"Did you mean {close[0]!r}?" if close else f"Write one of {', '.join((*STEPS, *HOOKS))}"
-            return [f"there is no such place, expected a hook or a member of Accelerator. {step}"]
+            step = (
+                f"Did you mean {close[0]!r}?"
+                if close
+                else f"Write one of {', '.join((*STEPS, *HOOKS))}"
+            )
+            return [
+                f"there is no such place, expected a hook or a member of Accelerator. {step}"
+            ]
         if self.at in STEPS and "returns" in self._given:
             return [
                 f"{self.at} returns nothing, expected a hook or a member. Give raises=..., or another place"
@@ -102,25 +125,39 @@ class Fault:
 
     def _wrong_values(self) -> list[str]:
         if len(self._given) != 1:
-            ways = ", ".join(each.name for each in fields(self) if each.name not in ("at", "call"))
+            ways = ", ".join(
+                each.name for each in fields(self) if each.name not in ("at", "call")
+            )
             what = " and ".join(self._given) or "nothing"
-            return [f"{what} given, expected one of {ways}. Write Fault({str(self.at)!r}, hangs=True)"]
+            return [
+                f"{what} given, expected one of {ways}. Write Fault({str(self.at)!r}, hangs=True)"
+            ]
         found = []
         if self.call is not None and (type(self.call) is not int or self.call < 1):
-            found.append(f"call={self.call!r}, expected a number from 1 on, or None for each call")
+            found.append(
+                f"call={self.call!r}, expected a number from 1 on, or None for each call"
+            )
         kind = self.raises if isinstance(self.raises, type) else type(self.raises)
         if self.raises is not None and not issubclass(kind, BaseException):
-            found.append(f"raises={self.raises!r}, expected an exception: raises=RuntimeError('lost')")
+            found.append(
+                f"raises={self.raises!r}, expected an exception: raises=RuntimeError('lost')"
+            )
         for name in ("exits", "signal", "floods"):
             value = getattr(self, name)
-            number = isinstance(value, int) and not isinstance(value, bool)  # signal.SIGSEGV is one
+            number = isinstance(value, int) and not isinstance(
+                value, bool
+            )  # signal.SIGSEGV is one
             if name in self._given and not (number and value >= 0):
                 found.append(f"{name}={value!r}, expected a whole number, 0 or more")
         if self.runs is not None and not callable(self.runs):
-            found.append(f"runs={self.runs!r}, expected a function without arguments: runs=os.abort")
+            found.append(
+                f"runs={self.runs!r}, expected a function without arguments: runs=os.abort"
+            )
         if "hangs" in self._given and self.hangs is not True:
             found.append(f"hangs={self.hangs!r}, expected True")
-        if "sleeps" in self._given and not (type(self.sleeps) in (int, float) and self.sleeps >= 0):
+        if "sleeps" in self._given and not (
+            type(self.sleeps) in (int, float) and self.sleeps >= 0
+        ):
             found.append(f"sleeps={self.sleeps!r}, expected seconds, 0 or more")
         return found
 

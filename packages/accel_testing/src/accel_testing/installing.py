@@ -19,7 +19,11 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from accel_core import Accelerator, Backend, builtin, packages
 from accel_core.backend import ENTRY_POINT_GROUP
-from accel_core.errors import BackendConflictError, InvalidArgumentError, InvalidBackendError
+from accel_core.errors import (
+    BackendConflictError,
+    InvalidArgumentError,
+    InvalidBackendError,
+)
 from accel_core.packages import normalize_distribution
 from accel_core.plugins import declared_backends, hooks_of
 from accel_core.settings import ACCEL_ALLOW
@@ -61,7 +65,9 @@ class Installing(AbstractContextManager[Installation]):
     function in it.
     """
 
-    def __init__(self, begin: Callable[[], AbstractContextManager[Installation]]) -> None:
+    def __init__(
+        self, begin: Callable[[], AbstractContextManager[Installation]]
+    ) -> None:
         self._begin = begin
         self._open: list[AbstractContextManager[Installation]] = []
 
@@ -72,13 +78,18 @@ class Installing(AbstractContextManager[Installation]):
         return there
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> bool | None:
         return self._open.pop().__exit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         """The function in a block; raises `InvalidArgumentError` for what goes on after it has returned."""
-        kind = next((words for words, holds in _GOES_ON.items() if holds(function)), None)
+        kind = next(
+            (words for words, holds in _GOES_ON.items() if holds(function)), None
+        )
         if kind is not None:
             raise InvalidArgumentError(
                 f"@installed(...) around {getattr(function, '__name__', function)}: it is {kind}, whose body "
@@ -136,7 +147,14 @@ def installed(
     Nothing is changed then.
     """
     return Installing(
-        lambda: _installed(plugin, accelerator, distribution, version, variables or {}, isolated=isolated)
+        lambda: _installed(
+            plugin,
+            accelerator,
+            distribution,
+            version,
+            variables or {},
+            isolated=isolated,
+        )
     )
 
 
@@ -172,7 +190,11 @@ def _installed(
             sources[what.fake.vendor_import] = plugins.vendor_source(module, version)
         groups = {ENTRY_POINT_GROUP: dict.fromkeys(names, value)}
         write_distribution(folder, distribution, version, groups, sources)
-        layer = Layer(folder, _variables(folder, distribution, variables, isolated=isolated), tuple(sources))
+        layer = Layer(
+            folder,
+            _variables(folder, distribution, variables, isolated=isolated),
+            tuple(sources),
+        )
         layer.begin()
         try:
             yield Installation(names, distribution, version, Path(folder))
@@ -180,7 +202,9 @@ def _installed(
             layer.end()
     finally:
         plugins.forget(mark)
-        if os.getpid() == process:  # a forked child that leaves the block leaves it to its parent
+        if (
+            os.getpid() == process
+        ):  # a forked child that leaves the block leaves it to its parent
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -207,7 +231,9 @@ def _understood(plugin: object, accelerator: object) -> plugins.Installed:
 def _advice(plugin: object) -> str:
     if isinstance(plugin, str):
         return f"Write installed(fake({plugin!r}))."
-    if isinstance(plugin, Accelerator) or (isinstance(plugin, type) and issubclass(plugin, Accelerator)):
+    if isinstance(plugin, Accelerator) or (
+        isinstance(plugin, type) and issubclass(plugin, Accelerator)
+    ):
         return "Write installed(Backend(...), accelerator=...)."
     return "Mark its functions with @accel_core.hookimpl, or write installed(fake('acme'))."
 
@@ -236,7 +262,11 @@ def _require_free(names: tuple[str, ...], distribution: str, *, isolated: bool) 
     """Raise where a name is built in, or is that of an installed backend which stays to be seen."""
     own = normalize_distribution(distribution)
     there = [] if isolated else packages.entry_points(ENTRY_POINT_GROUP)
-    taken = {e.name.lower(): e.distribution for e in there if normalize_distribution(e.distribution) != own}
+    taken = {
+        e.name.lower(): e.distribution
+        for e in there
+        if normalize_distribution(e.distribution) != own
+    }
     taken |= {builtin.CPU.name: "accel-core", builtin.GENERIC.name: "accel-core"}
     for name in names:
         if name in taken:
@@ -262,7 +292,9 @@ def _variables(
     found: dict[str, str | None] = {}
     if isolated:
         steering = [name for name in os.environ if name.startswith(layers.STEERING)]
-        found |= dict.fromkeys(name for name in steering if not name.startswith(_OF_THE_PROCESS))
+        found |= dict.fromkeys(
+            name for name in steering if not name.startswith(_OF_THE_PROCESS)
+        )
         found[ACCEL_ALLOW.name] = f"@{distribution},{builtin.CPU.name}"
     elif layers.is_set(ACCEL_ALLOW.name):  # within a block that is isolated
         found[ACCEL_ALLOW.name] = f"{os.environ[ACCEL_ALLOW.name]},@{distribution}"

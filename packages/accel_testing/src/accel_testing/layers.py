@@ -34,7 +34,9 @@ class Layer:
     end. The accelerator chosen so far is set aside too.
     """
 
-    def __init__(self, folder: str, variables: Mapping[str, str | None], modules: tuple[str, ...]) -> None:
+    def __init__(
+        self, folder: str, variables: Mapping[str, str | None], modules: tuple[str, ...]
+    ) -> None:
         self._folder = folder
         self._variables = dict(variables)
         self._modules = modules
@@ -58,7 +60,9 @@ class Layer:
         with _lock.held():
             above = _layers[_layers.index(self) + 1 :]
             _layers.remove(self)
-            if self._folder in sys.path:  # whoever replaced the whole path may have dropped it
+            if (
+                self._folder in sys.path
+            ):  # whoever replaced the whole path may have dropped it
                 sys.path.remove(self._folder)
             sys.path_importer_cache.pop(self._folder, None)
             for name, value in self._before.items():
@@ -93,14 +97,22 @@ def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, 
     not a str.
     """
     check(variables or {})
-    kept = {n: v for n, v in os.environ.items() if not n.startswith(STEERING) or is_set(n)}
-    return {name: value for name, value in {**kept, **(variables or {})}.items() if value is not None}
+    kept = {
+        n: v for n, v in os.environ.items() if not n.startswith(STEERING) or is_set(n)
+    }
+    return {
+        name: value
+        for name, value in {**kept, **(variables or {})}.items()
+        if value is not None
+    }
 
 
 def check(variables: Mapping[str, str | None]) -> None:
     """Raise `InvalidArgumentError` unless each name is a str and each value is a str or `None`."""
     for name, value in variables.items():
-        if isinstance(name, str) and (not name or "=" in name or "\0" in f"{name}{value}"):
+        if isinstance(name, str) and (
+            not name or "=" in name or "\0" in f"{name}{value}"
+        ):
             raise InvalidArgumentError(
                 f"variables: {name!r}: {value!r} cannot be in an environment, expected a name without '=', "
                 "and no null character. Correct it."

@@ -15,7 +15,16 @@ from accel_core.errors import BackendUnavailableError
 from accel_testing.fakes import Fake
 from accel_testing.faults import Faults
 
-__all__ = ["FakePlugin", "Installed", "forget", "hooks", "keep", "loaded", "source", "vendor_source"]
+__all__ = [
+    "FakePlugin",
+    "Installed",
+    "forget",
+    "hooks",
+    "keep",
+    "loaded",
+    "source",
+    "vendor_source",
+]
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,9 @@ def source(mark: str) -> str:
     try:
         # An accelerator's pickle is its name, by which another process would look for this very plugin.
         if isinstance(_kept[mark].accelerator, Accelerator):
-            raise TypeError("an accelerator is an object of its process; give its class")
+            raise TypeError(
+                "an accelerator is an object of its process; give its class"
+            )
         written, why = base64.b64encode(pickle.dumps(_kept[mark])).decode(), ""
     except Exception as error:  # whatever the objects that it holds raise
         written, why = "", f"{type(error).__name__}: {error}"
@@ -98,8 +109,12 @@ def loaded(mark: str, written: str, why: str) -> object:
 
 def hooks(plugin: object) -> dict[str, object]:
     """Return the plugin's hooks by name, for the generated module: only a module can be registered."""
-    found = {name: getattr(plugin, name, None) for name in dir(plugin) if name[:2] != "__"}
-    return {name: hook for name, hook in found.items() if hasattr(hook, f"{PROJECT}_impl")}
+    found = {
+        name: getattr(plugin, name, None) for name in dir(plugin) if name[:2] != "__"
+    }
+    return {
+        name: hook for name, hook in found.items() if hasattr(hook, f"{PROJECT}_impl")
+    }
 
 
 class FakePlugin:
@@ -121,7 +136,9 @@ class FakePlugin:
     @hookimpl
     def accel_backends(self) -> Sequence[Backend]:
         """Return the declarations."""
-        answer: Sequence[Backend] = self._answer("accel_backends", self._installed.backends)
+        answer: Sequence[Backend] = self._answer(
+            "accel_backends", self._installed.backends
+        )
         return answer
 
     @hookimpl
@@ -137,11 +154,17 @@ class FakePlugin:
         if lie is not None:
             return lie.returns
         if self._installed.fake is not None:
-            from accel_testing.accelerator import FakeAccelerator  # here, as most are only read
+            from accel_testing.accelerator import (
+                FakeAccelerator,
+            )  # here, as most are only read
 
             return FakeAccelerator(backend, self._installed.fake.devices, self._faults)
         given = self._installed.accelerator
-        return given(backend) if isinstance(given, type) and issubclass(given, Accelerator) else given
+        return (
+            given(backend)
+            if isinstance(given, type) and issubclass(given, Accelerator)
+            else given
+        )
 
     @hookimpl
     def accel_explain(self) -> str | None:

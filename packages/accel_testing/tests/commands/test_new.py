@@ -31,7 +31,9 @@ def refused(*words):
     return done.exit_code, done.stderr.partition("Error: ")[2]
 
 
-@pytest.mark.parametrize("name", ["Zing", "1st", "z-1", "z.ing", "z__1", "_z", "z_", "import", "ä", "z" * 41])
+@pytest.mark.parametrize(
+    "name", ["Zing", "1st", "z-1", "z.ing", "z__1", "_z", "z_", "import", "ä", "z" * 41]
+)
 def test_names_that_are_none(name):
     status, said = refused(name)
     assert status == 2
@@ -50,14 +52,19 @@ OF_TORCH = (
         ("npu", "accel-npu brings this backend, and is installed. Give another name"),
         ("core", "accel_core is a package of this project"),
         ("cpu", "accel-core brings this backend, and is installed"),
-        ("mtia --private-use1", "torch renames PrivateUse1 to no device type that it serves itself; for"),
+        (
+            "mtia --private-use1",
+            "torch renames PrivateUse1 to no device type that it serves itself; for",
+        ),
         ("vulkan", OF_TORCH),
         ("zing", "other-zing brings this backend, and is installed"),
     ],
 )
 def test_names_that_somebody_has(words, said, tmp_path, monkeypatch):
     groups = {"accel.backends": {"zing": "other_zing"}}
-    monkeypatch.syspath_prepend(str(layouts.dist_info(tmp_path / "site", "other-zing", "1.0", groups)))
+    monkeypatch.syspath_prepend(
+        str(layouts.dist_info(tmp_path / "site", "other-zing", "1.0", groups))
+    )
     status, error = refused(*words.split())
     assert status == 2
     assert error.startswith(f"{words.split()[0]!r} is taken: {said}"), error
@@ -78,7 +85,10 @@ def test_folders_that_cannot_be_written():
 def test_copier_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "copier", None)
     step = vendors.install_command("accel-testing", extra="new")
-    assert refused("zing") == (1, f"accel new needs copier, which is not installed: {step}\n")
+    assert refused("zing") == (
+        1,
+        f"accel new needs copier, which is not installed: {step}\n",
+    )
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
@@ -87,10 +97,14 @@ def test_torchs_own_names_are_taken():
 
     with pytest.raises(RuntimeError) as caught:
         torch.device("nobody")
-    (listed,) = re.findall(r"Expected one of (.*), privateuseone device type", str(caught.value))
+    (listed,) = re.findall(
+        r"Expected one of (.*), privateuseone device type", str(caught.value)
+    )
     assert tuple(listed.split(", ")) == TORCH_TYPES
     assert refused("nn")[1].startswith("torch.nn is a module of torch's own")
-    assert refused("zing", "--torch-module", "nn")[1].startswith("torch.nn is a module of torch's own")
+    assert refused("zing", "--torch-module", "nn")[1].startswith(
+        "torch.nn is a module of torch's own"
+    )
 
 
 #: torch renames it once in a process: each name in a fork of its own.
@@ -108,7 +122,10 @@ for name in NAMES:
 """
 
 
-@pytest.mark.skipif(find_spec("torch") is None or not hasattr(os, "fork"), reason="needs torch and forks")
+@pytest.mark.skipif(
+    find_spec("torch") is None or not hasattr(os, "fork"),
+    reason="needs torch and forks",
+)
 def test_torch_renames_its_slot_to_all_but_what_it_serves_itself():
     code = RENAMING.replace("NAMES", repr(TORCH_TYPES))
     done = run_python(["-c", code], os.environ)
@@ -129,4 +146,7 @@ def test_the_folder_that_one_is_in_may_be_gone():
     Path.cwd().rmdir()
     done = CliRunner().invoke(accel, ["new", "zing", "--defaults"])
     assert done.exit_code == 2
-    assert "The folder that you are in was deleted. Change to another, or give --output" in done.stderr
+    assert (
+        "The folder that you are in was deleted. Change to another, or give --output"
+        in done.stderr
+    )

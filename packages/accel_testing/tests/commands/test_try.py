@@ -22,8 +22,12 @@ def site(tmp_path):
     (tmp_path / "acme_trial.py").write_text(TRIAL, "utf-8")
     metadata = tmp_path / "acme_trial-1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-trial\nVersion: 1.0\n", "utf-8")
-    (metadata / "entry_points.txt").write_text("[accel.trials]\nacme = acme_trial:environment\n", "utf-8")
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: acme-trial\nVersion: 1.0\n", "utf-8"
+    )
+    (metadata / "entry_points.txt").write_text(
+        "[accel.trials]\nacme = acme_trial:environment\n", "utf-8"
+    )
     return tmp_path
 
 
@@ -33,7 +37,9 @@ def run(site, *words, **more):
 
 
 def test_the_command_has_the_plugins_variables_and_its_own_options(site):
-    show = "import os, sys; print(os.environ['ACME_LIBRARY'], sys.argv[1:]); sys.exit(7)"
+    show = (
+        "import os, sys; print(os.environ['ACME_LIBRARY'], sys.argv[1:]); sys.exit(7)"
+    )
     for words in (("acme", "--", "python"), ("acme", "python")):
         done = run(site, *words, "-c", show, "--flag", "-v")
         assert (done.returncode, done.stdout) == (7, "/opt/acme.so ['--flag', '-v']\n")
@@ -43,10 +49,30 @@ def test_the_command_has_the_plugins_variables_and_its_own_options(site):
 @pytest.mark.parametrize(
     ("words", "more", "status", "said"),
     [
-        (["acme"], {}, 2, "Error: Missing a command, such as: accel try acme -- python train.py"),
-        (["zing", "ls"], {}, 2, "Error: accel try zing: no installed plugin can be tried"),
-        (["acme", "no-such-command"], {}, 1, "Error: no-such-command: there is no such command"),
-        (["acme", "ls"], {"ACME_IS_MISSING": "1"}, 1, "Error: accel try acme needs acme-sdk: pip install"),
+        (
+            ["acme"],
+            {},
+            2,
+            "Error: Missing a command, such as: accel try acme -- python train.py",
+        ),
+        (
+            ["zing", "ls"],
+            {},
+            2,
+            "Error: accel try zing: no installed plugin can be tried",
+        ),
+        (
+            ["acme", "no-such-command"],
+            {},
+            1,
+            "Error: no-such-command: there is no such command",
+        ),
+        (
+            ["acme", "ls"],
+            {"ACME_IS_MISSING": "1"},
+            1,
+            "Error: accel try acme needs acme-sdk: pip install",
+        ),
     ],
 )
 def test_what_is_refused(site, words, more, status, said):

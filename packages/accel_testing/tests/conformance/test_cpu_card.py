@@ -31,4 +31,8 @@ def test_no_gradient_is_all_zeros():
     from accel_testing.conformance.compute import test_forms as forms
 
     given = torch.sin(torch.arange(30.0) * 1.7 + 0.25).reshape(5, 6) * 2.3
-    assert [name for name, work in forms.CURVED.items() if not forms._bent(work)(given).any()] == []
+    assert [
+        name
+        for name, work in forms.CURVED.items()
+        if not forms._bent(work)(given).any()
+    ] == []

@@ -17,9 +17,25 @@ def failing(tmp_path_factory):
     install(folder)
     (folder / "test_vendors.py").write_text(suite())
     results = folder / "results"
-    options = ["-p", "accel_testing.conformance.option", "-p", "accel_testing.conformance.reporting"]
-    pytest_here = ["-m", "pytest", "-q", "-c", os.devnull, "--rootdir", folder, *options]
-    environ = clean_environment(PYTHONPATH=str(folder), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    options = [
+        "-p",
+        "accel_testing.conformance.option",
+        "-p",
+        "accel_testing.conformance.reporting",
+    ]
+    pytest_here = [
+        "-m",
+        "pytest",
+        "-q",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        folder,
+        *options,
+    ]
+    environ = clean_environment(
+        PYTHONPATH=str(folder), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"
+    )
     arguments = [*pytest_here, "--accel-results", results, folder / "test_vendors.py"]
     done = run_python(arguments, environ, timeout=120, cwd=folder)
     assert done.returncode == 1, done.stdout + done.stderr

@@ -67,7 +67,9 @@ class Starting(CPUAccelerator):
 
 def verify(*words, folder, **variables):
     environ = clean_environment(PYTHONPATH=str(folder), **variables)
-    return run_python(["-m", "accel_core", "verify", *words], environ, cwd=folder, timeout=300)
+    return run_python(
+        ["-m", "accel_core", "verify", *words], environ, cwd=folder, timeout=300
+    )
 
 
 def told(folder, *names, words=(), backend="wild", status=1):
@@ -76,7 +78,10 @@ def told(folder, *names, words=(), backend="wild", status=1):
     done = verify(backend, "--json", *words, *named, folder=folder)
     assert done.returncode == status, done.stderr
     rows = json.loads(done.stdout)["checks"]
-    return {row["name"].removeprefix("interface."): (row["outcome"], row["message"]) for row in rows}
+    return {
+        row["name"].removeprefix("interface."): (row["outcome"], row["message"])
+        for row in rows
+    }
 
 
 @pytest.fixture
@@ -91,7 +96,9 @@ def install(tmp_path):
             "wild_devices": DEVICES,
             "crash_sdk": "import ctypes; ctypes.string_at(0)",
         }
-        return dist_info(tmp_path, f"accel-{name}", "1.0", {GROUP: {name: f"accel_{name}"}}, modules)
+        return dist_info(
+            tmp_path, f"accel-{name}", "1.0", {GROUP: {name: f"accel_{name}"}}, modules
+        )
 
     return made
 
@@ -100,8 +107,14 @@ def test_what_hangs_and_what_dies_leaves_the_rest(install):
     kinds = ("identity", "identifiers", "forwarded_variables", "host_memory", "vendor_defaults",
              "random_module", "compile_backend")  # fmt: skip
     names = [f"answers.{kind}" for kind in kinds]
-    found = told(install("wild", accelerator="wild_devices:Wild"), *names, words=("--check-timeout", "20"))
-    assert found["answers.identity"] == found["answers.vendor_defaults"] == ("passed", "")
+    found = told(
+        install("wild", accelerator="wild_devices:Wild"),
+        *names,
+        words=("--check-timeout", "20"),
+    )
+    assert (
+        found["answers.identity"] == found["answers.vendor_defaults"] == ("passed", "")
+    )
     assert found["answers.identifiers"][0] == "died"
     assert "exited with status 7" in found["answers.identifiers"][1]
     assert found["answers.host_memory"][0] == "hung"
@@ -120,11 +133,19 @@ def test_what_hangs_and_what_dies_leaves_the_rest(install):
 
 def test_what_was_found_before_an_interruption_is_told(install):
     folder = install("wild", accelerator="wild_devices:Wild")
-    kinds = ("answers.identity", "answers.host_memory", "traces.making_keeps_torchs_settings")
+    kinds = (
+        "answers.identity",
+        "answers.host_memory",
+        "traces.making_keeps_torchs_settings",
+    )
     named = [word for kind in kinds for word in ("--check", f"interface.{kind}")]
     done = verify("wild", "--json", *named, folder=folder, SIM_STOP="1")
     assert done.returncode == -signal.SIGINT, done.stderr
-    assert [row["outcome"] for row in json.loads(done.stdout)["checks"]] == ["passed", "not run", "not run"]
+    assert [row["outcome"] for row in json.loads(done.stdout)["checks"]] == [
+        "passed",
+        "not run",
+        "not run",
+    ]
 
 
 #: What a vendor says of some checks.
@@ -140,9 +161,13 @@ EXPECTED = """
 def test_what_the_vendors_file_says(install):
     folder = install("wild", accelerator="wild_devices:Wild")
     (folder / "verify.toml").write_text(EXPECTED)
-    names = [f"answers.{kind}" for kind in ("identity", "identifiers", "forwarded_variables")]
+    names = [
+        f"answers.{kind}" for kind in ("identity", "identifiers", "forwarded_variables")
+    ]
     names.append("traces.making_keeps_torchs_settings")
-    assert told(folder, *names, words=("--expected", "verify.toml", "--markdown", "card.md")) == {
+    assert told(
+        folder, *names, words=("--expected", "verify.toml", "--markdown", "card.md")
+    ) == {
         "answers.identity": ("unexpected pass", "[XPASS(strict)] it does not"),
         "answers.identifiers": ("skipped", "it ends the process"),
         "answers.forwarded_variables": ("expected failure", "one letter is enough"),
@@ -152,14 +177,19 @@ def test_what_the_vendors_file_says(install):
         ),
     }
     lines = (folder / "card.md").read_text().splitlines()
-    assert "- `interface.answers.identity`, unexpected pass: `[XPASS(strict)] it does not`" in lines
+    assert (
+        "- `interface.answers.identity`, unexpected pass: `[XPASS(strict)] it does not`"
+        in lines
+    )
     refused = verify("wild", "--certify", "--expected", "verify.toml", folder=folder)
     assert refused.returncode == 2
     assert "[skip]" in refused.stderr
 
 
 def test_a_package_that_ends_its_process_is_told_as_accel_why_tells_it(install):
-    folder = install("crash", device_type="crash", vendor_import="crash_sdk", install_hint="x")
+    folder = install(
+        "crash", device_type="crash", vendor_import="crash_sdk", install_hint="x"
+    )
     found = told(folder, "answers.identity", backend="crash")
     outcome, why = found["answers.identity"]
     assert outcome == "not run"
@@ -180,7 +210,9 @@ def test_a_count_that_starts_the_device_fails_with_what_helps(install):
 
 
 def test_a_count_in_accel_probe_starts_no_device(install):
-    counts = hook("accel_probe", "backend, others", "return ProbeResult(True, devices=1)")
+    counts = hook(
+        "accel_probe", "backend, others", "return ProbeResult(True, devices=1)"
+    )
     folder = install("sim", accelerator="wild_devices:Starting", extra=counts)
     outcomes = told(folder, *STARTING, backend="sim", status=0)
     assert [outcome for outcome, _ in outcomes.values()] == ["passed", "passed"]
@@ -189,8 +221,14 @@ def test_a_count_in_accel_probe_starts_no_device(install):
 @pytest.mark.parametrize(
     ("words", "more"),
     [
-        ("Custom backend 'xpu' not implement 'torch.xpu.Stream'", "give torch.xpu a Stream"),  # FSDP's
-        ("rank 1: AttributeError: module 'torch.xpu' has no attribute 'Event'", "give torch.xpu a Event"),
+        (
+            "Custom backend 'xpu' not implement 'torch.xpu.Stream'",
+            "give torch.xpu a Stream",
+        ),  # FSDP's
+        (
+            "rank 1: AttributeError: module 'torch.xpu' has no attribute 'Event'",
+            "give torch.xpu a Event",
+        ),
         ("module 'torch.nn' has no attribute 'Event'", ""),
         ("a sum of four ones is 3", ""),
     ],
@@ -202,7 +240,9 @@ def test_only_a_devices_module_is_to_be_given_something(words, more):
 
 def test_a_vendors_own_tests_are_none_of_the_files_business(tmp_path):
     """In a suite that subclasses the kit, and has a test with the name of a check."""
-    (tmp_path / "expected.toml").write_text('[skip]\n"declaration.hooks_fit" = "not now"\n')
+    (tmp_path / "expected.toml").write_text(
+        '[skip]\n"declaration.hooks_fit" = "not now"\n'
+    )
     (tmp_path / "test_ours.py").write_text(
         "from accel_testing.conformance import test_declaration as kit\n\n"
         "def test_hooks_fit(): pass\n\n"
@@ -211,8 +251,21 @@ def test_a_vendors_own_tests_are_none_of_the_files_business(tmp_path):
     options = [
         "-p", "accel_testing.conformance.option", "--accel-expected", "expected.toml", "-k", "hooks_fit",
     ]  # fmt: skip
-    command = ["-m", "pytest", "-q", "-rs", "-c", os.devnull, "--rootdir", ".", *options, "test_ours.py"]
-    done = run_python(command, clean_environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"), cwd=tmp_path)
+    command = [
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        ".",
+        *options,
+        "test_ours.py",
+    ]
+    done = run_python(
+        command, clean_environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"), cwd=tmp_path
+    )
     assert "1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
     assert "not now" in done.stdout
 
@@ -229,12 +282,21 @@ def test_the_certificate(tmp_path):
     product = tomllib.loads((place / "product.toml").read_text())
     suite = ET.fromstring((place / "junit.xml").read_text())
     total = len([check for check in checks() if check.level == 0])
-    assert product["score"] == report["score"] == f"accel L0 · {report['counts']['passed']}/{total}"
+    assert (
+        product["score"]
+        == report["score"]
+        == f"accel L0 · {report['counts']['passed']}/{total}"
+    )
     assert int(suite.attrib["tests"]) == len(suite) == total
     assert report["score"] in (place / "badge.svg").read_text()
-    assert f"| 0 | {LEVELS[0]} | {report['counts']['passed']} of {total} |" in (place / "card.md").read_text()
+    assert (
+        f"| 0 | {LEVELS[0]} | {report['counts']['passed']} of {total} |"
+        in (place / "card.md").read_text()
+    )
     # As the cards in the docs' table of scores.
-    assert json.loads((place / "card.json").read_text()).keys() == on_record("cpu").keys()
+    assert (
+        json.loads((place / "card.json").read_text()).keys() == on_record("cpu").keys()
+    )
     assert report["score"] in done.stdout
 
 
@@ -248,8 +310,12 @@ def test_a_level_of_which_nothing_passed_is_not_reached():
     """No framework is installed, or there is one device for two ranks: good, and no level to be shown."""
 
     def card(of_frameworks):
-        results = [Result(check, Outcome.PASSED) for check in checks() if check.level < 4]
-        results += [Result(check, Outcome.NOT_CLAIMED) for check in checks() if check.level == 4]
+        results = [
+            Result(check, Outcome.PASSED) for check in checks() if check.level < 4
+        ]
+        results += [
+            Result(check, Outcome.NOT_CLAIMED) for check in checks() if check.level == 4
+        ]
         results[-1] = results[-1]._replace(outcome=of_frameworks)
         return Card("acme", "", "", "", "", "", "", 4, tuple(results), 1.0)
 
@@ -281,13 +347,19 @@ def test_what_cannot_run_says_why(tmp_path, words, status, said):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('[skip]\n"compute.queues.events_tel_time" = "x"', "did you mean 'compute.queues.events_tell_time'?"),
+        (
+            '[skip]\n"compute.queues.events_tel_time" = "x"',
+            "did you mean 'compute.queues.events_tell_time'?",
+        ),
         ('[fails]\n"interface.answers.identity" = " "', "has no reason"),
         ('[fails]\n"interface.answers.identity" = 3', "has no reason"),
         ('[xfail]\n"interface.answers.identity" = "x"', "unknown section [xfail]"),
         ("skip = 3", "[skip] is no table"),
         ("[skip", "is no TOML"),
-        ('[skip]\n"declaration.hooks_fit"="a"\n[fails]\n"declaration.hooks_fit"="b"', "in both"),
+        (
+            '[skip]\n"declaration.hooks_fit"="a"\n[fails]\n"declaration.hooks_fit"="b"',
+            "in both",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_followed(tmp_path, text, words):
@@ -308,12 +380,18 @@ def test_every_member_is_asked_for_by_a_check():
                 asked.add(node.attr)
             elif isinstance(node, ast.Constant):
                 asked.add(node.value)
-    assert {name for name in dir(Accelerator) if not name.startswith("_")} - asked == set()
+    assert {
+        name for name in dir(Accelerator) if not name.startswith("_")
+    } - asked == set()
 
 
 def test_every_check_says_why():
     assert len(checks()) >= 99
-    assert len({check.name for check in checks()}) == len({check.node for check in checks()}) == len(checks())
+    assert (
+        len({check.name for check in checks()})
+        == len({check.node for check in checks()})
+        == len(checks())
+    )
     # `AcceleratorTests` is all classes in one: a name of two would be one check.
     assert len({check.node.partition("::")[2] for check in checks()}) == len(checks())
     assert [check.name for check in checks() if not check.why.endswith(".")] == []

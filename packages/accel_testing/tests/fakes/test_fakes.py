@@ -22,20 +22,30 @@ def verdict():
 
 def test_it_says_that_it_is_an_accelerator_and_notes_each_call():
     with installed(
-        fake("acme", devices=2, visibility=Visibility(variables=("ACME_VISIBLE",))), isolated=True
+        fake("acme", devices=2, visibility=Visibility(variables=("ACME_VISIBLE",))),
+        isolated=True,
     ):
         acc = accel_core.get_accelerator()
         assert isinstance(acc, FakeAccelerator)
         assert acc.calls == []  # who chose is not noted
-        assert (acc.is_accelerator(), acc.is_available(), acc.device_count()) == (True, True, 2)
+        assert (acc.is_accelerator(), acc.is_available(), acc.device_count()) == (
+            True,
+            True,
+            2,
+        )
         acc.set_device(1)
         assert acc.current_device() == 1
         for index in (2, -1):
             with pytest.raises(InvalidDeviceError, match=str(index)):
                 acc.set_device(index)
         assert acc.visible_devices_envs() == ["ACME_VISIBLE"]
-        assert acc.calls[3:5] == [Call("set_device", (1,), {}), ("current_device", (), {})]
-        assert [call.member for call in acc.calls].count("device_count") == 1  # not what set_device asks
+        assert acc.calls[3:5] == [
+            Call("set_device", (1,), {}),
+            ("current_device", (), {}),
+        ]
+        assert [call.member for call in acc.calls].count(
+            "device_count"
+        ) == 1  # not what set_device asks
         acc.calls.clear()
         acc.device_name(device_index=None)
         assert acc.calls == [("device_name", (), {"device_index": None})]
@@ -48,26 +58,48 @@ def test_it_says_that_it_is_an_accelerator_and_notes_each_call():
             pinned.current_device()
 
 
-@pytest.mark.parametrize("at", [*STEPS, "accel_backends", "accel_probe", "accel_create", "device_count"])
+@pytest.mark.parametrize(
+    "at", [*STEPS, "accel_backends", "accel_probe", "accel_create", "device_count"]
+)
 def test_who_fails_before_there_is_an_accelerator_is_told_of(at):
-    with installed(fake("acme", Fault(at, raises=OSError("libacme.so"))), isolated=True):
+    with installed(
+        fake("acme", Fault(at, raises=OSError("libacme.so"))), isolated=True
+    ):
         with pytest.warns(accel_core.AcceleratorFallbackWarning, match=r"libacme\.so"):
             assert accel_core.get_accelerator().name == "cpu"
-        assert (verdict().status, verdict().cause) == (Status.BROKEN, "OSError: libacme.so")
+        assert (verdict().status, verdict().cause) == (
+            Status.BROKEN,
+            "OSError: libacme.so",
+        )
 
 
 @pytest.mark.parametrize(
     ("lie", "status", "said"),
     [
         (Fault("device_count", returns=-1), Status.INVALID, "gave -1"),
-        (Fault("accel_probe", returns=ProbeResult(False, "it is asleep")), Status.NO_DEVICE, "it is asleep"),
-        (Fault("accel_backends", returns=None), Status.INVALID, "expected accel_core.Backend"),
-        (Fault("accel_create", returns="an accelerator"), Status.INVALID, "gave 'an accelerator'"),
+        (
+            Fault("accel_probe", returns=ProbeResult(False, "it is asleep")),
+            Status.NO_DEVICE,
+            "it is asleep",
+        ),
+        (
+            Fault("accel_backends", returns=None),
+            Status.INVALID,
+            "expected accel_core.Backend",
+        ),
+        (
+            Fault("accel_create", returns="an accelerator"),
+            Status.INVALID,
+            "gave 'an accelerator'",
+        ),
     ],
     ids=lambda value: value.at if isinstance(value, Fault) else "",
 )
 def test_a_lie_is_found_out(lie, status, said):
-    with installed(fake("acme", lie), isolated=True), pytest.warns(accel_core.AcceleratorFallbackWarning):
+    with (
+        installed(fake("acme", lie), isolated=True),
+        pytest.warns(accel_core.AcceleratorFallbackWarning),
+    ):
         assert (verdict().status, said in verdict().reason) == (status, True)
 
 
@@ -101,7 +133,9 @@ def test_the_nth_call_is_the_one(capfd):
         assert ran == []
         assert acc.is_initialized()
         assert ran == [1]
-    with installed(fake("acme", *faults), isolated=True):  # counted from the start again
+    with installed(
+        fake("acme", *faults), isolated=True
+    ):  # counted from the start again
         accel_core.get_accelerator().synchronize()
 
 
@@ -127,11 +161,16 @@ def test_every_hook_has_its_fault():
     """Also those that nobody comes to who merely chooses."""
     told = Fault("accel_explain", returns="plug it in")
     with (
-        installed(fake("acme", Fault("vendor_import", raises=OSError), told), isolated=True),
+        installed(
+            fake("acme", Fault("vendor_import", raises=OSError), told), isolated=True
+        ),
         pytest.warns(accel_core.AcceleratorFallbackWarning),
     ):
         assert verdict().hint == "plug it in"
-    with installed(fake("acme", Fault("accel_op_builders", raises=OSError("no kernels"))), isolated=True):
+    with installed(
+        fake("acme", Fault("accel_op_builders", raises=OSError("no kernels"))),
+        isolated=True,
+    ):
         first = providers.providers(accel_core.get_accelerator().backend)[0]
         assert "accel-fake-acme" in first.name
         assert "no kernels" in first.advice

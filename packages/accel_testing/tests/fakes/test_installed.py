@@ -13,7 +13,13 @@ from accel_tests import plugins
 from accel_tests.processes import beside
 
 import accel_core
-from accel_core import Accelerator, Backend, BackendConflictError, InvalidBackendError, hookimpl
+from accel_core import (
+    Accelerator,
+    Backend,
+    BackendConflictError,
+    InvalidBackendError,
+    hookimpl,
+)
 from accel_core.errors import AccelError, InvalidArgumentError
 from accel_core.hardware import vendors
 from accel_core.settings import read
@@ -39,12 +45,20 @@ def state():
     current = accel_core.current
     return {
         "path": list(sys.path),
-        "environ": {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
-        "modules": {name: module for name, module in sys.modules.items() if "acme" in name},
+        "environ": {
+            name: value
+            for name, value in os.environ.items()
+            if name != "PYTEST_CURRENT_TEST"
+        },
+        "modules": {
+            name: module for name, module in sys.modules.items() if "acme" in name
+        },
         "chosen": (current._fast, current._chosen, current._selection, current._warned),
         "built": (dict(current._built), dict(current._by_pin)),
         "kept": dict(_kept),
-        "folders": sorted(Path(__import__("tempfile").gettempdir()).glob("accel-testing-*")),
+        "folders": sorted(
+            Path(__import__("tempfile").gettempdir()).glob("accel-testing-*")
+        ),
     }
 
 
@@ -59,7 +73,9 @@ def unchanged():
 
 @pytest.fixture(autouse=True)
 def _of_its_own(torch_world, tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # where nobody else makes folders
+    monkeypatch.setattr(
+        "tempfile.tempdir", str(tmp_path)
+    )  # where nobody else makes folders
 
 
 def names(**settings):
@@ -71,9 +87,15 @@ def names(**settings):
 def test_it_is_found_judged_and_chosen_as_any_other(mlu, monkeypatch):
     before = accel_core.get_accelerator()
     assert before.name == "mlu"
-    there_is = installed(fake("acme", devices=2), distribution="accel-acme", version="1.2")
+    there_is = installed(
+        fake("acme", devices=2), distribution="accel-acme", version="1.2"
+    )
     with unchanged(), there_is as there:
-        assert (there.names, there.distribution, there.version) == (("acme",), "accel-acme", "1.2")
+        assert (there.names, there.distribution, there.version) == (
+            ("acme",),
+            "accel-acme",
+            "1.2",
+        )
         assert names() == ["acme", "mlu", "generic", "cpu"]
         found = accel_core.discover()[0]
         assert found.backend is not None
@@ -81,11 +103,21 @@ def test_it_is_found_judged_and_chosen_as_any_other(mlu, monkeypatch):
         assert "fake" in found.backend.description
         chosen = accel_core.get_accelerator()
         assert isinstance(chosen, FakeAccelerator)
-        assert accel_core.accelerator("acme") is accel_core.accelerator("acme@accel-acme") is chosen
+        assert (
+            accel_core.accelerator("acme")
+            is accel_core.accelerator("acme@accel-acme")
+            is chosen
+        )
         assert accel_core.selection().how is How.RANKED
-        assert [v.devices for v in accel_core.selection().verdicts if v.name == "acme"] == [2]
+        assert [
+            v.devices for v in accel_core.selection().verdicts if v.name == "acme"
+        ] == [2]
         assert accel_core.accelerator("mlu").name == "mlu"
-        for pin, how in (("acme@accel-acme", How.PINNED), ("mlu", How.PINNED), ("npu,acme", How.PREFERRED)):
+        for pin, how in (
+            ("acme@accel-acme", How.PINNED),
+            ("mlu", How.PINNED),
+            ("npu,acme", How.PREFERRED),
+        ):
             accel_core.set_accelerator(None)
             monkeypatch.setenv("DS_ACCELERATOR", pin)
             assert accel_core.selection().how is how
@@ -94,7 +126,10 @@ def test_it_is_found_judged_and_chosen_as_any_other(mlu, monkeypatch):
         accel_core.set_accelerator(None)
         monkeypatch.setenv("ACCEL_BLOCK", "@accel-acme")
         assert accel_core.get_accelerator().name == "mlu"
-        assert next(v.status for v in accel_core.selection().verdicts if v.name == "acme") == "blocked"
+        assert (
+            next(v.status for v in accel_core.selection().verdicts if v.name == "acme")
+            == "blocked"
+        )
         monkeypatch.delenv("ACCEL_BLOCK")
     assert accel_core.get_accelerator() is before
     assert "acme" not in names()
@@ -125,8 +160,15 @@ def test_around_what_goes_on_it_is_no_decorator():
     def generator():
         yield 1
 
-    for function, kind in ((Suite, "a class"), (later, "an async function"), (generator, "a generator")):
-        with pytest.raises(InvalidArgumentError, match=f"{function.__name__}: it is {kind}.*Write `with"):
+    for function, kind in (
+        (Suite, "a class"),
+        (later, "an async function"),
+        (generator, "a generator"),
+    ):
+        with pytest.raises(
+            InvalidArgumentError,
+            match=f"{function.__name__}: it is {kind}.*Write `with",
+        ):
             installed(fake("acme"))(function)
 
 
@@ -134,13 +176,17 @@ def test_around_what_goes_on_it_is_no_decorator():
 def test_nested_ones_are_all_there_and_each_choice_comes_back():
     with installed(fake("acme", priority=500)):
         outer = accel_core.get_accelerator()
-        with installed(fake("acme.two"), variables={"DS_ACCELERATOR": "acme.two", "HOME": None}):
+        with installed(
+            fake("acme.two"), variables={"DS_ACCELERATOR": "acme.two", "HOME": None}
+        ):
             assert names()[:2] == ["acme.two", "acme"]
             assert "HOME" not in os.environ
             assert accel_core.get_accelerator().name == "acme.two"
         assert accel_core.get_accelerator() is outer
         loaded = state()["modules"]
-        with installed(fake("acme", devices=3), isolated=True):  # of the same name, which is not seen here
+        with installed(
+            fake("acme", devices=3), isolated=True
+        ):  # of the same name, which is not seen here
             inner = accel_core.get_accelerator()
             assert inner is not outer
             assert inner.device_count() == 3
@@ -157,7 +203,9 @@ def test_threads_may_end_in_any_order():
     failed = []
 
     def first():
-        with installed(fake("acme"), isolated=True, variables={"OF_BOTH": "first", "OF_FIRST": "1"}):
+        with installed(
+            fake("acme"), isolated=True, variables={"OF_BOTH": "first", "OF_FIRST": "1"}
+        ):
             accel_core.get_accelerator()
             turns[0].set()
             turns[1].wait(20)
@@ -170,7 +218,10 @@ def test_threads_may_end_in_any_order():
                 assert accel_core.get_accelerator().name in ("acme", "acme2")
                 turns[1].set()
                 turns[2].wait(20)
-                assert (os.environ["OF_BOTH"], "OF_FIRST" in os.environ) == ("second", False)
+                assert (os.environ["OF_BOTH"], "OF_FIRST" in os.environ) == (
+                    "second",
+                    False,
+                )
                 assert "acme" not in names()
                 assert accel_core.get_accelerator().name == "acme2"
             except BaseException as error:
@@ -183,7 +234,9 @@ def test_threads_may_end_in_any_order():
 
 def test_isolated_nothing_of_the_users_decides(mlu, monkeypatch, recwarn):
     """Neither plugins, nor variables, nor the machine's hardware."""
-    seen = vendors.Vendor("NVIDIA GPU", "cuda", evidence=vendors.Evidence(("/dev/nvidia0",), ()))
+    seen = vendors.Vendor(
+        "NVIDIA GPU", "cuda", evidence=vendors.Evidence(("/dev/nvidia0",), ())
+    )
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: (seen,))
     monkeypatch.setenv("DS_ACCELERATOR", "mlu")
     monkeypatch.setenv("ACCEL_BLOCK", "acme")
@@ -192,11 +245,15 @@ def test_isolated_nothing_of_the_users_decides(mlu, monkeypatch, recwarn):
         assert accel_core.get_accelerator().name == "cpu"
         record = accel_core.selection()
         assert record.missing_plugins == ()
-        assert {name for name in os.environ if name.startswith(("ACCEL_", "DS_"))} == {"ACCEL_ALLOW"}
+        assert {name for name in os.environ if name.startswith(("ACCEL_", "DS_"))} == {
+            "ACCEL_ALLOW"
+        }
         with pytest.raises(AccelError, match="mlu"):
             accel_core.accelerator("mlu")
     assert names() == ["mlu", "generic", "cpu"]
-    with installed(fake("mlu", devices=7), isolated=True):  # the name of what is not seen
+    with installed(
+        fake("mlu", devices=7), isolated=True
+    ):  # the name of what is not seen
         assert accel_core.get_accelerator().device_count() == 7
     assert [str(w.message) for w in recwarn if "nvidia" in str(w.message).lower()] == []
 
@@ -205,7 +262,10 @@ def test_isolated_nothing_of_the_users_decides(mlu, monkeypatch, recwarn):
 def test_a_backend_with_an_accelerator_of_the_tests_own():
     with installed(ACME, accelerator=Plain) as there:
         chosen = accel_core.get_accelerator()
-        assert (type(chosen), chosen.backend.distribution) == (Plain, "accel-testing-acme")
+        assert (type(chosen), chosen.backend.distribution) == (
+            Plain,
+            "accel-testing-acme",
+        )
         assert there.folder.is_dir()
     with installed(ACME, accelerator=chosen):
         assert accel_core.get_accelerator() is chosen
@@ -228,7 +288,11 @@ def test_a_plugin_of_ones_own_is_a_module_or_an_object(torch_world):
 
     with installed(Object()) as there:
         assert there.names == ("acme", "acme.slow")
-        assert type(accel_core.accelerator("acme.slow")) is type(accel_core.get_accelerator()) is Plain
+        assert (
+            type(accel_core.accelerator("acme.slow"))
+            is type(accel_core.get_accelerator())
+            is Plain
+        )
     torch_world.module("acme_plugin", plugins.declaring(plugins.arguments("acme")))
     module = __import__("acme_plugin")
     try:
@@ -248,7 +312,11 @@ def test_one_may_stand_in_for_what_is_installed(mlu):
         assert accel_core.get_accelerator().device_count() == 5
 
 
-CONFLICT, ARGUMENT, BACKEND = BackendConflictError, InvalidArgumentError, InvalidBackendError
+CONFLICT, ARGUMENT, BACKEND = (
+    BackendConflictError,
+    InvalidArgumentError,
+    InvalidBackendError,
+)
 #: What is made and entered, the error, and what it says, in parts.
 BAD = [
     (lambda: installed(fake("mlu")), CONFLICT, "'mlu'|accel-mlu|isolated=True"),
@@ -290,9 +358,16 @@ def test_a_variable_of_the_users_does_not_get_to_a_child(monkeypatch):
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
     monkeypatch.setenv("ACCEL_STRICT", "1")
     monkeypatch.setenv("KEPT", "yes")
-    with unchanged(), installed(fake("acme"), variables={"ACCEL_PROBE": "isolated"}) as there:
+    with (
+        unchanged(),
+        installed(fake("acme"), variables={"ACCEL_PROBE": "isolated"}) as there,
+    ):
         told = environment({"KEPT": None, "MORE": "1"})
         assert told["PYTHONPATH"].split(os.pathsep)[0] == str(there.folder)
-        assert (told["ACCEL_PROBE"], told["MORE"], "KEPT" in told) == ("isolated", "1", False)
+        assert (told["ACCEL_PROBE"], told["MORE"], "KEPT" in told) == (
+            "isolated",
+            "1",
+            False,
+        )
         assert not {"DS_ACCELERATOR", "ACCEL_STRICT"} & set(told)
     assert "ACCEL_PROBE" not in environment()

@@ -14,7 +14,14 @@ from accel_tests.children import SIMULATED
 import accel_core
 from accel_core import Backend, ChildError, InvalidArgumentError
 from accel_core.interface.cpu import CPUAccelerator
-from accel_testing import FakeAccelerator, Fault, fake, installed, run, write_distribution
+from accel_testing import (
+    FakeAccelerator,
+    Fault,
+    fake,
+    installed,
+    run,
+    write_distribution,
+)
 
 # ---------------------------------------------------------------------------- run
 # A child sees what is installed and nothing that steers, ends with all it started, and says why it fails.
@@ -31,10 +38,16 @@ def test_a_child_has_what_is_installed(torch_world, monkeypatch):
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
     with installed(fake("acme"), version="1.0", isolated=True):
         assert run(TOLD, path=[SIMULATED]).answer == ["acme", ["accel-fake-acme 1.0"]]
-        listed = run([sys.executable, "-m", "accel_core", "list", "--json"], path=[SIMULATED]).stdout
+        listed = run(
+            [sys.executable, "-m", "accel_core", "list", "--json"], path=[SIMULATED]
+        ).stdout
         assert '"accel-fake-acme"' in listed
-    backend = Backend(name="acme", priority=900, device_type="cpu", vendor_import="json")
-    with installed(backend, accelerator=CPUAccelerator(backend), version="1.0", isolated=True):
+    backend = Backend(
+        name="acme", priority=900, device_type="cpu", vendor_import="json"
+    )
+    with installed(
+        backend, accelerator=CPUAccelerator(backend), version="1.0", isolated=True
+    ):
         assert accel_core.get_accelerator().name == "acme"
         code = "import accel_core; print([c.outcome for c in accel_core.discover() if c.name == 'acme'])"
         said = run(code, path=[SIMULATED]).stdout
@@ -47,7 +60,10 @@ def test_a_vendor_that_kills_the_process_ends_the_program_but_an_isolated_one():
     with installed(fake("acme", Fault("vendor_import", exits=7)), isolated=True):
         ended = run(code, path=[SIMULATED], check=False)
         assert (ended.returncode, ended.stdout) == (7, "")
-        assert run(code, variables={"ACCEL_PROBE": "isolated"}, path=[SIMULATED]).stdout == "cpu\n"
+        assert (
+            run(code, variables={"ACCEL_PROBE": "isolated"}, path=[SIMULATED]).stdout
+            == "cpu\n"
+        )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="who is left is read in /proc")
@@ -55,7 +71,9 @@ def test_it_ends_with_all_that_it_started(tmp_path, monkeypatch):
     mark = f"OF_THIS_TEST={os.getpid()}"
     code = "import os, time\nprint('begun', flush=True)\nif os.fork(): time.sleep(600)\ntime.sleep(600)"
     begun = time.monotonic()
-    ended = run(code, variables=dict([mark.split("=")]), timeout=1, check=False, cwd=tmp_path)
+    ended = run(
+        code, variables=dict([mark.split("=")]), timeout=1, check=False, cwd=tmp_path
+    )
     assert (ended.late, ended.stdout) == (True, "begun\n")
     assert "killed after 1 s" in ended.stderr
     with pytest.raises(ChildError, match=r"too slow.*\n--- stdout\nbegun"):
@@ -98,7 +116,9 @@ def test_a_forked_child_has_it_and_leaves_it_to_its_parent():
 
 def test_what_a_child_said_is_in_the_error():
     with pytest.raises(AssertionError) as raised:
-        run("import os, sys; print('so far'); sys.stdout.flush(); os.write(2, b'caf\\xe9'); sys.exit(3)")
+        run(
+            "import os, sys; print('so far'); sys.stdout.flush(); os.write(2, b'caf\\xe9'); sys.exit(3)"
+        )
     assert isinstance(raised.value, ChildError)
     for text in ("status 3, expected 0", "so far", "caf\ufffd"):
         assert text in str(raised.value)
@@ -125,7 +145,11 @@ def test_what_cannot_be_run_is_told(call, said):
 
 def test_a_distribution_is_written_where_one_wants_it(world, tmp_path):
     folder = write_distribution(
-        tmp_path / "site", "accel-acme", "1.2", {"accel.backends": {"acme": "accel_acme"}}, {"accel_acme": ""}
+        tmp_path / "site",
+        "accel-acme",
+        "1.2",
+        {"accel.backends": {"acme": "accel_acme"}},
+        {"accel_acme": ""},
     )
     world.set_path([folder])
     assert "accel-acme 1.2" in [str(c.provenance) for c in accel_core.discover()]
@@ -140,17 +164,31 @@ PAGE = Path(__file__).parents[4] / "docs" / "howto" / "test-without-a-device.md"
 
 @pytest.mark.skipif(not PAGE.exists(), reason="a source distribution has no documents")
 def test_each_example_passes(torch_world, tmp_path):
-    fakes, _, _ = PAGE.read_text(encoding="utf-8").partition("\n## A simulated device\n")
+    fakes, _, _ = PAGE.read_text(encoding="utf-8").partition(
+        "\n## A simulated device\n"
+    )
     blocks = re.findall(r"```python\n(.*?)```", fakes, re.DOTALL)
     folder = tmp_path / "project"
     folder.mkdir()
     for number, block in enumerate(blocks):
         (folder / f"test_{number}.py").write_text(block)
-    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "."]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-W",
+        "error",
+        "-p",
+        "no:cacheprovider",
+        ".",
+    ]
     # As on the machine of whoever has pinned something else, and blocks it all.
     user = {"DS_ACCELERATOR": "npu", "ACCEL_BLOCK": "acme"}
     said = run(command, path=[SIMULATED], variables=user, cwd=folder).stdout
-    assert said.splitlines()[-1].startswith(f"{len(re.findall(r'def test_', ''.join(blocks)))} passed")
+    assert said.splitlines()[-1].startswith(
+        f"{len(re.findall(r'def test_', ''.join(blocks)))} passed"
+    )
 
 
 # ---------------------------------------------------------------------------- real torch
@@ -163,7 +201,10 @@ def test_a_model_trains_on_a_fake_and_compiles_with_it():
     acc = accel_core.get_accelerator()
     assert isinstance(acc, FakeAccelerator)
     acc.set_device(1)
-    x, y = torch.ones(8, 2, device=acc.device()), torch.zeros(8, 1, device=acc.device_name(1))
+    x, y = (
+        torch.ones(8, 2, device=acc.device()),
+        torch.zeros(8, 1, device=acc.device_name(1)),
+    )
     model = torch.nn.Linear(2, 1).to(acc.device(1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []

@@ -16,7 +16,10 @@ def processor_name(root: str = "/") -> str:
     """Return the processor's own name, `"AMD EPYC 9654 96-Core Processor"`; empty if it is not known."""
     for line in hardware.read_text("/proc/cpuinfo", root).splitlines():
         key, colon, value = line.partition(":")
-        if colon and key.strip() in ("model name", "Model"):  # x86; some of Arm's kernels
+        if colon and key.strip() in (
+            "model name",
+            "Model",
+        ):  # x86; some of Arm's kernels
             return value.strip()
     import platform
 
@@ -57,5 +60,9 @@ def driver_of(pci_address: str | None, root: str = "/") -> str:
     device = f"/sys/bus/pci/devices/{pci_address.lower()}"
     # The link's target would be the name; read so, as `root` may be a folder of any machine's files.
     uevent = hardware.read_text(f"{device}/uevent", root).splitlines()
-    name = next((line.partition("=")[2] for line in uevent if line.startswith("DRIVER=")), "")
-    return f"{name} {hardware.read_text(f'{device}/driver/module/version', root)}".strip()
+    name = next(
+        (line.partition("=")[2] for line in uevent if line.startswith("DRIVER=")), ""
+    )
+    return (
+        f"{name} {hardware.read_text(f'{device}/driver/module/version', root)}".strip()
+    )

@@ -9,15 +9,31 @@ from accel_tools.bench import chart, document
 from accel_tools.bench.records import Measurement, Outcome
 from accel_tools.bench.units import scaled
 
-MACHINE = {"cpu": "Some 9000", "cores": 2, "system": "Linux 6", "torch": "2.13.0", "torch_threads": 2}
+MACHINE = {
+    "cpu": "Some 9000",
+    "cores": 2,
+    "system": "Linux 6",
+    "torch": "2.13.0",
+    "torch_threads": 2,
+}
 DEVICE = {"name": "card", "product": "Card 1", "driver": "card 5.1"}
 COPY = Measurement(
     "copy.on_device", "on the device", "B/s", Outcome.MEASURED, value=2e10, best=2.5e10, spread=0.05,
     repeats=12, calls=4, seconds=0.01, work=2e8, size="128 MiB",
 )  # fmt: skip
-LAUNCH = COPY._replace(name="launch.queued", title="launch, in a row", unit="s", value=2e-6, size="1 number")
-ABSENT = Measurement("matrix.float16", "matrix", "FLOP/s", Outcome.NOT_MEASURED, reason="no <such> thing")
-RUN = document.Run("2026-01-02T03:04:05+00:00", 12.5, False, MACHINE, DEVICE, (COPY, ABSENT, LAUNCH))
+LAUNCH = COPY._replace(
+    name="launch.queued",
+    title="launch, in a row",
+    unit="s",
+    value=2e-6,
+    size="1 number",
+)
+ABSENT = Measurement(
+    "matrix.float16", "matrix", "FLOP/s", Outcome.NOT_MEASURED, reason="no <such> thing"
+)
+RUN = document.Run(
+    "2026-01-02T03:04:05+00:00", 12.5, False, MACHINE, DEVICE, (COPY, ABSENT, LAUNCH)
+)
 
 
 def written(path, run=RUN, **changed):
@@ -38,7 +54,10 @@ def damaged(**changes):
 
 
 FOREIGN = [
-    ({"document": "accel info"}, "it is JSON, but not the output of `accel bench --json`"),
+    (
+        {"document": "accel info"},
+        "it is JSON, but not the output of `accel bench --json`",
+    ),
     ({"schema": 2}, "its schema is 2, but this accel-core reads 1"),
     (damaged(value=float("nan")), "copy.on_device has an impossible number: nan"),
     (damaged(value=None), "copy.on_device is measured, but its value is None"),
@@ -117,7 +136,13 @@ def drawn(path, before=None):
 
 def test_bars_as_text_have_every_row(tmp_path):
     said = drawn(tmp_path / "chart.txt").read_text("utf-8")
-    told = "title & <$words", "20.0 GB/s", "2.00 us", "not measured: no <such> thing", "launch, in a row"
+    told = (
+        "title & <$words",
+        "20.0 GB/s",
+        "2.00 us",
+        "not measured: no <such> thing",
+        "launch, in a row",
+    )
     assert all(words in said for words in told)
     assert "\x1b" not in said
     assert "before" not in said
@@ -129,4 +154,6 @@ def test_an_earlier_run_is_drawn_beside_on_one_scale(tmp_path):
     [now] = [line for line in lines if "20.0 GB/s, before 40.0 GB/s" in line]
     [old] = [line for line in lines if line.startswith("  before")]
     assert old.count("█") == 2 * now.count("█") == 40
-    assert any("2.00 us" in line and "before" not in line for line in lines)  # of another unit
+    assert any(
+        "2.00 us" in line and "before" not in line for line in lines
+    )  # of another unit

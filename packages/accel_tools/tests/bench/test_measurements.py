@@ -28,21 +28,45 @@ def cpu():
 
 def rows(accelerator, only=""):
     """What the steps whose title begins so give, by name; no ranks are started."""
-    chosen = [step for step in steps(accelerator, TINY, ranks=1) if step.title.startswith(only)]
+    chosen = [
+        step
+        for step in steps(accelerator, TINY, ranks=1)
+        if step.title.startswith(only)
+    ]
     return {row.name: row for step in chosen for row in step.run()}
 
 
 def test_every_measurement_has_a_value_or_a_reason(cpu):
     found = rows(cpu)
-    crossing = ["to_device.pinned", "to_device.pageable", "to_host.pinned", "to_host.pageable", "both_ways"]
+    crossing = [
+        "to_device.pinned",
+        "to_device.pageable",
+        "to_host.pinned",
+        "to_host.pageable",
+        "both_ways",
+    ]
     names = [f"copy.{name}" for name in [*crossing, "on_device"]]
-    names += [f"matrix.{dtype}" for dtype in ("float64", "float32", "float16", "bfloat16")]
-    names += ["launch.queued", "launch.waited", "collective.all_reduce", "collective.broadcast"]
+    names += [
+        f"matrix.{dtype}" for dtype in ("float64", "float32", "float16", "bfloat16")
+    ]
+    names += [
+        "launch.queued",
+        "launch.waited",
+        "collective.all_reduce",
+        "collective.broadcast",
+    ]
     assert list(found) == names
     for name in crossing:
-        assert found[f"copy.{name}"].reason == "the device uses the host's memory: nothing to copy"
-    assert found["collective.broadcast"].reason == "one rank has no other rank to send to"
-    trained = {str(dtype).removeprefix("torch.") for dtype in cpu.supported_dtypes()} | {"float64"}
+        assert (
+            found[f"copy.{name}"].reason
+            == "the device uses the host's memory: nothing to copy"
+        )
+    assert (
+        found["collective.broadcast"].reason == "one rank has no other rank to send to"
+    )
+    trained = {
+        str(dtype).removeprefix("torch.") for dtype in cpu.supported_dtypes()
+    } | {"float64"}
     for row in found.values():
         expected = row.name == "copy.on_device" or row.name.startswith("launch")
         expected |= row.name.removeprefix("matrix.") in trained
@@ -50,9 +74,15 @@ def test_every_measurement_has_a_value_or_a_reason(cpu):
         assert bool(row.reason) != expected
         assert len(row.title) <= 20
         if expected:
-            assert row.value == pytest.approx(row.seconds if row.unit == "s" else row.work / row.seconds)
-            assert (row.best >= row.value) == row.more_is_better or row.best == row.value
-            assert 1 <= row.repeats <= TINY.most  # fewer than TINY.least where the machine is busy
+            assert row.value == pytest.approx(
+                row.seconds if row.unit == "s" else row.work / row.seconds
+            )
+            assert (
+                row.best >= row.value
+            ) == row.more_is_better or row.best == row.value
+            assert (
+                1 <= row.repeats <= TINY.most
+            )  # fewer than TINY.least where the machine is busy
     copied, product = found["copy.on_device"], found["matrix.float32"]
     assert (copied.size, copied.work) == ("64 KiB", 2 * 65536)  # read and written
     assert (product.size, product.work) == ("64 x 64", 2 * 64**3)
@@ -86,7 +116,9 @@ DONE_NOTHING = [
 @pytest.mark.parametrize(("operator", "name", "reason"), DONE_NOTHING)
 def test_a_device_that_does_nothing_is_found_out(cpu, operator, name, reason):
     base, overload = operator.split(".")
-    title = {"copy": "copy on", "matrix": "matrix float64", "launch": "launch"}[name.partition(".")[0]]
+    title = {"copy": "copy on", "matrix": "matrix float64", "launch": "launch"}[
+        name.partition(".")[0]
+    ]
     with Instead(getattr(getattr(torch.ops.aten, base), overload), nothing):
         row = rows(cpu, title)[name]
     assert row.outcome is Outcome.WRONG
@@ -117,10 +149,23 @@ def card(cpu, monkeypatch):
 
 def test_between_host_and_device_bytes_count_once_each_way(card):
     found = rows(card, "copy")
-    assert {name for name, row in found.items() if row.outcome is not Outcome.MEASURED} == set()
-    once = {"to_device.pinned", "to_device.pageable", "to_host.pinned", "to_host.pageable", "to_next"}
-    assert {name for name, row in found.items() if row.work == 65536} == {f"copy.{name}" for name in once}
-    assert {name for name, row in found.items() if row.work == 131072} == {"copy.both_ways", "copy.on_device"}
+    assert {
+        name for name, row in found.items() if row.outcome is not Outcome.MEASURED
+    } == set()
+    once = {
+        "to_device.pinned",
+        "to_device.pageable",
+        "to_host.pinned",
+        "to_host.pageable",
+        "to_next",
+    }
+    assert {name for name, row in found.items() if row.work == 65536} == {
+        f"copy.{name}" for name in once
+    }
+    assert {name for name, row in found.items() if row.work == 131072} == {
+        "copy.both_ways",
+        "copy.on_device",
+    }
     assert found["copy.to_next"].size == "64 KiB, 0 to 1"
     with Instead(torch.ops.aten.copy_.default, nothing):
         assert {row.outcome for row in rows(card, "copy").values()} == {Outcome.WRONG}
@@ -129,16 +174,28 @@ def test_between_host_and_device_bytes_count_once_each_way(card):
 def test_what_a_device_lacks_is_a_reason(card, monkeypatch):
     monkeypatch.setattr(Card, "is_pinned", lambda self, tensor: False)
     locked = "cpu has no page-locked memory"
-    expected = {f"copy.{name}": locked for name in ("to_device.pinned", "to_host.pinned", "both_ways")}
-    assert {name: row.reason for name, row in rows(card, "copy").items() if row.reason} == expected
+    expected = {
+        f"copy.{name}": locked
+        for name in ("to_device.pinned", "to_host.pinned", "both_ways")
+    }
+    assert {
+        name: row.reason for name, row in rows(card, "copy").items() if row.reason
+    } == expected
     monkeypatch.setattr(Card, "Stream", HostStream)
-    assert rows(card, "copy both")["copy.both_ways"].reason == "cpu has one queue, so copies do not overlap"
+    assert (
+        rows(card, "copy both")["copy.both_ways"].reason
+        == "cpu has one queue, so copies do not overlap"
+    )
 
 
 def test_memory_bounds_what_is_copied(card, monkeypatch):
     monkeypatch.setattr(Card, "available_memory", lambda self: 100_000)
-    assert rows(card, "copy to host")["copy.to_host.pinned"].size == "12 KiB"  # whole pages of an eighth
-    monkeypatch.setattr(Card, "available_memory", raising(UnsupportedError("nobody tells")))
+    assert (
+        rows(card, "copy to host")["copy.to_host.pinned"].size == "12 KiB"
+    )  # whole pages of an eighth
+    monkeypatch.setattr(
+        Card, "available_memory", raising(UnsupportedError("nobody tells"))
+    )
     assert rows(card, "copy to host")["copy.to_host.pinned"].size == "64 KiB"
 
 
@@ -148,7 +205,11 @@ def test_a_device_that_stops_working_half_way_is_found_out(cpu):
 
     def tires(function, args, kwargs):
         calls.append(1)
-        return nothing(function, args, kwargs) if len(calls) > 2 else function(*args, **kwargs)
+        return (
+            nothing(function, args, kwargs)
+            if len(calls) > 2
+            else function(*args, **kwargs)
+        )
 
     with Instead(torch.ops.aten.mm.out, tires):
         assert rows(cpu, "matrix float32")["matrix.float32"].outcome is Outcome.WRONG
@@ -188,26 +249,39 @@ def test_no_communication_backend_is_a_reason(cpu, monkeypatch):
 def test_ranks_that_do_not_come_to_an_end_are_told(cpu):
     (row, _) = collectives(cpu, TINY._replace(patience=0.01), 2)[0].run()
     assert row.outcome is Outcome.FAILED
-    assert re.fullmatch(r"2 ranks over gloo: rank [01] gave no answer within 0.01 s\..*", row.reason)
+    assert re.fullmatch(
+        r"2 ranks over gloo: rank [01] gave no answer within 0.01 s\..*", row.reason
+    )
 
 
 def test_ranks_time_collectives(cpu):
-    (step,) = [step for step in steps(cpu, TINY, ranks=2) if step.title == "collectives"]
+    (step,) = [
+        step for step in steps(cpu, TINY, ranks=2) if step.title == "collectives"
+    ]
     for row in step.run():
         assert row.outcome is Outcome.MEASURED, row
         assert (row.size, row.work, row.note) == ("4 KiB", 4096, "2 ranks over gloo")
 
 
 def test_of_several_ranks_the_slowest_counts_a_sum_crosses_twice_and_errors_are_told():
-    fast, slow = ({"seconds": s, "calls": 1, "bytes": 4096, "right": True} for s in ([1, 3, 1], [2, 1, 2]))
+    fast, slow = (
+        {"seconds": s, "calls": 1, "bytes": 4096, "right": True}
+        for s in ([1, 3, 1], [2, 1, 2])
+    )
     summed = _row("all_reduce", [fast, slow, fast, fast], "")
     assert (summed.seconds, summed.work, summed.value) == (2, 6144, 3072)
     assert _row("broadcast", [fast, slow], "").value == 2048
     nccl = "DistBackendError: NCCL error in: x.cpp:1\nncclInvalid: …\nLast error:\nDuplicate GPU detected"
-    assert (_cause(nccl), _cause("no NCCL\nhere")) == ("Duplicate GPU detected", "no NCCL")
+    assert (_cause(nccl), _cause("no NCCL\nhere")) == (
+        "Duplicate GPU detected",
+        "no NCCL",
+    )
     liar = {**slow, "right": False}
     told = _row("broadcast", [fast, liar], "")
-    assert (told.outcome, told.reason) == (Outcome.WRONG, "rank 1 received other data than was sent")
+    assert (told.outcome, told.reason) == (
+        Outcome.WRONG,
+        "rank 1 received other data than was sent",
+    )
 
 
 class Clock:
@@ -228,7 +302,11 @@ BOUNDED = [
     (0.3, 5, 1),  # slow: no fewer than five
     (2.0, 2, 1),  # too slow for five: what four times the time holds
     (60.0, 1, 1),
-    (1e-6, 50, 500),  # no more calls than a queue takes, and no more repeats than say more
+    (
+        1e-6,
+        50,
+        500,
+    ),  # no more calls than a queue takes, and no more repeats than say more
 ]
 
 

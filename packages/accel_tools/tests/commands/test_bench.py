@@ -24,7 +24,9 @@ TORCH = pytest.mark.skipif(not find_spec("torch"), reason="what is measured is t
 
 def invoke(*arguments, **env):
     variables = {"COLUMNS": "80", **env}
-    return CliRunner(env=variables).invoke(app, ["bench", *map(str, arguments)], prog_name="accel")
+    return CliRunner(env=variables).invoke(
+        app, ["bench", *map(str, arguments)], prog_name="accel"
+    )
 
 
 # --- what is asked -------------------------------------------------------------------------------------
@@ -40,8 +42,14 @@ REFUSED = {
         ["--compare", "none.json"],
         "it cannot be read: No such file or directory",
     ),
-    "an unknown kind of picture": (["--plot", "plot.pdf"], "expected a name that ends in .svg, .png, .txt"),
-    "a picture without matplotlib": (["--plot", "plot.svg"], "pip install 'accel-tools[plot]'"),
+    "an unknown kind of picture": (
+        ["--plot", "plot.pdf"],
+        "expected a name that ends in .svg, .png, .txt",
+    ),
+    "a picture without matplotlib": (
+        ["--plot", "plot.svg"],
+        "pip install 'accel-tools[plot]'",
+    ),
     "a folder that is not there": (
         ["--plot", "none/plot.txt"],
         "cannot be written: No such file or directory",
@@ -55,26 +63,41 @@ def test_a_request_that_cannot_be_served_is_one_error_before_anything_is_measure
     tmp_path, monkeypatch, arguments, message
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bench, "find_spec", lambda name: None)  # matplotlib is not installed
-    monkeypatch.setattr(bench, "answer_of", lambda *_, **__: pytest.fail("it began to measure"))
+    monkeypatch.setattr(
+        bench, "find_spec", lambda name: None
+    )  # matplotlib is not installed
+    monkeypatch.setattr(
+        bench, "answer_of", lambda *_, **__: pytest.fail("it began to measure")
+    )
     (tmp_path / "broken.json").write_text('{"schema')
     done = invoke(*arguments)
     assert done.exit_code == 2, done.output
     assert done.output.count("Error:") == 1
     assert message in done.output
-    assert [path.name for path in tmp_path.iterdir()] == ["broken.json"], "it left a file behind"
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.json"], (
+        "it left a file behind"
+    )
 
 
 def test_an_unknown_name_errs_as_info_does_and_torch_is_not_imported_before(accel):
-    bench, info = (accel(command, "npuu", watched=frozenset({"torch"})) for command in ("bench", "info"))
+    bench, info = (
+        accel(command, "npuu", watched=frozenset({"torch"}))
+        for command in ("bench", "info")
+    )
     assert "no installed distribution declares npuu" in bench.stderr
     assert "accel bench npuu: " in bench.stderr
     as_info = bench.stderr.replace("accel bench", "accel info")
-    assert (bench.returncode, bench.stdout, as_info) == (info.returncode, info.stdout, info.stderr)
+    assert (bench.returncode, bench.stdout, as_info) == (
+        info.returncode,
+        info.stdout,
+        info.stderr,
+    )
     wrong = accel("bench", "--plot", "plot.pdf", watched=frozenset({"torch"}))
     assert wrong.returncode == 2
     assert wrong.stderr.endswith("loaded: []")
-    assert accel.json("bench", "npuu", status=2)["error"]["type"] == "BackendNotFoundError"
+    assert (
+        accel.json("bench", "npuu", status=2)["error"]["type"] == "BackendNotFoundError"
+    )
 
 
 SILENT = [
@@ -112,7 +135,10 @@ def measured_once(tiny, monkeypatch, once):
     measure = bench._measure
 
     def measure_once(settings, name, ranks, *, quick):
-        kept = once("bench", lambda: document.to_dict(measure(settings, name, ranks, quick=quick)))
+        kept = once(
+            "bench",
+            lambda: document.to_dict(measure(settings, name, ranks, quick=quick)),
+        )
         return document.of_dict(kept)
 
     monkeypatch.setattr(bench, "_measure", measure_once)
@@ -151,7 +177,9 @@ def test_json_has_each_measurement_with_its_outcome(found):
 @pytest.fixture
 def earlier(found, tmp_path):
     """The file of an earlier run on another processor, whose launches were far quicker."""
-    (launch,) = (each for each in found["measurements"] if each["name"] == "launch.queued")
+    (launch,) = (
+        each for each in found["measurements"] if each["name"] == "launch.queued"
+    )
     launch["value"] = 1e-12
     found["machine"]["cpu"] = "Another\x1b[31m"
     file = tmp_path / "old.json"
@@ -180,7 +208,9 @@ def test_a_comparison_warns_of_another_processor_and_escapes_its_name(compared):
 @TORCH
 def test_a_comparison_marks_what_became_slower(compared):
     (changed,) = (
-        line for line in compared.splitlines() if line.startswith("launch, in a row") and "0.00 ns" in line
+        line
+        for line in compared.splitlines()
+        if line.startswith("launch, in a row") and "0.00 ns" in line
     )
     assert changed.endswith("slower")
 
@@ -199,7 +229,9 @@ def test_json_has_the_comparison(earlier):
     assert done.exit_code == 0, done.output
     comparison = json.loads(done.stdout)["comparison"]
     assert len(comparison["warnings"]) == 1
-    (change,) = (each for each in comparison["changes"] if each["name"] == "launch.queued")
+    (change,) = (
+        each for each in comparison["changes"] if each["name"] == "launch.queued"
+    )
     assert change["verdict"] == "slower"
     assert change["same_size"]
 
@@ -220,7 +252,9 @@ def test_what_came_out_wrong_ends_with_status_1_at_any_width(monkeypatch):
     from accel_core.interface.cpu import CPUAccelerator
 
     device = device_facts(CPUAccelerator(CPU))
-    run = Run("2026-01-02T03:04:05+00:00", 1.0, True, machine_facts(), device, tuple(ROWS))
+    run = Run(
+        "2026-01-02T03:04:05+00:00", 1.0, True, machine_facts(), device, tuple(ROWS)
+    )
     monkeypatch.setattr(bench, "_measure", lambda *_, **__: run)
     for columns in ("0", "1", "40", "60", "80", "160"):
         done = invoke("cpu", COLUMNS=columns)
@@ -246,7 +280,9 @@ class Terminal(io.StringIO):
 def test_progress_is_one_line_that_goes_away(monkeypatch):
     def drawn(columns, term="xterm"):
         monkeypatch.setenv("TERM", term)
-        monkeypatch.setattr(os, "get_terminal_size", lambda number: os.terminal_size((columns, 24)))
+        monkeypatch.setattr(
+            os, "get_terminal_size", lambda number: os.terminal_size((columns, 24))
+        )
         monkeypatch.setattr(sys, "stderr", terminal := Terminal())
         with Progress(2) as progress:
             progress.show("a long one")

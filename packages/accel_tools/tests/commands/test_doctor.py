@@ -22,7 +22,10 @@ SOURCES = Path(accel_tools.doctor.__file__).parent
 SCHEMA = json.loads((SOURCES / "schema.json").read_text("utf-8"))
 #: This topic alone: the others look at the real machine.
 ONE = ("doctor", "--topic", "candidates")
-HARDWARE = {"vendor_import": "vendor_npu", "hardware": Hardware("Ascend NPU", pci_ids=("ffff",))}
+HARDWARE = {
+    "vendor_import": "vendor_npu",
+    "hardware": Hardware("Ascend NPU", pci_ids=("ffff",)),
+}
 #: A vendor's package that fails in its own module, which its `__init__` wraps.
 BROKEN = {
     "vendor_npu/__init__.py": "try:\n    from vendor_npu import runtime\nexcept Exception as error:\n"
@@ -53,7 +56,11 @@ def broken_npu(accel):
 def findings(document):
     """The findings of the one topic by their backend, those on files left out."""
     (topic,) = document["topics"]
-    return {f["about"]: f for f in topic["findings"] if not f["code"].startswith("candidates.files")}
+    return {
+        f["about"]: f
+        for f in topic["findings"]
+        if not f["code"].startswith("candidates.files")
+    }
 
 
 def test_a_healthy_machine_has_one_line_a_topic_and_status_0(accel):
@@ -65,7 +72,11 @@ def test_a_healthy_machine_has_one_line_a_topic_and_status_0(accel):
     assert first == "npu is chosen, and nothing is wrong."
     assert rest == ["✓  Backends", "", "All observations: `accel doctor --all`."]
     document = accel.json(*ONE)
-    assert (document["level"], document["exit_status"], document["chosen"]) == ("ok", 0, "npu")
+    assert (document["level"], document["exit_status"], document["chosen"]) == (
+        "ok",
+        0,
+        "npu",
+    )
     assert findings(document)["npu"]["what"] == "usable, 2 devices"
     assert findings(document)["mlu"]["what"] == "no device: nothing on the bus"
 
@@ -81,10 +92,14 @@ def test_what_the_chosen_device_computes_otherwise_is_told(accel):
 def test_a_package_that_counts_none_and_that_no_plugin_knows_is_a_warning(accel):
     """As torch_musa without its driver: https://github.com/MooreThreads/torch_musa/issues/50"""
     accel.world.module("torch_foo", REGISTERS)
-    accel.world.distribution("torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:autoload"}})
+    accel.world.distribution(
+        "torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:autoload"}}
+    )
     finding = findings(accel.json(*ONE, status=1))["generic"]
     assert finding["level"] == "warning"
-    assert finding["what"].endswith("torch-foo 1.0 registers 'foo' with torch, and counts no device")
+    assert finding["what"].endswith(
+        "torch-foo 1.0 registers 'foo' with torch, and counts no device"
+    )
     accel.install("npu")
     assert accel(*ONE).returncode == 0
 
@@ -102,41 +117,73 @@ def test_a_broken_package_beside_a_working_choice_is_degraded(broken_npu):
     # The document has the root cause, out of the child process and of the chain.
     finding = findings(accel.json(*ONE, status=1))["npu"]
     assert (finding["level"], finding["code"]) == ("warning", "candidates.no-device")
-    assert finding["facts"]["root cause"] == "OSError: libhccl.so: cannot open shared object file"
+    assert (
+        finding["facts"]["root cause"]
+        == "OSError: libhccl.so: cannot open shared object file"
+    )
     assert finding["facts"]["raised by"].endswith("vendor_npu/runtime.py, line 2")
     assert finding["facts"]["distribution"] == "accel-npu 1.0"
     # Pinned, it is what somebody wants to use, and cannot.
     pinned = accel(*ONE, DS_ACCELERATOR="npu")
     assert pinned.returncode == 1
-    assert pinned.stdout.startswith("Nothing can be chosen, and one thing is wrong: npu: vendor_npu failed.")
+    assert pinned.stdout.startswith(
+        "Nothing can be chosen, and one thing is wrong: npu: vendor_npu failed."
+    )
 
 
 def test_one_cause_is_one_finding_with_one_remedy(broken_npu):
     """Issue 25: the real torch_npu without CANN had three findings, and two remedies that contradict."""
     accel = broken_npu
-    accel.world.distribution("vendor-npu", "2.0", {"torch.backends": {"npu": "vendor_npu:autoload"}})
+    accel.world.distribution(
+        "vendor-npu", "2.0", {"torch.backends": {"npu": "vendor_npu:autoload"}}
+    )
     needs = "CheckResult('warning', 'vendor-npu 2.0 needs the toolkit, which is not installed', 'install it')"
     extra = (
         "\nfrom accel_core import Check, CheckResult\n"
         + hook("accel_explain", "backend, error", "return 'install it'")
-        + hook("accel_checks", "backend", f"return [Check('toolkit', 'The toolkit', lambda: {needs})]")
+        + hook(
+            "accel_checks",
+            "backend",
+            f"return [Check('toolkit', 'The toolkit', lambda: {needs})]",
+        )
     )
     accel.world.backend("npu", 990, extra=extra, **HARDWARE)
-    topics = [word for topic in ("candidates", "at-import", "checks") for word in ("--topic", topic)]
-    document = accel.json("doctor", *topics, status=1, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
-    [finding] = [f for topic in document["topics"] for f in topic["findings"] if f["level"] != "ok"]
+    topics = [
+        word
+        for topic in ("candidates", "at-import", "checks")
+        for word in ("--topic", topic)
+    ]
+    document = accel.json(
+        "doctor", *topics, status=1, TORCH_DEVICE_BACKEND_AUTOLOAD="1"
+    )
+    [finding] = [
+        f
+        for topic in document["topics"]
+        for f in topic["findings"]
+        if f["level"] != "ok"
+    ]
     what = "vendor-npu 2.0 needs the toolkit, which is not installed, and no Ascend NPU is here"
     assert (finding["level"], finding["what"]) == ("error", what)
-    assert finding["step"] == "pip uninstall vendor-npu. (On a machine that has one: install it.)"
+    assert (
+        finding["step"]
+        == "pip uninstall vendor-npu. (On a machine that has one: install it.)"
+    )
     assert "libhccl.so" in finding["facts"]["error"]
-    assert "fails when torch loads it" in finding["facts"]["also, from at-import.torch-fails"]
+    assert (
+        "fails when torch loads it"
+        in finding["facts"]["also, from at-import.torch-fails"]
+    )
     assert document["verdict"].endswith(f"one thing is wrong: npu: {what}.")
 
 
 def test_two_plugins_of_one_name_are_one_finding(accel):
     for distribution in ("accel-npu", "other-npu"):
         accel.install("npu", distribution=distribution)
-    [finding] = [f for f in accel.json(*ONE, status=1)["topics"][0]["findings"] if f["level"] != "ok"]
+    [finding] = [
+        f
+        for f in accel.json(*ONE, status=1)["topics"][0]["findings"]
+        if f["level"] != "ok"
+    ]
     assert finding["what"] == "accel-npu 1.5 and other-npu 1.5 declare npu"
     assert finding["step"] == "export DS_ACCELERATOR=npu@accel-npu, or npu@other-npu"
 
@@ -145,19 +192,34 @@ def test_a_pin_whose_devices_are_hidden_is_one_finding(accel):
     """Issue 25: of a device that its runtime alone counts there were two findings, with two remedies."""
     accel.world.module("none_device", ACCELERATOR.format(count="return 0"))
     accel.world.backend(
-        "npu", accelerator="none_device:Simulated", visibility=Visibility(variables=("NPU_VISIBLE_DEVICES",))
+        "npu",
+        accelerator="none_device:Simulated",
+        visibility=Visibility(variables=("NPU_VISIBLE_DEVICES",)),
     )
     topics = ("--topic", "candidates", "--topic", "visible-devices")
     hidden = {"DS_ACCELERATOR": "npu", "NPU_VISIBLE_DEVICES": "99"}
     document = accel.json("doctor", *topics, status=1, **hidden)
-    [finding] = [f for topic in document["topics"] for f in topic["findings"] if f["level"] != "ok"]
-    assert finding["what"].startswith("DS_ACCELERATOR='npu' is honoured without a device: ")
-    assert finding["step"] == "unset NPU_VISIBLE_DEVICES, or name in it devices that exist"
-    assert "the vendor sees none" in finding["facts"]["also, from visible-devices.fewer"]
+    [finding] = [
+        f
+        for topic in document["topics"]
+        for f in topic["findings"]
+        if f["level"] != "ok"
+    ]
+    assert finding["what"].startswith(
+        "DS_ACCELERATOR='npu' is honoured without a device: "
+    )
+    assert (
+        finding["step"] == "unset NPU_VISIBLE_DEVICES, or name in it devices that exist"
+    )
+    assert (
+        "the vendor sees none" in finding["facts"]["also, from visible-devices.fewer"]
+    )
 
 
 def test_what_fails_for_torch_is_told_once_and_torch_first(accel):
-    layouts._write(accel.world.site, {"torch/__init__.py": "raise OSError('libcudart.so.12')\n"})
+    layouts._write(
+        accel.world.site, {"torch/__init__.py": "raise OSError('libcudart.so.12')\n"}
+    )
     accel.install("npu")
     said = accel(*ONE).stdout
     assert said.count("libcudart.so.12") == 1, said
@@ -170,13 +232,20 @@ def test_what_fails_for_torch_is_told_once_and_torch_first(accel):
 
 def test_a_name_narrows_it_and_an_unknown_one_is_told(accel):
     accel.install("npu")
-    accel.install("off", "ProbeResult(False, 'off', 'switch it on', devices=0)", priority=995)
+    accel.install(
+        "off", "ProbeResult(False, 'off', 'switch it on', devices=0)", priority=995
+    )
     document = accel.json(*ONE, "off")
     assert findings(document).keys() == {"off", ""}
-    assert document["verdict"].startswith("off (accel-off 1.5) is not usable (no device), npu is chosen, and")
+    assert document["verdict"].startswith(
+        "off (accel-off 1.5) is not usable (no device), npu is chosen, and"
+    )
     unknown = findings(accel.json(*ONE, "npu", "mlu@nowhere", status=2))
     assert unknown.keys() == {"npu", "mlu@nowhere", ""}
-    assert unknown["mlu@nowhere"]["what"] == "no installed distribution declares mlu from nowhere"
+    assert (
+        unknown["mlu@nowhere"]["what"]
+        == "no installed distribution declares mlu from nowhere"
+    )
     wrong = accel("doctor", "@")
     assert wrong.returncode == 2
     assert "expected a backend name, or name@distribution" in wrong.stderr
@@ -185,14 +254,21 @@ def test_a_name_narrows_it_and_an_unknown_one_is_told(accel):
 def test_without_torch_nothing_can_be_chosen(accel):
     done = accel(*ONE, torch=False)
     assert done.returncode == 1
-    assert done.stdout.startswith("Nothing can be chosen, and one thing is wrong: torch is not installed.\n")
+    assert done.stdout.startswith(
+        "Nothing can be chosen, and one thing is wrong: torch is not installed.\n"
+    )
     assert "     accel setup\n" in done.stdout
 
 
 def test_of_a_torch_that_takes_too_long_nothing_is_known(accel):
-    layouts._write(accel.world.site, {"torch/__init__.py": "__import__('time').sleep(60)\n"})
+    layouts._write(
+        accel.world.site, {"torch/__init__.py": "__import__('time').sleep(60)\n"}
+    )
     finding = findings(accel.json(*ONE, "--timeout", "0.5", status=1))[""]
-    assert (finding["level"], finding["step"]) == ("warning", "give it longer: --timeout 300")
+    assert (finding["level"], finding["step"]) == (
+        "warning",
+        "give it longer: --timeout 300",
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
@@ -210,13 +286,18 @@ def test_colours_and_signs_fit_the_terminal(broken_npu):
     plain = broken_npu(*ONE, "--all", PYTHONIOENCODING="ascii").stdout
     assert "!  Backends" in plain
     assert "+  cpu: usable" in plain
-    assert "✓  cpu: usable" in broken_npu(*ONE, "--all", PYTHONIOENCODING="utf-8").stdout
+    assert (
+        "✓  cpu: usable" in broken_npu(*ONE, "--all", PYTHONIOENCODING="utf-8").stdout
+    )
 
 
 def closed(schema, at="$"):
     """Objects of the schema that would let anything through."""
     if isinstance(schema, dict):
-        if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
+        if (
+            schema.get("type") == "object"
+            and schema.get("additionalProperties") is not False
+        ):
             yield at
         for name, inner in schema.items():
             yield from closed(inner, f"{at}.{name}")
@@ -227,7 +308,9 @@ def closed(schema, at="$"):
 
 def test_documents_follow_the_schema_which_is_no_looser(broken_npu):
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    assert list(closed(SCHEMA)) == ["$.$defs.finding.properties.facts"]  # free names, and texts only
+    assert list(closed(SCHEMA)) == [
+        "$.$defs.finding.properties.facts"
+    ]  # free names, and texts only
     validator = jsonschema.Draft202012Validator(SCHEMA)
     document = broken_npu.json("doctor", status=1)
     validator.validate(document)
@@ -249,9 +332,18 @@ def test_a_plugin_that_ends_whoever_imports_it_ends_no_topic(accel):
     accel.install("npu")
     accel.world.plugin("deadly", "import os\nos._exit(7)\n")
     document = accel.json("doctor", status=1)
-    assert [topic["failed"] for topic in document["topics"]] == [""] * len(document["topics"])
-    found = {f["about"]: f for f in document["topics"][0]["findings"] if ".files" not in f["code"]}
-    assert (found["deadly"]["code"], found["npu"]["what"]) == ("candidates.crashed", "usable, 2 devices")
+    assert [topic["failed"] for topic in document["topics"]] == [""] * len(
+        document["topics"]
+    )
+    found = {
+        f["about"]: f
+        for f in document["topics"][0]["findings"]
+        if ".files" not in f["code"]
+    }
+    assert (found["deadly"]["code"], found["npu"]["what"]) == (
+        "candidates.crashed",
+        "usable, 2 devices",
+    )
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signal")
@@ -275,7 +367,9 @@ def test_an_interrupt_ends_it_at_once_with_all_its_children(accel, tmp_path):
     assert time.monotonic() - before < 10
     assert (done.returncode, done.stdout) == (-signal.SIGINT, "")
     pids = [int(file.read_text() or 0) for file in tmp_path.glob("[nms]*[au]")]
-    while any(pid and Path(f"/proc/{pid}").exists() for pid in pids):  # they end after us
+    while any(
+        pid and Path(f"/proc/{pid}").exists() for pid in pids
+    ):  # they end after us
         assert time.monotonic() - before < 10
         time.sleep(0.02)
 
@@ -288,7 +382,11 @@ def test_an_interrupt_ends_it_at_once_with_all_its_children(accel, tmp_path):
 # `accel doctor --issue`, `--bundle` and `--html`: what is written, where, and that it names nobody.
 
 
-SECRETS = {"HF_TOKEN": "hf_verysecrettoken", "USER": "carolina", "ACME_LICENCE": "wintermute"}
+SECRETS = {
+    "HF_TOKEN": "hf_verysecrettoken",
+    "USER": "carolina",
+    "ACME_LICENCE": "wintermute",
+}
 
 
 @pytest.fixture
@@ -306,19 +404,37 @@ def broken(accel, tmp_path):
 
 def test_all_three_tell_what_is_wrong_and_name_nobody(broken, tmp_path):
     bundle, page, home = tmp_path / "visit.zip", tmp_path / "visit.html", str(tmp_path)
-    done = broken("doctor", "--issue", "--bundle", str(bundle), "--html", str(page), HOME=home, **SECRETS)
+    done = broken(
+        "doctor",
+        "--issue",
+        "--bundle",
+        str(bundle),
+        "--html",
+        str(page),
+        HOME=home,
+        **SECRETS,
+    )
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith(
         "### accel doctor\n\n~~~text\nnpu is chosen, and 2 things are wrong, first acme: "
     )
-    assert "! acme: broken: torch_acme failed: ImportError: libacme.so: cannot open" in done.stdout
+    assert (
+        "! acme: broken: torch_acme failed: ImportError: libacme.so: cannot open"
+        in done.stdout
+    )
     assert "~/libacme.so for <user>: <$ACME_LICENCE>, https://<host>" in done.stdout
     assert "card GPU-<uuid>" in done.stdout
     assert "accel-npu 1.5 is installed beside accel-core" in done.stdout
     assert f"{bundle} is written" in done.stderr
     archive = zipfile.ZipFile(bundle)
     files = {name: archive.read(name).decode() for name in archive.namelist()}
-    assert list(files) == ["report.json", "report.md", "distributions.txt", "log.txt", "machine.json"]
+    assert list(files) == [
+        "report.json",
+        "report.md",
+        "distributions.txt",
+        "log.txt",
+        "machine.json",
+    ]
     assert files["report.md"].strip() == done.stdout.strip()
     report = json.loads(files["report.json"])
     assert [row["name"] for row in report["ranking"]][:2] == ["acme", "npu"]
@@ -329,14 +445,24 @@ def test_all_three_tell_what_is_wrong_and_name_nobody(broken, tmp_path):
     assert "[accel " not in done.stderr
     shown = page.read_text()
     assert shown.startswith("<!DOCTYPE html>")
-    assert "://" not in shown.replace("https://&lt;host&gt;", "")  # it asks nobody for anything
+    assert "://" not in shown.replace(
+        "https://&lt;host&gt;", ""
+    )  # it asks nobody for anything
     for told in ("torch_acme failed", "Ranking", "accel-npu", "Versions"):
         assert told in shown
     for text in (*files.values(), shown):
-        for secret in (*SECRETS.values(), str(tmp_path), "private work", "acme.internal"):
+        for secret in (
+            *SECRETS.values(),
+            str(tmp_path),
+            "private work",
+            "acme.internal",
+        ):
             assert secret not in text
     setup = broken("setup", "--machine", str(bundle), "--format", "pip")
-    assert (setup.returncode, setup.stdout.partition(" torch")[0]) == (0, "pip install"), setup.stderr
+    assert (setup.returncode, setup.stdout.partition(" torch")[0]) == (
+        0,
+        "pip install",
+    ), setup.stderr
 
 
 def test_what_is_refused_leaves_the_file_that_is_there(broken, tmp_path):
@@ -344,7 +470,10 @@ def test_what_is_refused_leaves_the_file_that_is_there(broken, tmp_path):
     there.write_text("mine")
     done = broken("doctor", "--html", str(there))
     assert done.returncode == 1
-    assert f"--html {there}: it exists already. Give another name, or --force to replace it." in done.stderr
+    assert (
+        f"--html {there}: it exists already. Give another name, or --force to replace it."
+        in done.stderr
+    )
     assert there.read_text() == "mine"
     assert "both write to stdout" in broken("doctor", "--issue", "--json").stderr
 
@@ -361,7 +490,9 @@ def look():
     return CheckResult('ok', 'it is there') if WANTED.exists() else CheckResult('warning', 'it is missing')
 """
 CHECKS = hook(
-    "accel_checks", "backend", "return [Check('file', 'The file', look, Fix('write the file', WANTED.touch))]"
+    "accel_checks",
+    "backend",
+    "return [Check('file', 'The file', look, Fix('write the file', WANTED.touch))]",
 )
 #: `accel doctor --fix` at a terminal, at which `typed` is typed.
 AT_A_TERMINAL = """
@@ -384,7 +515,10 @@ def wanted(accel, tmp_path):
 def test_nothing_is_done_unasked(accel, wanted):
     refused = accel("doctor", "--fix")
     assert refused.returncode == 2
-    assert "stdin is not a terminal: give --yes to run all fixes, or --dry-run" in refused.stderr
+    assert (
+        "stdin is not a terminal: give --yes to run all fixes, or --dry-run"
+        in refused.stderr
+    )
     told = accel("doctor", "--topic", "checks", "--fix", "--dry-run")
     assert told.returncode == 1
     assert "It would write the file. Nothing was done." in told.stderr
@@ -401,7 +535,14 @@ def test_options_that_mean_nothing_are_refused():
         ({"dry_run": True}, "--dry-run says how to fix"),
         ({"fix": True, "yes": True, "as_json": True}, "give it without --json"),
     ):
-        flags = {"fix": False, "dry_run": False, "yes": False, "listing": False, "as_json": False, **given}
+        flags = {
+            "fix": False,
+            "dry_run": False,
+            "yes": False,
+            "listing": False,
+            "as_json": False,
+            **given,
+        }
         as_json = flags.pop("as_json")
         with pytest.raises(click.UsageError, match=said):
             Mending(**flags).check(as_json=as_json)
@@ -420,7 +561,9 @@ def test_at_a_terminal_each_is_asked_for(accel, wanted, typed, status):
 
 def test_what_is_looked_into_is_listed(accel, wanted):
     said = accel("doctor", "--list").succeeded()
-    assert [line.split()[:2] for line in said.stdout.splitlines() if "file" in line] == [["card", "file"]]
+    assert [
+        line.split()[:2] for line in said.stdout.splitlines() if "file" in line
+    ] == [["card", "file"]]
     assert "accel-card 1.0" in said.stdout
     document = accel.json("doctor", "--list")
     assert {"name": "candidates", "title": "Backends"} in document["topics"]

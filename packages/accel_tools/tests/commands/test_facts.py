@@ -31,7 +31,9 @@ def schema(accel):
 
 def test_every_field_of_every_declaration_is_there_without_torch(accel, schema):
     accel.world.backend("card", **GIVEN)
-    done = accel("facts", torch=False, watched=frozenset({"torch", "accel_card"})).succeeded()
+    done = accel(
+        "facts", torch=False, watched=frozenset({"torch", "accel_card"})
+    ).succeeded()
     assert done.stderr.endswith("loaded: []")  # plugins are read in a child process
     document = json.loads(done.stdout)
     schema.validate(document)
@@ -49,13 +51,27 @@ def test_every_field_of_every_declaration_is_there_without_torch(accel, schema):
 def test_the_schema_describes_each_field_and_refuses_another_kind(accel, schema):
     accel.world.backend("card", **GIVEN)
     document = accel.json("facts", "card")
-    described = schema.schema["oneOf"][0]["properties"]["backends"]["items"]["properties"]
+    described = schema.schema["oneOf"][0]["properties"]["backends"]["items"][
+        "properties"
+    ]
     assert described.keys() == document["backends"][0].keys()
-    assert described["hardware"]["properties"].keys() == document["backends"][0]["hardware"].keys()
+    assert (
+        described["hardware"]["properties"].keys()
+        == document["backends"][0]["hardware"].keys()
+    )
     every = [each for each in described.values() if "properties" not in each]
-    every += [each for record in described.values() for each in record.get("properties", {}).values()]
+    every += [
+        each
+        for record in described.values()
+        for each in record.get("properties", {}).values()
+    ]
     assert all(each["description"] and "type" in each for each in every)
-    for name, wrong in {"hardware": {"nodes": ""}, "priority": "1", "hints": [["one"]], "name": None}.items():
+    for name, wrong in {
+        "hardware": {"nodes": ""},
+        "priority": "1",
+        "hints": [["one"]],
+        "name": None,
+    }.items():
         damaged = {**document, "backends": [{**document["backends"][0], name: wrong}]}
         assert not schema.is_valid(damaged), name
     del document["backends"][0]["hardware"]["nodes"]
@@ -69,7 +85,9 @@ def test_a_plugin_that_fails_hides_no_other_and_is_named(accel, schema):
     document = accel.json("facts", status=1)
     schema.validate(document)
     assert document["backends"][0]["name"] == "card"
-    reasons = {each["name"]: (each["status"], each["reason"]) for each in document["unread"]}
+    reasons = {
+        each["name"]: (each["status"], each["reason"]) for each in document["unread"]
+    }
     assert reasons["bad"][0] == "broken"
     assert "libbad.so: cannot open" in reasons["bad"][1]
     assert reasons["dies"][0] == "crashed"
@@ -79,14 +97,19 @@ def test_a_plugin_that_fails_hides_no_other_and_is_named(accel, schema):
 def test_what_the_policy_blocks_is_named_and_no_failure(accel):
     accel.world.backend("card")
     document = accel.json("facts", ACCEL_BLOCK="card")
-    assert [(each["name"], each["status"]) for each in document["unread"]] == [("card", "blocked")]
+    assert [(each["name"], each["status"]) for each in document["unread"]] == [
+        ("card", "blocked")
+    ]
 
 
 def test_a_name_that_nobody_declares_is_an_error(accel, schema):
     document = accel.json("facts", "nowhere", status=2)
     schema.validate(document)
     assert document["error"]["type"] == "BackendNotFoundError"
-    assert "accel facts nowhere: no installed distribution declares nowhere" in document["error"]["message"]
+    assert (
+        "accel facts nowhere: no installed distribution declares nowhere"
+        in document["error"]["message"]
+    )
     assert accel.json("facts", "cpu")["backends"][0]["communication_backend"] == "gloo"
 
 

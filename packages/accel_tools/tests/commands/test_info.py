@@ -12,7 +12,11 @@ from accel_tools.commands import info
 def test_tells_what_the_device_is_and_can_do(accel):
     accel.install_card()
     document = accel.json("info", CARD_VISIBLE_DEVICES="4,5")
-    assert (document["name"], document["distribution"], document["how"]) == ("card", "accel-card", "ranked")
+    assert (document["name"], document["distribution"], document["how"]) == (
+        "card",
+        "accel-card",
+        "ranked",
+    )
     first = document["devices"][0]
     assert first["index"] == 0
     assert first["torch_device"] == "card:0"
@@ -41,14 +45,27 @@ def test_the_page_reads_the_same(accel):
     # In words: no answer goes by its member's name, and none is left out.
     assert not re.search(r"\b(is|supports|prefer)_|fp8, fp64", text)
     names = {field.name for field in dataclasses.fields(Capabilities)}
-    lines = {"supports_graphs", "is_fp8_supported", "is_fp64_supported", "is_triton_supported"}
+    lines = {
+        "supports_graphs",
+        "is_fp8_supported",
+        "is_fp64_supported",
+        "is_triton_supported",
+    }
     assert names - lines == info._IN_WORDS.keys()
-    assert "CARD_VISIBLE_DEVICES (now 4,5)" in accel("info", CARD_VISIBLE_DEVICES="4,5").stdout
-    assert "CARD_VISIBLE_DEVICES (now none)" in accel("info", "card", CARD_VISIBLE_DEVICES="").stdout
+    assert (
+        "CARD_VISIBLE_DEVICES (now 4,5)"
+        in accel("info", CARD_VISIBLE_DEVICES="4,5").stdout
+    )
+    assert (
+        "CARD_VISIBLE_DEVICES (now none)"
+        in accel("info", "card", CARD_VISIBLE_DEVICES="").stdout
+    )
 
 
 def test_a_device_that_fails_hides_nothing_else(accel):
-    accel.install_card(more="def device_properties(self, device_index=None): raise RuntimeError('wedged')")
+    accel.install_card(
+        more="def device_properties(self, device_index=None): raise RuntimeError('wedged')"
+    )
     done = accel("info")
     assert done.returncode == 1
     assert "What failed" in done.stdout
@@ -74,9 +91,18 @@ def test_answers_of_another_kind_are_problems_and_the_document_is_json(accel):
     assert len(document["devices"]) == 128
     assert document["devices"][0]["available_memory"] is None
     problems = document["problems"]
-    assert problems["device_name(0)"] == "TypeError: it gave {'index': 0} (dict), expected str"
-    assert problems["available_memory(0)"] == "TypeError: it gave nan (float), expected int"
-    assert problems["device_properties(0)"] == "TypeError: total_memory is inf (float), expected int"
+    assert (
+        problems["device_name(0)"]
+        == "TypeError: it gave {'index': 0} (dict), expected str"
+    )
+    assert (
+        problems["available_memory(0)"]
+        == "TypeError: it gave nan (float), expected int"
+    )
+    assert (
+        problems["device_properties(0)"]
+        == "TypeError: total_memory is inf (float), expected int"
+    )
     page = accel("info", "card").stdout
     assert "100000 devices" in page
     assert "99872 more, not examined." in page
@@ -84,10 +110,22 @@ def test_answers_of_another_kind_are_problems_and_the_document_is_json(accel):
 
 OTHERWISE = [
     # A kind of text is text.
-    ('def device_name(self, i=None): return type("Name", (str,), {})("Card of ours")', 0, "Card of ours"),
-    ("def is_bf16_supported(self): raise OSError('no driver')", 1, "capabilities()  OSError: no driver"),
+    (
+        'def device_name(self, i=None): return type("Name", (str,), {})("Card of ours")',
+        0,
+        "Card of ours",
+    ),
+    (
+        "def is_bf16_supported(self): raise OSError('no driver')",
+        1,
+        "capabilities()  OSError: no driver",
+    ),
     ("def device_count(self): return 0", 0, "0 devices"),
-    ("Stream = HostStream", 0, "not supported (one queue; times come from the host's clock)"),
+    (
+        "Stream = HostStream",
+        0,
+        "not supported (one queue; times come from the host's clock)",
+    ),
 ]
 
 
@@ -102,5 +140,8 @@ def test_members_that_are_told_otherwise(accel, member, status, words):
 
 def test_other_warnings_stay_as_they_are(accel):
     accel.install_card()
-    accel.world.plugin("warns", "import warnings\nwarnings.simplefilter('always')\nwarnings.warn('news')\n")
+    accel.world.plugin(
+        "warns",
+        "import warnings\nwarnings.simplefilter('always')\nwarnings.warn('news')\n",
+    )
     assert ": UserWarning: news" in accel("info", process=True).stderr

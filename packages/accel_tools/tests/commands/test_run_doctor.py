@@ -8,7 +8,9 @@ from accel_tests.children import clean_environment, run_python
 
 pytestmark = [
     pytest.mark.skipif(not find_spec("torch"), reason="torchrun is torch's"),
-    pytest.mark.skipif(sys.platform == "win32", reason="torchrun's agent is tested on POSIX"),
+    pytest.mark.skipif(
+        sys.platform == "win32", reason="torchrun's agent is tested on POSIX"
+    ),
 ]
 
 #: A start-up file, which the second rank's processes run before anything of ours.
@@ -35,7 +37,9 @@ def test_what_differs_is_told_and_the_script_meets_where_the_doctors_met(tmp_pat
         "--nproc-per-node", "2", "--doctor", "--max-restarts", "1", "--rdzv-backend", "c10d", "script.py",
     ]  # fmt: skip
     environ = clean_environment(DS_ACCELERATOR="cpu", PYTHONPATH=str(tmp_path))
-    done = run_python(["-m", "accel_core", "run", *words], environ, cwd=tmp_path).succeeded()
+    done = run_python(
+        ["-m", "accel_core", "run", *words], environ, cwd=tmp_path
+    ).succeeded()
     assert sorted(done.stdout.splitlines()) == ["rank 0 ran", "rank 1 ran"]
     told = done.stderr[done.stderr.index("accel run --doctor:") :].splitlines()
     assert told[0] == "accel run --doctor: 1 difference between the ranks"

@@ -15,7 +15,9 @@ from accel_core import Backend
 from accel_testing import installed
 from accel_tools.commands.setup import command
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /sys and /dev")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="reads /sys and /dev"
+)
 
 H100 = {
     "/sys/bus/pci/devices/0000:17:00.0/modalias": "pci:v000010DEd00002330sv000010DEsd000016C1bc03sc02i00",
@@ -36,33 +38,60 @@ def run(*words, path=None, given=""):
     environ = {**os.environ, "PATH": path or "/usr/bin:/bin", "COLUMNS": "300"}
     command = [sys.executable, "-m", "accel_core", "setup", *words]
     return subprocess.run(
-        command, env=environ, input=given, capture_output=True, text=True, timeout=60, check=False
+        command,
+        env=environ,
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
 def test_the_command_is_all_of_stdout(machine):
     done = run("--machine", machine, "--format", "uv")
-    assert (done.returncode, done.stdout.partition(" accel")[0]) == (0, "uv pip install torch")
+    assert (done.returncode, done.stdout.partition(" accel")[0]) == (
+        0,
+        "uv pip install torch",
+    )
     assert done.stdout.endswith("--torch-backend=cu129\n")
-    assert "NVIDIA GPU (PCI 10de:2330 at 0000:17:00.0); NVIDIA's driver 550.54.15" in done.stderr
+    assert (
+        "NVIDIA GPU (PCI 10de:2330 at 0000:17:00.0); NVIDIA's driver 550.54.15"
+        in done.stderr
+    )
     assert "PyTorch's build cu129 runs on NVIDIA's driver 550.54.15" in done.stderr
 
 
 def test_without_a_command_stdout_is_empty_and_the_status_1(tmp_path):
     file = tmp_path / "gaudi.json"
     modalias = "pci:v00001DA3d00001020sv00001DA3sd00001020bc12sc00i00"
-    file.write_text(json.dumps({"files": {"/sys/bus/pci/devices/0000:33:00.0/modalias": modalias}}))
+    file.write_text(
+        json.dumps({"files": {"/sys/bus/pci/devices/0000:33:00.0/modalias": modalias}})
+    )
     done = run("--machine", str(file))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "Unknown: no public table says which packages the Intel Gaudi needs. See" in done.stderr
+    assert (
+        "Unknown: no public table says which packages the Intel Gaudi needs. See"
+        in done.stderr
+    )
 
 
 def test_json_has_everything(machine):
     document = json.loads(run("--machine", machine, "--json", "--format", "pip").stdout)
     assert document["machine"]["nvidia_driver"] == "550.54.15"
-    assert (document["torch_backend"], document["backend"], document["schema"]) == ("cu129", "cuda", 1)
-    assert document["command"].startswith("pip install torch --index-url https://download.pytorch.org/whl/")
-    assert [part["what"] for part in document["parts"]] == ["torch", "accel-core", "accel-cuda"]
+    assert (document["torch_backend"], document["backend"], document["schema"]) == (
+        "cu129",
+        "cuda",
+        1,
+    )
+    assert document["command"].startswith(
+        "pip install torch --index-url https://download.pytorch.org/whl/"
+    )
+    assert [part["what"] for part in document["parts"]] == [
+        "torch",
+        "accel-core",
+        "accel-cuda",
+    ]
     assert document["given"] == []
 
 
@@ -71,12 +100,28 @@ BAD = [
     (["--run", "--json"], 2, "leave out --json"),
     (["--run", "--python", "3.12"], 2, "leave out --machine and --python"),
     (["--run", "--format", "conda"], 2, "--run needs --format pip or uv"),
-    (["--torch", "newest"], 2, "'newest' is not a version, expected one such as 2.9.1."),
-    (["cuda", "--driver", "new"], 2, "'new' is not a version, expected one such as 570.86."),
-    (["cuda", "--driver", "12.8"], 2, "is not a version of NVIDIA's driver, expected one such as"),
+    (
+        ["--torch", "newest"],
+        2,
+        "'newest' is not a version, expected one such as 2.9.1.",
+    ),
+    (
+        ["cuda", "--driver", "new"],
+        2,
+        "'new' is not a version, expected one such as 570.86.",
+    ),
+    (
+        ["cuda", "--driver", "12.8"],
+        2,
+        "is not a version of NVIDIA's driver, expected one such as",
+    ),
     (["cuda", "--driver", "12.8"], 2, "Did you mean --toolkit 12.8?"),
     (["cuda", "--toolkit", "570.86"], 2, "Did you mean --driver 570.86?"),
-    (["cuda", "--toolkit", "8.3.RC1"], 2, "'8.3.RC1' is not a version of CUDA, expected one such as"),
+    (
+        ["cuda", "--toolkit", "8.3.RC1"],
+        2,
+        "'8.3.RC1' is not a version of CUDA, expected one such as",
+    ),
     (["npu", "--toolkit", "new"], 2, "'new' is not a version"),
     (["npu", "--driver", "570.86"], 2, "goes with cuda, not npu"),
     (["tpu", "--toolkit", "1.0"], 2, "it is for CUDA (cuda), ROCm (rocm), CANN (npu)."),
@@ -103,7 +148,12 @@ def test_bad_input(words, status, why):
 #: each backend are in test_plan.py.
 INDEX = "torch --index-url https://download.pytorch.org/whl"
 GIVEN = [
-    (("cuda", "--driver", "570.86"), "NVIDIA GPU, NVIDIA's driver 570.86", f"{INDEX}/cu129", "accel-cuda"),
+    (
+        ("cuda", "--driver", "570.86"),
+        "NVIDIA GPU, NVIDIA's driver 570.86",
+        f"{INDEX}/cu129",
+        "accel-cuda",
+    ),
     (("xpu",), "Intel discrete GPU", f"{INDEX}/xpu", "accel-xpu"),
 ]
 
@@ -112,7 +162,9 @@ GIVEN = [
 def test_what_is_named_is_believed_and_shown(tmp_path, words, given, torch, packages):
     """On a machine without any accelerator, whose accel has none of the plugins."""
     (tmp_path / "sys").mkdir()
-    document = json.loads(run(*words, "--machine", str(tmp_path), "--json", "--format", "pip").stdout)
+    document = json.loads(
+        run(*words, "--machine", str(tmp_path), "--json", "--format", "pip").stdout
+    )
     assert (", ".join(document["given"]), document["unknown"]) == (given, "")
     with_core = packages.replace("accel-", "accel-core accel-")
     assert document["command"] == f"pip install {torch} && pip install {with_core}"
@@ -159,14 +211,23 @@ def test_no_network_is_said_before_anything_runs(uv, monkeypatch):
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
     done = run("cpu", "--run", "--yes", path=uv)
     assert (done.returncode, "uv was given" in done.stderr) == (1, False)
-    assert "nothing was run: https://download.pytorch.org/whl/cpu/torch/ cannot be reached" in done.stderr
+    assert (
+        "nothing was run: https://download.pytorch.org/whl/cpu/torch/ cannot be reached"
+        in done.stderr
+    )
 
 
 @pytest.mark.parametrize(
     ("python", "said"),
     [
-        ("sysconfig.get_path = lambda name: '.'; sys.prefix = sys.base_prefix", "(PEP 668): python3 -m venv"),
-        ("struct.calcsize = {'P': 4}.get", "this Python is 32-bit, and PyTorch has wheels for 64-bit"),
+        (
+            "sysconfig.get_path = lambda name: '.'; sys.prefix = sys.base_prefix",
+            "(PEP 668): python3 -m venv",
+        ),
+        (
+            "struct.calcsize = {'P': 4}.get",
+            "this Python is 32-bit, and PyTorch has wheels for 64-bit",
+        ),
     ],
 )
 def test_a_python_that_cannot_be_installed_in_is_named(tmp_path, python, said):
@@ -190,13 +251,28 @@ def test_an_environment_that_may_not_be_written_is_left_alone(tmp_path):
     (site,) = (tmp_path / "venv/lib").glob("python*/site-packages")
     (tmp_path / "pip").mkdir()
     (tmp_path / "pip/__main__.py").write_text(PIP)
-    without_rights = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+    without_rights = (
+        ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+    )
     if without_rights and shutil.which("setpriv") is None:
         pytest.skip("root writes everywhere, and setpriv is missing")
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "COLUMNS": "300"}
+    environ = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]),
+        "COLUMNS": "300",
+    }
 
     def run_here():
-        words = [python, "-m", "accel_core", "setup", "mps", "--format", "pip", "--run", "--yes"]
+        words = [
+            python,
+            "-m",
+            "accel_core",
+            "setup",
+            "mps",
+            "--format",
+            "pip",
+            "--run",
+            "--yes",
+        ]
         return run_command([*without_rights, *words], environ, timeout=60)
 
     site.chmod(0o555)
@@ -206,7 +282,10 @@ def test_an_environment_that_may_not_be_written_is_left_alone(tmp_path):
     assert refused.stderr.rstrip().endswith(f"Error: {site} may not be written: {VENV}")
     assert "pip was given" not in refused.stdout + refused.stderr
     allowed = run_here()
-    assert (allowed.returncode, "pip was given ['install'" in allowed.stderr) == (0, True), allowed.stderr
+    assert (allowed.returncode, "pip was given ['install'" in allowed.stderr) == (
+        0,
+        True,
+    ), allowed.stderr
 
 
 def test_a_plugin_without_a_table_is_quoted():

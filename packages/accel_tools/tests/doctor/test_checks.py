@@ -13,7 +13,9 @@ HEAD = "\nfrom accel_core import Check, CheckResult, Fix\n"
 
 def bringing(*made, before=""):
     """More of a plugin's source: a hook that gives these checks."""
-    return HEAD + before + hook("accel_checks", "backend", f"return [{', '.join(made)}]")
+    return (
+        HEAD + before + hook("accel_checks", "backend", f"return [{', '.join(made)}]")
+    )
 
 
 def check(name, body, fix="None"):
@@ -53,7 +55,9 @@ TOLD = [
 
 
 def test_what_raises_is_told_and_what_is_blocked_never_imported(torch_world, tmp_path):
-    torch_world.backend("good", 600, extra=bringing(*(check(name, body) for name, body, *_ in TOLD)))
+    torch_world.backend(
+        "good", 600, extra=bringing(*(check(name, body) for name, body, *_ in TOLD))
+    )
     imported = tmp_path / "imported"
     touch = f"\nimport pathlib\npathlib.Path({str(imported)!r}).touch()\n"
     torch_world.backend("blocked", 300, extra=touch + bringing(fine("never")))
@@ -78,17 +82,26 @@ def test_what_dies_or_hangs_is_told_and_the_rest_goes_on(torch_world, tmp_path):
     said, findings = found(visit(ACCEL_PROBE_TIMEOUT="4"))
     assert said["dies"] == [
         ("checks.before", "once"),
-        ("checks.died", "its check 'The deadly' ended its process: it exited with status 3"),
+        (
+            "checks.died",
+            "its check 'The deadly' ended its process: it exited with status 3",
+        ),
         ("checks.after", "after is fine"),
     ]
     assert seen.read_text() == "x"  # what was finished is not run again
     assert [code for code, _ in said["hangs"]] == ["checks.hung", "checks.later"]
     assert "gave no answer within 4 s" in said["hangs"][0][1]
-    assert next(f for f in findings if f.code == "checks.died").step.endswith("maintainers of accel-dies")
+    assert next(f for f in findings if f.code == "checks.died").step.endswith(
+        "maintainers of accel-dies"
+    )
 
 
 def test_a_hook_that_answers_nonsense_is_told(torch_world):
-    torch_world.backend("raising", 600, extra=HEAD + hook("accel_checks", "backend", "raise OSError('disk')"))
+    torch_world.backend(
+        "raising",
+        600,
+        extra=HEAD + hook("accel_checks", "backend", "raise OSError('disk')"),
+    )
     torch_world.backend(
         "odd",
         500,
@@ -98,11 +111,15 @@ def test_a_hook_that_answers_nonsense_is_told(torch_world):
         ),
     )  # fmt: skip
     torch_world.backend(
-        "leaving", 400, extra=HEAD + "import os\n" + hook("accel_checks", "backend", "os._exit(1)")
+        "leaving",
+        400,
+        extra=HEAD + "import os\n" + hook("accel_checks", "backend", "os._exit(1)"),
     )
     torch_world.backend("last", 300, extra=bringing(fine("only")))
     said, _ = found(visit())
-    assert said["raising"] == [("checks.raised", "accel_checks() failed: OSError: disk")]
+    assert said["raising"] == [
+        ("checks.raised", "accel_checks() failed: OSError: disk")
+    ]
     assert [what for _, what in said["odd"]] == [
         "accel_checks() gave 'text' (str), expected accel_core.Check",
         "accel_checks() gave a check named 'Bad Name', expected lower case with hyphens: 'toolkit-version'",
@@ -111,9 +128,15 @@ def test_a_hook_that_answers_nonsense_is_told(torch_world):
         said["odd"][4][1],
         "accel_checks() gave the check 'unfixable' with 'a fix' as its fix, expected accel_core.Fix or None",
     ]
-    assert "the check 'untitled' without a title, or without a function run(), exp" in said["odd"][4][1]
+    assert (
+        "the check 'untitled' without a title, or without a function run(), exp"
+        in said["odd"][4][1]
+    )
     assert said["leaving"] == [
-        ("checks.died", "the plugin, asked for its checks, ended its process: it exited with status 1")
+        (
+            "checks.died",
+            "the plugin, asked for its checks, ended its process: it exited with status 1",
+        )
     ]
     assert said["last"] == [("checks.only", "only is fine")]
 
@@ -153,7 +176,18 @@ def test_a_fix_is_applied_and_the_check_run_again(mendable):
     assert well.finding().step == ""
     now = checks.mend(file, made)
     assert (now.level, now.what, mendable.exists()) == ("ok", "it is there", True)
-    assert checks.mend(raising, made).what == "the fix failed: ZeroDivisionError: division by zero"
-    assert checks.mend(deadly, made).what == "the fix ended its process: it exited with status 4"
+    assert (
+        checks.mend(raising, made).what
+        == "the fix failed: ZeroDivisionError: division by zero"
+    )
+    assert (
+        checks.mend(deadly, made).what
+        == "the fix ended its process: it exited with status 4"
+    )
     assert checks.mend(deadly, made).level == "error"
-    assert [row.title for row in checks.listed(made)] == ["The file", "A bad fix", "A worse fix", "The well"]
+    assert [row.title for row in checks.listed(made)] == [
+        "The file",
+        "A bad fix",
+        "A worse fix",
+        "The well",
+    ]

@@ -33,9 +33,12 @@ def accel_backends():
 
 def test_a_plugin_that_does_more_than_declare_is_told_what_and_where(torch_world):
     torch_world.module(
-        "early_helper", "import torch\nimport os\nos.environ['OF_TORCH'] = '1'\ntorch_of_mine = torch"
+        "early_helper",
+        "import torch\nimport os\nos.environ['OF_TORCH'] = '1'\ntorch_of_mine = torch",
     )
-    torch_world.module("early_vendor", "import threading\nthreading.Thread(target=print).start()")
+    torch_world.module(
+        "early_vendor", "import threading\nthreading.Thread(target=print).start()"
+    )
     torch_world.plugin("early", EARLY)
     torch_world.backend("npu")
     missteps = conduct(Provenance("accel-early", "1.0", "early", "accel_early"), 20)

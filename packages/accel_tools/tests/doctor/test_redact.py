@@ -38,19 +38,28 @@ def test_versions_libraries_and_public_modules_stay(redactor, text):
     ("text", "redacted"),
     [
         # Addresses, also near a library's name.
-        ("connect to 10.0.0.7:29500, then 192.168.1.2", "connect to <ip>:29500, then <ip>"),
+        (
+            "connect to 10.0.0.7:29500, then 192.168.1.2",
+            "connect to <ip>:29500, then <ip>",
+        ),
         ("torch 10.0.0.7:29500", "torch <ip>:29500"),
         ("NCCL 10.3.0.0/16 is filtered", "NCCL <ip>/16 is filtered"),
         # Hosts that this machine is not.
         ("rank 3 (host gpu-node-17) ended", "rank 3 (host <host>) ended"),
         ("rank 3 (host frodo) ended", "rank 3 (host <host>) ended"),
-        ("Name or service not known: node17.corp.example", "Name or service not known: <name>"),
+        (
+            "Name or service not known: node17.corp.example",
+            "Name or service not known: <name>",
+        ),
         ("Name or service not known: node17", "Name or service not known: <host>"),
         ("connect to host [gpu-17]:29500", "connect to host [<host>]:29500"),
         ("server='frodo' node a100-3", "server='<host>' node <host>"),
         # Modules that are not installed, and files.
         ("No module named 'merger_plans'", "No module named '<module>'"),
-        ("cannot import name 'x' from 'merger_plans.core'", "cannot import name 'x' from '<module>'"),
+        (
+            "cannot import name 'x' from 'merger_plans.core'",
+            "cannot import name 'x' from '<module>'",
+        ),
         ("merger_plans.core raised it", "<name> raised it"),
         ("/data/x/merger_with_acme.py", "<path>"),
         ('File "/data/x/merger_with_acme.py", line 3', 'File "<path>", line 3'),
@@ -64,7 +73,11 @@ def test_addresses_hosts_private_modules_and_files_go(redactor, text, redacted):
 
 
 def test_a_table_of_versions(redactor):
-    versions = {"nvidia-cudnn-cu12": "9.10.2.21", "cuDNN": "9.1.0.70", "gateway": "9.1.0.70"}
+    versions = {
+        "nvidia-cudnn-cu12": "9.10.2.21",
+        "cuDNN": "9.1.0.70",
+        "gateway": "9.1.0.70",
+    }
     assert redactor.of(versions) == {**versions, "gateway": "<ip>"}
 
 

@@ -65,17 +65,26 @@ def test_topics_that_fail_keep_what_they_found_and_the_others_go_on():
         yield ODD
         forever.wait()
 
-    topics = [Topic(f.__name__, f.__name__.title(), f) for f in (fails, exits, hangs, fine)]
+    topics = [
+        Topic(f.__name__, f.__name__.title(), f) for f in (fails, exits, hangs, fine)
+    ]
     start = time.monotonic()
     failed, exited, hung, well = examine(Visit(Settings(), {}), topics, limit=1)
     assert time.monotonic() - start < 3  # not the limit for each
     assert (failed.findings, failed.failed) == ((ODD,), "KeyError: 'inside'")
     assert exited.failed == "SystemExit: it tried to end the process with 3"
-    assert (hung.findings, hung.failed) == ((ODD,), "it did not finish within 1 s and was abandoned")
+    assert (hung.findings, hung.failed) == (
+        (ODD,),
+        "it did not finish within 1 s and was abandoned",
+    )
     assert hung.ms >= 1000
     assert (well.findings, well.failed, well.level) == ((FINE,), "", Level.OK)
     assert {failed.level, exited.level, hung.level} == {Level.WARNING}
-    left = [thread for thread in threading.enumerate() if thread.name == "accel doctor: hangs"]
+    left = [
+        thread
+        for thread in threading.enumerate()
+        if thread.name == "accel doctor: hangs"
+    ]
     assert [thread.daemon for thread in left] == [True]  # the process ends without it
     forever.set()
 
@@ -101,7 +110,9 @@ def test_a_survey_that_fails_fails_once_for_all_who_ask(monkeypatch):
 
     monkeypatch.setattr("accel_tools.doctor.records.survey", failing)
     topics = [Topic(str(i), str(i), lambda visit: [visit.survey()]) for i in range(3)]
-    assert [e.failed for e in examine(Visit(Settings(), {}), topics)] == ["OSError: no process"] * 3
+    assert [e.failed for e in examine(Visit(Settings(), {}), topics)] == [
+        "OSError: no process"
+    ] * 3
     assert asked == [1]
 
 
@@ -111,7 +122,10 @@ def test_a_survey_that_fails_fails_once_for_all_who_ask(monkeypatch):
 
 def looked(rank, host="a", problem="", **facts):
     return Looked(
-        rank, host, {"accelerator": "npu (accel-npu 1.0), 8 devices", "torch": "2.9", **facts}, problem
+        rank,
+        host,
+        {"accelerator": "npu (accel-npu 1.0), 8 devices", "torch": "2.9", **facts},
+        problem,
     )
 
 
@@ -119,11 +133,18 @@ def test_the_same_everywhere_is_one_line():
     assert compared([looked(0), looked(1, "b")], 2, 30) == (
         ["the same on all 2 ranks: npu (accel-npu 1.0), 8 devices, torch 2.9"], False,
     )  # fmt: skip
-    assert compared([looked(0)], 1, 30)[0][0].startswith("the same on the one rank: npu")
+    assert compared([looked(0)], 1, 30)[0][0].startswith(
+        "the same on the one rank: npu"
+    )
 
 
 def test_differences_name_the_ranks_and_the_hosts_that_have_them():
-    seen = [looked(0), looked(1), looked(2, "b", torch="2.8"), looked(3, "b", torch="2.8", HCCL_X="1")]
+    seen = [
+        looked(0),
+        looked(1),
+        looked(2, "b", torch="2.8"),
+        looked(3, "b", torch="2.8", HCCL_X="1"),
+    ]
     assert compared(seen, 4, 30) == (
         [
             "2 differences between the ranks",
@@ -144,7 +165,9 @@ def test_a_rank_that_cannot_answer_is_named_and_scripts_start():
 
 
 def test_no_script_starts_where_one_rank_can_choose_nothing():
-    lines, refused = compared([looked(0), looked(1, "b", problem="npu is not usable.\nmore")], 2, 30)
+    lines, refused = compared(
+        [looked(0), looked(1, "b", problem="npu is not usable.\nmore")], 2, 30
+    )
     assert lines == [
         "rank 1 (host b) can choose no accelerator: npu is not usable",
         "no other difference between the ranks",
@@ -154,14 +177,25 @@ def test_no_script_starts_where_one_rank_can_choose_nothing():
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\xff", b"[]", b"[1, 2, 3]", b"[" * 10000, b'["h", {"a": "b"}]', b'["h", null, ""]']
+    "data",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"[1, 2, 3]",
+        b"[" * 10000,
+        b'["h", {"a": "b"}]',
+        b'["h", null, ""]',
+    ],
 )
 def test_whatever_a_rank_leaves_is_read(data):
     assert "no record" in Looked.read(3, data).facts["what it left"]
 
 
 def test_others_words_are_cut_and_cleaned():
-    left = json.dumps(["h\x1b[2J", {f"{n}": "x" * 9999 for n in range(999)}, "no\n\x07"]).encode()
+    left = json.dumps(
+        ["h\x1b[2J", {f"{n}": "x" * 9999 for n in range(999)}, "no\n\x07"]
+    ).encode()
     read = Looked.read(3, left)
     assert (read.host, read.problem) == ("h\\x1b[2J", "no \\x07")
     assert len(read.facts) == 400
@@ -181,7 +215,13 @@ def test_ranks_meet_in_a_store_in_which_others_have_met_before():
 
         def one(rank):
             me = Rank(rank, 3, None, "h")
-            got[rank] = exchange(store, me, f"of {rank}", lambda left: repr(sorted(left.items())), timeout)
+            got[rank] = exchange(
+                store,
+                me,
+                f"of {rank}",
+                lambda left: repr(sorted(left.items())),
+                timeout,
+            )
 
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(one, ranks))
@@ -200,28 +240,47 @@ ALONE = "import sys\nfrom accel_tools.doctor.ranks import main\nsys.exit(main([]
 
 def test_a_rank_that_can_choose_nothing_refuses(torch_world):
     torch_world.backend("npu", 700)
-    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
-    done = torch_world.child(ALONE, variables={**place, "DS_ACCELERATOR": "npu"}).succeeded()
-    assert done.stderr.startswith("accel run --doctor: the same on the one rank: npu (accel-npu 1.0)")
+    place = {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "a",
+        "MASTER_PORT": "1",
+    }
+    done = torch_world.child(
+        ALONE, variables={**place, "DS_ACCELERATOR": "npu"}
+    ).succeeded()
+    assert done.stderr.startswith(
+        "accel run --doctor: the same on the one rank: npu (accel-npu 1.0)"
+    )
     done = torch_world.child(ALONE, variables={**place, "DS_ACCELERATOR": "nobodys"})
     assert done.returncode == REFUSED
     assert "rank 0 (host " in done.stderr
     assert ") can choose no accelerator: DS_ACCELERATOR='nobodys'" in done.stderr
     # What is no rank cannot compare itself, and that is no reason not to start.
     done = torch_world.child(ALONE).succeeded()
-    assert "not compared with the other ranks: RANK, WORLD_SIZE, LOCAL_RANK" in done.stderr
+    assert (
+        "not compared with the other ranks: RANK, WORLD_SIZE, LOCAL_RANK" in done.stderr
+    )
 
 
 @pytest.mark.parametrize(("status", "starts"), [(0, True), (REFUSED, False), (3, True)])
 def test_the_worker_starts_the_script_unless_it_is_refused(tmp_path, status, starts):
-    (tmp_path / "first.py").write_text(f"import sys\nprint(sys.argv[1:], flush=True)\nsys.exit({status})")
+    (tmp_path / "first.py").write_text(
+        f"import sys\nprint(sys.argv[1:], flush=True)\nsys.exit({status})"
+    )
     plan = json.dumps([{"device": "cpu", "cores": "", "environment": {"MINE": "1"}}])
     words = [f"--plan={plan}", "--before=first", "--command", "echo", "ran"]
-    environ = {**children.clean_environment(LOCAL_RANK="0"), "PYTHONPATH": str(tmp_path)}
+    environ = {
+        **children.clean_environment(LOCAL_RANK="0"),
+        "PYTHONPATH": str(tmp_path),
+    }
     done = children.run_python(["-m", "accel_train.launch.worker", *words], environ)
     assert done.stdout.splitlines() == ["['MINE']", "ran"][: 1 + starts]
     assert (done.returncode == 0) is starts
-    assert ("first ended with status 3; the script starts" in done.stderr) is (status == 3)
+    assert ("first ended with status 3; the script starts" in done.stderr) is (
+        status == 3
+    )
 
 
 # ---------------------------------------------------------------------------- topics documented
@@ -237,13 +296,21 @@ STATUSES = {f"candidates.{status.value.replace('_', '-')}" for status in Status}
 def test_the_pages_have_the_codes_of_the_sources():
     names = [topic.name for topic in TOPICS]
     code = rf"(?:{'|'.join(names)})\.[a-z][a-z-]+"
-    given = {c for file in SOURCES.rglob("*.py") for c in re.findall(f'"({code})"', file.read_text("utf-8"))}
+    given = {
+        c
+        for file in SOURCES.rglob("*.py")
+        for c in re.findall(f'"({code})"', file.read_text("utf-8"))
+    }
     of_topics = (PAGES / "doctor-topics.md").read_text("utf-8")
-    of_candidates = re.findall(r"`(candidates\.[a-z-]+)`", (PAGES / "doctor.md").read_text("utf-8"))
+    of_candidates = re.findall(
+        r"`(candidates\.[a-z-]+)`", (PAGES / "doctor.md").read_text("utf-8")
+    )
     told = {*re.findall(f"`({code})`", of_topics), *of_candidates}
     assert given - {"candidates.conflict"} - STATUSES == told - STATUSES
     assert {found.partition(".")[0] for found in given} == set(names)
-    assert re.findall(r"^## (.+)$", of_topics, re.MULTILINE) == [n for n in names if n != "candidates"]
+    assert re.findall(r"^## (.+)$", of_topics, re.MULTILINE) == [
+        n for n in names if n != "candidates"
+    ]
 
 
 # ---------------------------------------------------------------------------- redact
@@ -378,8 +445,14 @@ def plantings(draw):
     """A text with a secret in it, in some shape and some encoding; and the secret."""
     secret = draw(st.sampled_from(SECRETS))
     shape = draw(st.sampled_from(SHAPES[1:7] if secret in FOLDERS else SHAPES))
-    encode = draw(st.sampled_from([str, lambda t: quote(t, safe=""), lambda t: repr(t)[1:-1], str.upper]))
-    around = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=12)
+    encode = draw(
+        st.sampled_from(
+            [str, lambda t: quote(t, safe=""), lambda t: repr(t)[1:-1], str.upper]
+        )
+    )
+    around = st.text(
+        st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=12
+    )
     before, after = draw(around), draw(around)
     # Between letters a word is another word; a quote or a slash may make it a part of something else.
     return f"{before} \n{encode(shape.format(secret))}\n {after}", secret
@@ -388,7 +461,10 @@ def plantings(draw):
 def holds(text, secret):
     """Whether the secret is in the text, whatever it is escaped with."""
     plain = unescape(unquote(text.replace("\\\\", "\\")))
-    return any(secret.casefold() in form.casefold() for form in (text, plain, plain.replace("\\", "")))
+    return any(
+        secret.casefold() in form.casefold()
+        for form in (text, plain, plain.replace("\\", ""))
+    )
 
 
 @settings(max_examples=400, deadline=None)
@@ -420,8 +496,15 @@ def written(text):
     """All that is written of such a visit."""
     outgoing = REDACTOR.of(everywhere(text))
     archive = zipfile.ZipFile(io.BytesIO(bundle(outgoing, [text], REDACTOR)))
-    files = [archive.read(name).decode() for name in archive.namelist() if name != "distributions.txt"]
-    parts = [*_page(outgoing.report, in_unicode=True, everything=True), *_besides(outgoing)]
+    files = [
+        archive.read(name).decode()
+        for name in archive.namelist()
+        if name != "distributions.txt"
+    ]
+    parts = [
+        *_page(outgoing.report, in_unicode=True, everything=True),
+        *_besides(outgoing),
+    ]
     return [markdown(outgoing), _html(parts, 10_000), *files]
 
 
@@ -439,7 +522,9 @@ def test_strangers_words_are_no_markup():
     text = "~~~~\n# <img src=x onerror=alert(1)> @everyone ]]> \x1b[31m `code` </style></script>"
     made, shown, *files = written(text)
     assert "~~~~~text" in made
-    outside = [part for number, part in enumerate(made.split("~~~~~")) if number % 2 == 0]
+    outside = [
+        part for number, part in enumerate(made.split("~~~~~")) if number % 2 == 0
+    ]
     assert not any("@everyone" in part or "<img" in part for part in outside)
     assert "<img" not in shown
     assert "\x1b" not in made + shown
@@ -451,15 +536,31 @@ def test_this_process_and_its_user_are_known(tmp_path, monkeypatch):
     work.mkdir()
     monkeypatch.chdir(work)
     monkeypatch.setattr("socket.gethostname", lambda: "box42.lab.example")
-    numbers = {"PIN": "48151623", "WAIT": "1800", "TOOL": "2.13.0", "PEER": "203.0.113.7"}
+    numbers = {
+        "PIN": "48151623",
+        "WAIT": "1800",
+        "TOOL": "2.13.0",
+        "PEER": "203.0.113.7",
+    }
     redactor = Redactor(Identity.here({**ENVIRON, **numbers, "HOME": str(tmp_path)}))
-    assert redactor.text("48151623 1800 2.13.0 203.0.113.7") == "<$PIN> 1800 2.13.0 <$PEER>"
+    assert (
+        redactor.text("48151623 1800 2.13.0 203.0.113.7")
+        == "<$PIN> 1800 2.13.0 <$PEER>"
+    )
     assert redactor.text(f"{work}/x.py") == "<path>"
     assert redactor.text(f"{tmp_path}/other/x.py") == "~/…"
     assert redactor.text(f"{os.__file__}: no") == "<env>/os.py: no"
-    assert redactor.text("box42 box42.lab.example lab.example") == "<host> <host> <host>"
-    assert redactor.text("alice, bob, hunter2, C.UTF-8") == "<user>, <$HTTPS_PROXY>, <$HF_TOKEN>, <$LANG>"
-    assert redactor.text("at proxy.corp.example, /srv/clienty/lib/a.so") == "at <$HTTPS_PROXY>, <path>/a.so"
+    assert (
+        redactor.text("box42 box42.lab.example lab.example") == "<host> <host> <host>"
+    )
+    assert (
+        redactor.text("alice, bob, hunter2, C.UTF-8")
+        == "<user>, <$HTTPS_PROXY>, <$HF_TOKEN>, <$LANG>"
+    )
+    assert (
+        redactor.text("at proxy.corp.example, /srv/clienty/lib/a.so")
+        == "at <$HTTPS_PROXY>, <path>/a.so"
+    )
     assert redactor.text(f"{sys.prefix}/nobody") == "<env>/nobody"
 
 
@@ -504,7 +605,9 @@ except OSError as error:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="resource limits are POSIX's")
-def test_a_disk_that_is_full_leaves_nothing_behind_and_the_old_file_whole(tmp_path, base_path):
+def test_a_disk_that_is_full_leaves_nothing_behind_and_the_old_file_whole(
+    tmp_path, base_path
+):
     """A limit on the size of files: to whoever writes, a disk that takes no more."""
     (tmp_path / "visit.zip").write_bytes(b"old")
     done = children.run(FULL, [tmp_path, *base_path])

@@ -40,7 +40,9 @@ def world(torch_world, start_folder, monkeypatch):
 def _not_pythons_own(name):
     """Debian's Python has a sitecustomize in its library."""
     library = Path(os.__file__).parent
-    return PathFinder.find_spec(name, [folder for folder in sys.path if Path(folder) != library])
+    return PathFinder.find_spec(
+        name, [folder for folder in sys.path if Path(folder) != library]
+    )
 
 
 def said(**variables):
@@ -50,7 +52,9 @@ def said(**variables):
 def acts(world, distribution, group, source, attribute=""):
     module = distribution.replace("-", "_")
     value = module + (f":{attribute}" if attribute else "")
-    layouts.dist_info(world.site, distribution, "1.0", {group: {module: value}}, {module: source})
+    layouts.dist_info(
+        world.site, distribution, "1.0", {group: {module: value}}, {module: source}
+    )
     world.set_path([world.site])
 
 
@@ -64,9 +68,21 @@ def test_each_is_named_and_who_fails_is_found_whatever_it_does(world):
     world.module("vllm", "")
     world.module("triton", "")
     fails = "def register(): raise OSError({!r})"
-    acts(world, "aurora-vllm", "vllm.platform_plugins", fails.format("libaurora.so"), "register")
+    acts(
+        world,
+        "aurora-vllm",
+        "vllm.platform_plugins",
+        fails.format("libaurora.so"),
+        "register",
+    )
     acts(world, "borealis-triton", "triton.backends", "import os; os._exit(3)")
-    acts(world, "calima-vllm", "vllm.general_plugins", fails.format("not called"), "register")
+    acts(
+        world,
+        "calima-vllm",
+        "vllm.general_plugins",
+        fails.format("not called"),
+        "register",
+    )
     acts(world, "derecho-verl", "verl.plugins", "raise OSError('nobody reads it')")
     found = said(ACCEL_PROBE_TIMEOUT="10")
     named = {f.what: f for f in found if f.code == "at-import.group"}
@@ -97,7 +113,10 @@ def test_one_that_hangs_is_named_and_the_others_are_not_blamed(world):
     [late] = [f for f in said(ACCEL_PROBE_TIMEOUT="2") if f.level is not Level.OK]
     assert late.what.startswith("whether aurora-triton 1.0 ")
     assert late.what.endswith(" is not known: no answer within 2 s")
-    assert (late.code, late.step) == ("at-import.unknown", "give it longer: --timeout 300")
+    assert (late.code, late.step) == (
+        "at-import.unknown",
+        "give it longer: --timeout 300",
+    )
 
 
 def test_what_torch_loads_is_an_error_where_it_fails(world):
@@ -106,7 +125,10 @@ def test_what_torch_loads_is_an_error_where_it_fails(world):
     world.module("torch_npu_compiler", "raise OSError('libhccl.so')\n")
     groups = {
         "torch.backends": {"torch_npu": "torch_npu:autoload"},
-        "torch_dynamo_backends": {"npu": "torch_npu_compiler", "npugraphs": "torch_npu_compiler"},
+        "torch_dynamo_backends": {
+            "npu": "torch_npu_compiler",
+            "npugraphs": "torch_npu_compiler",
+        },
     }
     world.distribution("torch-npu", "1.0", groups)
     world.set_path([world.site])
@@ -123,7 +145,11 @@ def test_what_fails_for_one_reason_is_told_once(world):
     world.module("torch_npu_compiler", "raise OSError('libhccl.so')\n")
     world.distribution("torch-npu", "1.0", {"torch_dynamo_backends": broken})
     # Of torch's own wheel (2.15.0), for a name that no program asked for.
-    world.distribution("torch", "2.15", {"torch.distributed.backends": {"nccl4py": "torch_npu_compiler"}})
+    world.distribution(
+        "torch",
+        "2.15",
+        {"torch.distributed.backends": {"nccl4py": "torch_npu_compiler"}},
+    )
     world.set_path([world.site])
     [failed] = [f for f in said() if f.code == "at-import.fails"]
     assert failed.what == (
@@ -134,14 +160,21 @@ def test_what_fails_for_one_reason_is_told_once(world):
 
 def test_files_that_run_when_python_starts(world, start_folder):
     (start_folder / "paths.pth").write_text("/somewhere\n# import this\n")
-    (start_folder / "good.pth").write_text("/somewhere\nimport sys; sys.started = True\n")
+    (start_folder / "good.pth").write_text(
+        "/somewhere\nimport sys; sys.started = True\n"
+    )
     (start_folder / "bad.pth").write_text("import a_module_that_is_not_there\n")
     (start_folder / ".hidden.pth").write_text("import hidden\n")
     info = start_folder / "good_tool-2.0.dist-info"
     info.mkdir()
-    (info / "RECORD").write_text("good_tool/__init__.py,sha256=x,1\ngood.pth,sha256=y,2\n")
+    (info / "RECORD").write_text(
+        "good_tool/__init__.py,sha256=x,1\ngood.pth,sha256=y,2\n"
+    )
     bad, good = start_files_module.start_files()
-    assert (Path(good.path).name, good.lines) == ("good.pth", ("import sys; sys.started = True",))
+    assert (Path(good.path).name, good.lines) == (
+        "good.pth",
+        ("import sys; sys.started = True",),
+    )
     assert (good.distribution, bad.distribution) == ("good_tool 2.0", "")
     start, failed = said()
     assert (start.level, start.code) == (Level.OK, "at-import.start")
@@ -150,10 +183,16 @@ def test_files_that_run_when_python_starts(world, start_folder):
     assert (failed.level, failed.code, failed.step) == (
         Level.WARNING, "at-import.fails", f"repair or remove {bad.path}",
     )  # fmt: skip
-    assert "ModuleNotFoundError: No module named 'a_module_that_is_not_there'" in failed.what
+    assert (
+        "ModuleNotFoundError: No module named 'a_module_that_is_not_there'"
+        in failed.what
+    )
 
 
-@pytest.mark.skipif(Path(os.__file__).with_name("sitecustomize.py").exists(), reason="Python's own is first")
+@pytest.mark.skipif(
+    Path(os.__file__).with_name("sitecustomize.py").exists(),
+    reason="Python's own is first",
+)
 def test_sitecustomize_counts_too(world):
     world.module("sitecustomize", "raise OSError('it is broken')")
     start, failed = said()

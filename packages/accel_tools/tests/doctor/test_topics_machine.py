@@ -8,7 +8,12 @@ from accel_tests import layouts
 from accel_core import Backend, Environment, Hardware, TorchBuild, __version__
 from accel_core.hardware import bus, vendors
 from accel_core.settings import read
-from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
+from accel_tools.doctor.evidence import (
+    hardware_facts,
+    lost_folders,
+    lying_about,
+    toolkit,
+)
 from accel_tools.doctor.records import Level, Visit
 from accel_tools.doctor.topics import machine as topic
 
@@ -16,11 +21,16 @@ from accel_tools.doctor.topics import machine as topic
 # The doctor's topic machine, on machines made of folders: what does not fit is said, with what helps.
 
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /sys and /proc")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="reads /sys and /proc"
+)
 
 #: The real one, which the fixture `world` replaces.
 KNOWN_HARDWARE = vendors.known_hardware
-GPU, C500 = ("0000:17:00.0", "10de", "2335", "030200"), ("0000:17:00.0", "9999", "4001", "038000")
+GPU, C500 = (
+    ("0000:17:00.0", "10de", "2335", "030200"),
+    ("0000:17:00.0", "9999", "4001", "038000"),
+)
 
 
 @pytest.fixture
@@ -56,7 +66,10 @@ def test_the_lock_of_a_build_that_is_under_way_is_not_stale(said, tmp_path, lock
 
 
 def test_a_lock_that_a_killed_build_left_is_named(said, tmp_path, lock):
-    assert said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))["machine.stale-lock"].step == f"rm {lock}"
+    assert (
+        said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))["machine.stale-lock"].step
+        == f"rm {lock}"
+    )
 
 
 CPU_BUILD = TorchBuild("2.13.0+cpu")
@@ -69,34 +82,64 @@ def test_a_machine_without_an_accelerator_is_well(said):
     found = said(CPU_BUILD)
     assert {f.level for f in found.values()} == {Level.OK}
     assert found["machine.seen"].what == "No accelerator on this machine"
-    assert found["machine.torch"].what == "torch 2.13.0+cpu (CPU build) fits the hardware"
+    assert (
+        found["machine.torch"].what == "torch 2.13.0+cpu (CPU build) fits the hardware"
+    )
 
 
 MACA = TorchBuild("2.8.0+metax3.5.3.9", cuda="11.6")
 FROM_METAX = "take torch from MetaX: https://developer.metax-tech.com/softnova"
 UNFIT = [
-    (GPU, CPU_BUILD, "cpu", "is a CPU build; an NVIDIA GPU is here (PCI 10de:2335", CUDA_12),
-    (GPU, ROCM, "other", "is a ROCm build; an NVIDIA GPU is here (PCI 10de:2335", CUDA_12),
-    (C500, CUDA_12, "other", "is not MetaX's build; a MetaX GPU is here (PCI 9999:4001", MACA),
+    (
+        GPU,
+        CPU_BUILD,
+        "cpu",
+        "is a CPU build; an NVIDIA GPU is here (PCI 10de:2335",
+        CUDA_12,
+    ),
+    (
+        GPU,
+        ROCM,
+        "other",
+        "is a ROCm build; an NVIDIA GPU is here (PCI 10de:2335",
+        CUDA_12,
+    ),
+    (
+        C500,
+        CUDA_12,
+        "other",
+        "is not MetaX's build; a MetaX GPU is here (PCI 9999:4001",
+        MACA,
+    ),
 ]
 
 
 @pytest.mark.parametrize(("card", "build", "kind", "words", "fitting"), UNFIT)
-def test_a_build_that_cannot_drive_what_is_on_the_bus(said, computer, card, build, kind, words, fitting):
+def test_a_build_that_cannot_drive_what_is_on_the_bus(
+    said, computer, card, build, kind, words, fitting
+):
     computer.pci(*card)
     finding = said(build)[code := f"machine.{kind}-build"]
     assert (finding.level, finding.about) == (Level.ERROR, "cuda")
     assert finding.what == f"torch {build.version} {words} at 0000:17:00.0)"
     assert finding.step == ("accel setup cuda" if card is GPU else FROM_METAX)
-    assert said(build, DS_ACCELERATOR="cpu")[code].level is Level.WARNING  # it was left aside on purpose
+    assert (
+        said(build, DS_ACCELERATOR="cpu")[code].level is Level.WARNING
+    )  # it was left aside on purpose
     assert "machine.torch" not in said(build)
     assert "machine.torch" in said(fitting)
 
 
 DRIVER_FILES = [
     ("/sys/module/nvidia/version", "535.183.01"),
-    (NVRM, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024"),
-    (NVRM, "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.183.01  Release Build"),
+    (
+        NVRM,
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024",
+    ),
+    (
+        NVRM,
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.183.01  Release Build",
+    ),
 ]
 
 
@@ -106,10 +149,15 @@ def test_a_driver_that_is_too_old_for_torchs_cuda(said, computer, path, text):
     computer.write(path, text)
     finding = said(CUDA_13)["machine.driver-too-old"]
     assert finding.level is Level.ERROR
-    assert "535.183.01 is too old for torch's CUDA 13.0, which needs 580 or newer" in finding.what
+    assert (
+        "535.183.01 is too old for torch's CUDA 13.0, which needs 580 or newer"
+        in finding.what
+    )
     assert finding.step == "accel setup cuda"
     assert said(CUDA_12)["machine.driver"].level is Level.OK
-    computer.write("/usr/local/cuda/compat/libcuda.so.1")  # NVIDIA's package for older drivers
+    computer.write(
+        "/usr/local/cuda/compat/libcuda.so.1"
+    )  # NVIDIA's package for older drivers
     assert said(CUDA_13)["machine.driver-too-old"].level is Level.WARNING
 
 
@@ -146,7 +194,10 @@ def test_a_device_without_its_plugin(said, world, monkeypatch):
     finding = said(CPU_BUILD)["machine.no-plugin"]
     step = vendors.install_command("accel-npu")
     assert (finding.level, finding.about, finding.step) == (Level.WARNING, "npu", step)
-    assert finding.what == "Ascend NPU is present (/dev/davinci0) and its plugin is not installed"
+    assert (
+        finding.what
+        == "Ascend NPU is present (/dev/davinci0) and its plugin is not installed"
+    )
     entry_point = {layouts.GROUP: {"npu": "accel_npu_that_is_not_there"}}
     layouts.dist_info(world.site, "accel-npu", "1.0", entry_point)
     world.set_path([world.site])
@@ -155,7 +206,9 @@ def test_a_device_without_its_plugin(said, world, monkeypatch):
 
 def test_a_container_without_the_hosts_devices(said, computer):
     computer.pci(*GPU)
-    assert "machine.no-nodes" not in said(CUDA_12)  # some drivers make their nodes at the first use
+    assert "machine.no-nodes" not in said(
+        CUDA_12
+    )  # some drivers make their nodes at the first use
     computer.write("/.dockerenv")
     finding = said(CUDA_12)["machine.no-nodes"]
     assert finding.level is Level.ERROR
@@ -165,7 +218,12 @@ def test_a_container_without_the_hosts_devices(said, computer):
 
 def test_what_the_control_group_leaves(said, computer):
     computer.write("/proc/self/cgroup", "0::/job\n")
-    computer.group("/sys/fs/cgroup/job", memory_max=1 << 30, memory_current=1 << 28, cpu_max="150000 100000")
+    computer.group(
+        "/sys/fs/cgroup/job",
+        memory_max=1 << 30,
+        memory_current=1 << 28,
+        cpu_max="150000 100000",
+    )
     found = said(CPU_BUILD)
     assert "machine.little-memory" not in found
     facts = found["machine.seen"].facts
@@ -177,7 +235,9 @@ def test_what_the_control_group_leaves(said, computer):
     assert "leaves 1 MiB of 1.0 GiB" in finding.what
 
 
-def test_findings_on_backends_that_were_not_asked_for_are_left_out(computer, monkeypatch):
+def test_findings_on_backends_that_were_not_asked_for_are_left_out(
+    computer, monkeypatch
+):
     evidence = bus.Evidence((), ("10de:2335 at 0000:17:00.0",))
     known = vendors.Vendor("NVIDIA GPU", "cuda", evidence=evidence)
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: (known,))
@@ -192,12 +252,16 @@ def test_findings_on_backends_that_were_not_asked_for_are_left_out(computer, mon
     assert "machine.seen" in codes("npu")
 
 
-def test_a_distribution_of_another_release_is_told_with_the_command_that_joins_them(monkeypatch):
+def test_a_distribution_of_another_release_is_told_with_the_command_that_joins_them(
+    monkeypatch,
+):
     versions = {"accel-train": "0.0.9", "accel-core": __version__}
     monkeypatch.setattr(topic.packages, "version", versions.get)
     (found,) = topic._releases()
     assert (found.code, found.level) == ("machine.other-release", Level.WARNING)
-    assert found.what.startswith(f"accel-train 0.0.9 is installed beside accel-core {__version__};")
+    assert found.what.startswith(
+        f"accel-train 0.0.9 is installed beside accel-core {__version__};"
+    )
     assert "--upgrade" in found.step
 
 
@@ -228,7 +292,11 @@ def test_device_driver_and_toolkit_that_are_there(computer):
     computer.write("sys/module/drv/initstate", "live\n")
     computer.write("sys/module/drv/version", "24.1.0\n")
     root = computer.path
-    environ = {"ASCEND_HOME_PATH": root, "ASCEND_OLD_HOME": "/no/such", "ASCEND_LOG_PATH": "/no/log"}
+    environ = {
+        "ASCEND_HOME_PATH": root,
+        "ASCEND_OLD_HOME": "/no/such",
+        "ASCEND_LOG_PATH": "/no/log",
+    }
     assert dict(hardware_facts(NPU, environ, root)) == {
         "device nodes": "/dev/davinci0",
         "PCI devices": "19e5:d802 at 0000:c1:00.0 (driver devdrv)",
@@ -241,10 +309,18 @@ def test_device_driver_and_toolkit_that_are_there(computer):
 
 def test_one_name_of_two_makers_has_each_makers_toolkit():
     def of(hardware):
-        given = {"name": "cuda", "priority": 1, "device_type": "cuda", "hardware": Hardware(hardware)}
+        given = {
+            "name": "cuda",
+            "priority": 1,
+            "device_type": "cuda",
+            "hardware": Hardware(hardware),
+        }
         return [*toolkit(Backend(**given), {})]
 
-    assert (of("NVIDIA GPU"), of("AMD GPU")) == (["CUDA_HOME", "CUDA_PATH"], ["ROCM_HOME", "ROCM_PATH"])
+    assert (of("NVIDIA GPU"), of("AMD GPU")) == (
+        ["CUDA_HOME", "CUDA_PATH"],
+        ["ROCM_HOME", "ROCM_PATH"],
+    )
 
 
 def test_a_library_that_lies_in_the_toolkit_is_found_and_a_circle_ends(computer):
@@ -252,7 +328,9 @@ def test_a_library_that_lies_in_the_toolkit_is_found_and_a_circle_ends(computer)
     computer.write("elsewhere/lib/libascendcl.so")
     root = computer.path
     (computer.root / "usr/local/Ascend/again").symlink_to(computer.root / "usr/local")
-    found = lying_about(["libhccl.so", "libascendcl.so", "libnone.so"], [f"{root}/elsewhere"], root)
+    found = lying_about(
+        ["libhccl.so", "libascendcl.so", "libnone.so"], [f"{root}/elsewhere"], root
+    )
     assert found == {
         "libhccl.so": f"{root}/usr/local/Ascend/toolkit/latest/lib64",
         "libascendcl.so": f"{root}/elsewhere/lib",

@@ -36,18 +36,25 @@ def accelerate(torch_world):
 def test_nothing_is_installed(torch_world):
     [finding] = said()
     assert (finding.level, finding.code) == (Level.OK, "others.not-installed")
-    assert finding.what == "none of DeepSpeed, Accelerate, Transformers' Trainer, Lightning is installed"
+    assert (
+        finding.what
+        == "none of DeepSpeed, Accelerate, Transformers' Trainer, Lightning is installed"
+    )
 
 
 def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch):
-    monkeypatch.setenv("LOCAL_RANK", "0")  # of a launcher: the question is a program's that none has started
+    monkeypatch.setenv(
+        "LOCAL_RANK", "0"
+    )  # of a launcher: the question is a program's that none has started
     [finding] = said()
     assert (finding.level, finding.code) == (Level.OK, "others.same")
     assert finding.what == "Accelerate 1.15.0 would choose npu too"
     assert finding.facts == {"asked": "accelerate.PartialState().device"}
     [finding] = said(ACCEL_BLOCK="npu")
     assert (finding.level, finding.code) == (Level.WARNING, "others.differs")
-    assert finding.what == "Accelerate 1.15.0 would choose npu, but accel_core chooses cpu"
+    assert (
+        finding.what == "Accelerate 1.15.0 would choose npu, but accel_core chooses cpu"
+    )
     assert finding.step == "export ACCELERATE_USE_CPU=1"
     monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "mlu")
     [finding] = said()
@@ -83,4 +90,7 @@ def test_the_trainer_is_not_asked_without_accelerate(torch_world):
     assert [finding.code for finding in said()] == ["others.not-installed"]
     torch_world.distribution("accelerate", "1.15.0")
     torch_world.module("accelerate", ACCELERATE)
-    assert [finding.what.partition(" ")[0] for finding in said()] == ["Accelerate", "Transformers'"]
+    assert [finding.what.partition(" ")[0] for finding in said()] == [
+        "Accelerate",
+        "Transformers'",
+    ]

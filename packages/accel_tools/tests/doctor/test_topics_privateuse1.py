@@ -25,7 +25,9 @@ def wants(world, name, priority, *, torch_loads=False, extra=""):
         group = {"torch.backends": {name: f"torch_{name}:autoload"}}
         world.distribution(f"torch-{name}", "2.13", group)
     taken = InTorch(private_use1=True)
-    world.backend(name, priority, vendor_import=f"torch_{name}", in_torch=taken, extra=extra)
+    world.backend(
+        name, priority, vendor_import=f"torch_{name}", in_torch=taken, extra=extra
+    )
 
 
 def said(**variables):
@@ -45,7 +47,10 @@ def test_nobody_and_one(torch_world):
     one = only(Level.OK, "one")
     assert one.about == "aurora"
     assert "aurora (accel-aurora 1.0), which is chosen, gets it" in one.what
-    assert "cpu is chosen, so the slot stays free" in only(Level.OK, "one", DS_ACCELERATOR="cpu").what
+    assert (
+        "cpu is chosen, so the slot stays free"
+        in only(Level.OK, "one", DS_ACCELERATOR="cpu").what
+    )
 
 
 def test_of_two_the_chosen_one_gets_it_and_the_other_is_named(torch_world):
@@ -55,7 +60,10 @@ def test_of_two_the_chosen_one_gets_it_and_the_other_is_named(torch_world):
     gets = "aurora and borealis want torch's one slot; aurora (accel-aurora 1.0), which is chosen, gets it"
     assert finding.what.startswith(gets)
     assert finding.step.startswith("DS_ACCELERATOR=borealis ")
-    assert list(finding.facts) == ["aurora (accel-aurora 1.0)", "borealis (accel-borealis 1.0)"]
+    assert list(finding.facts) == [
+        "aurora (accel-aurora 1.0)",
+        "borealis (accel-borealis 1.0)",
+    ]
     pinned = only(Level.WARNING, "several", DS_ACCELERATOR="borealis")
     assert pinned.step.startswith("DS_ACCELERATOR=aurora ")
     assert "borealis (accel-borealis 1.0), which is chosen" in pinned.what
@@ -70,7 +78,10 @@ def test_torchs_autoload_may_give_it_to_another_one(torch_world):
     assert (autoload.level, autoload.about) == (Level.WARNING, "borealis")
     assert autoload.code == "privateuse1.autoload"
     assert "torch-aurora 2.13" in autoload.what
-    assert autoload.step == "export TORCH_DEVICE_BACKEND_AUTOLOAD=0, or pip uninstall torch-aurora"
+    assert (
+        autoload.step
+        == "export TORCH_DEVICE_BACKEND_AUTOLOAD=0, or pip uninstall torch-aurora"
+    )
     only(Level.WARNING, "several", DS_ACCELERATOR="aurora")
     only(Level.WARNING, "several", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
 
@@ -80,8 +91,12 @@ def registers(world, name, source, *, requires="torch>=2.4"):
     world.distribution(f"torch-{name}", "0.2")
     world.module(f"torch_{name}.__init__", source)
     info = next(world.site.glob(f"torch*{name}-0.2.dist-info"))
-    (info / "METADATA").write_text(f"Name: torch-{name}\nVersion: 0.2\nRequires-Dist: {requires}\n")
-    (info / "RECORD").write_text(f"torch_{name}/__init__.py,,\n{info.name}/METADATA,,\n")
+    (info / "METADATA").write_text(
+        f"Name: torch-{name}\nVersion: 0.2\nRequires-Dist: {requires}\n"
+    )
+    (info / "RECORD").write_text(
+        f"torch_{name}/__init__.py,,\n{info.name}/METADATA,,\n"
+    )
 
 
 RENAMES = "import torch\ntorch.utils.rename_privateuse1_backend('zpu')\n"
@@ -92,20 +107,29 @@ def test_a_package_that_registers_a_device_and_tells_nobody_is_named(torch_world
     registers(torch_world, "zpu", RENAMES)
     registers(torch_world, "tools", "import torch\n")
     registers(torch_world, "searching", RENAMES, requires="torch-zpu")
-    registers(torch_world, "suite", "# Knows: rename_privateuse1_backend('name')\n")  # as torchcts 0.4.1 does
+    registers(
+        torch_world, "suite", "# Knows: rename_privateuse1_backend('name')\n"
+    )  # as torchcts 0.4.1 does
     finding, _ = said()
     assert (finding.level, finding.about) == (Level.WARNING, "torch_zpu")
     assert finding.code == "privateuse1.unannounced"
-    assert finding.what.startswith("torch-zpu 0.2 registers a device with torch when it is imported (torch_")
+    assert finding.what.startswith(
+        "torch-zpu 0.2 registers a device with torch when it is imported (torch_"
+    )
     assert finding.step == (
         "import torch_zpu before the accelerator is chosen, try `accel --import torch_zpu list`, or write "
         "its plugin: accel new"
     )
-    torch_world.backend("zpu", 600, vendor_import="torch_zpu", in_torch=InTorch(private_use1=True))
+    torch_world.backend(
+        "zpu", 600, vendor_import="torch_zpu", in_torch=InTorch(private_use1=True)
+    )
     only(Level.OK, "one")
     registers(torch_world, "xla", "", requires="numpy")  # as torch_xla 2.9.0
     finding, _ = said()
-    assert finding.what == "torch-xla 0.2 has the device 'xla', of which torch.accelerator has no word"
+    assert (
+        finding.what
+        == "torch-xla 0.2 has the device 'xla', of which torch.accelerator has no word"
+    )
     assert finding.step == "write its plugin: accel new xla --no-private-use1"
 
 
@@ -114,10 +138,20 @@ def test_list_and_why_name_it_too_once(accel):
     registers(accel.world, "zpu", RENAMES)
     for words in (["list"], ["why"]):
         said = accel(*words).stdout
-        assert said.count("torch-zpu 0.2 registers a device with torch when it is imported") == 1, said
+        assert (
+            said.count(
+                "torch-zpu 0.2 registers a device with torch when it is imported"
+            )
+            == 1
+        ), said
         assert "accel --import torch_zpu list" in said
-        assert "torch-zpu 0.2 registers" not in accel("--import", "torch_zpu", *words).stdout
-    accel.world.backend("zpu", 600, vendor_import="torch_zpu", in_torch=InTorch(private_use1=True))
+        assert (
+            "torch-zpu 0.2 registers"
+            not in accel("--import", "torch_zpu", *words).stdout
+        )
+    accel.world.backend(
+        "zpu", 600, vendor_import="torch_zpu", in_torch=InTorch(private_use1=True)
+    )
     for words in (["list"], ["why"]):
         assert "torch-zpu 0.2 registers" not in accel(*words).stdout
 
@@ -205,14 +239,23 @@ def test_a_package_that_dies_or_is_blocked_costs_nothing(torch_world):
     torch_world.module("torch_aurora", "import os; os._exit(3)")
     torch_world.backend("aurora", vendor_import="torch_aurora")
     [finding] = changes()
-    assert (finding.level, finding.code, finding.about) == (Level.OK, "patched.unknown", "aurora")
+    assert (finding.level, finding.code, finding.about) == (
+        Level.OK,
+        "patched.unknown",
+        "aurora",
+    )
     torch_world.module("torch_borealis", PATCHES)
     torch_world.backend("borealis", vendor_import="torch_borealis")
-    assert [f.code for f in changes(ACCEL_BLOCK="borealis,aurora")] == ["patched.nothing"]
+    assert [f.code for f in changes(ACCEL_BLOCK="borealis,aurora")] == [
+        "patched.nothing"
+    ]
     left = "import os\nos.environ['AURORA_FAILED'] = '1'\nraise ImportError('libaurora.so')\n"
     torch_world.module("torch_aurora", left)
     [finding] = changes(ACCEL_BLOCK="borealis")
-    assert (finding.code, dict(finding.facts)) == ("patched.variable", {"AURORA_FAILED": "1"})
+    assert (finding.code, dict(finding.facts)) == (
+        "patched.variable",
+        {"AURORA_FAILED": "1"},
+    )
 
 
 def test_a_plugin_that_changes_the_process_is_named_with_its_line(torch_world):
@@ -221,7 +264,11 @@ def test_a_plugin_that_changes_the_process_is_named_with_its_line(torch_world):
     early = "\nimport subprocess\ndef quoted(*arguments): pass\nsubprocess.list2cmdline = quoted\n"
     torch_world.backend("borealis", vendor_import="torch", extra=early)
     [finding] = changes()
-    assert (finding.level, finding.code, finding.about) == (Level.WARNING, "patched.plugin", "borealis")
+    assert (finding.level, finding.code, finding.about) == (
+        Level.WARNING,
+        "patched.plugin",
+        "borealis",
+    )
     line = 1 + (torch_world.site / "accel_borealis.py").read_text().splitlines().index(
         "def quoted(*arguments): pass"
     )
@@ -252,6 +299,11 @@ def test_what_plugins_do_is_not_asked_again_where_all_behave(torch_world, monkey
 
 
 def test_a_distribution_with_no_backend_left_is_passed_over(torch_world):
-    layouts.dist_info(torch_world.site, "accel-empty", "1.0", {layouts.GROUP: {"empty": "accel_empty_is_no"}})
+    layouts.dist_info(
+        torch_world.site,
+        "accel-empty",
+        "1.0",
+        {layouts.GROUP: {"empty": "accel_empty_is_no"}},
+    )
     torch_world.set_path([torch_world.site])
     assert [f.code for f in changes()] == ["patched.nothing"]

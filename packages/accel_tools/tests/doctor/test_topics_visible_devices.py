@@ -26,7 +26,9 @@ def said(torch_world, monkeypatch):
 
     def examined(nodes, **variables):
         found = tuple(f"/dev/npu{i}" for i in range(nodes))
-        monkeypatch.setattr(bus, "device_nodes", lambda patterns, root="/": found if patterns else ())
+        monkeypatch.setattr(
+            bus, "device_nodes", lambda patterns, root="/": found if patterns else ()
+        )
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         return list(TOPIC.examine(Visit(read(variables), variables)))
@@ -67,8 +69,12 @@ FACTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("fields", "nodes", "value", "level", "code", "what", "step"), FOUND)
-def test_what_is_found(said, torch_world, fields, nodes, value, level, code, what, step):
+@pytest.mark.parametrize(
+    ("fields", "nodes", "value", "level", "code", "what", "step"), FOUND
+)
+def test_what_is_found(
+    said, torch_world, fields, nodes, value, level, code, what, step
+):
     torch_world.module("none_device", plugins.ACCELERATOR.format(count="return 0"))
     torch_world.backend("npu", **{**NPU, **fields})
     given = {} if value is None else {"NPU_VISIBLE_DEVICES": value}
@@ -93,10 +99,15 @@ from accel_core.settings import read
 [finding] = TOPIC.examine(Visit(read(), os.environ))
 print(json.dumps([os.getppid(), finding.code, dict(finding.facts)]))
 """
-    parent, code, facts = torch_world.child(code, variables={"NPU_VISIBLE_DEVICES": ""}).answer
+    parent, code, facts = torch_world.child(
+        code, variables={"NPU_VISIBLE_DEVICES": ""}
+    ).answer
     assert code == "visible-devices.none"
     if sys.platform.startswith("linux"):
-        assert f", started by process {parent} (" in facts["NPU_VISIBLE_DEVICES comes from"]
+        assert (
+            f", started by process {parent} ("
+            in facts["NPU_VISIBLE_DEVICES comes from"]
+        )
 
 
 # --- Where a variable comes from: the processes above say it ---
@@ -105,7 +116,9 @@ print(json.dumps([os.getppid(), finding.code, dict(finding.facts)]))
 @pytest.fixture
 def process(computer):
     def write(pid, parent, command, *variables):
-        computer.write(f"/proc/{pid}/environ", "\0".join(("HOME=/root", *variables, "")))
+        computer.write(
+            f"/proc/{pid}/environ", "\0".join(("HOME=/root", *variables, ""))
+        )
         computer.write(f"/proc/{pid}/status", f"Name:\t{command}\nPPid:\t{parent}\n")
         computer.write(f"/proc/{pid}/comm", f"{command}\n")
 

@@ -19,15 +19,23 @@ from accel_tools.doctor import vendor_package as under_test
 from accel_tools.doctor.installed_package import vendor_package
 from accel_tools.doctor.libraries import NOT_FOUND, Unmet, unmet_needs
 from accel_tools.doctor.topics import candidates
-from accel_tools.doctor.vendor_package import extensions, misfits, missing_libraries, unmet_libraries
+from accel_tools.doctor.vendor_package import (
+    extensions,
+    misfits,
+    missing_libraries,
+    unmet_libraries,
+)
 
 # ---------------------------------------------------------------------------- libraries
 # The search for libraries that are missing, on libraries that gcc builds; ldd is the judge.
 
 
-on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ELF is Linux's format")
+on_linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="ELF is Linux's format"
+)
 with_gcc = pytest.mark.skipif(
-    COMPILER is None or not sys.platform.startswith("linux"), reason="gcc builds ELF here"
+    COMPILER is None or not sys.platform.startswith("linux"),
+    reason="gcc builds ELF here",
 )
 
 
@@ -41,17 +49,24 @@ def names(unmet):
 
 
 def ldd_misses(path):
-    said = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
+    said = subprocess.run(
+        ["ldd", path], capture_output=True, text=True, check=False
+    ).stdout
     return {line.split()[0] for line in said.splitlines() if "not found" in line}
 
 
 @with_gcc
-def test_what_is_missing_is_what_ldd_misses_directly_and_through_others(built, monkeypatch):
+def test_what_is_missing_is_what_ldd_misses_directly_and_through_others(
+    built, monkeypatch
+):
     built.build("gone/libgone.so")
     built.build("gone/libfar.so")
     built.build("package/lib/libinner.so", "gone/libfar.so")
     extension = built.build(
-        "package/_C.so", "package/lib/libinner.so", "gone/libgone.so", flags=("-Wl,-rpath,$ORIGIN/lib",)
+        "package/_C.so",
+        "package/lib/libinner.so",
+        "gone/libgone.so",
+        flags=("-Wl,-rpath,$ORIGIN/lib",),
     )
     # ldd finds them as the loader does: now in LD_LIBRARY_PATH, then nowhere.
     gone = str(built.root / "gone")
@@ -74,7 +89,9 @@ def test_an_rpath_counts_for_what_it_loads_in_turn_and_a_runpath_does_not(built,
     built.build("lib/libdeep.so")
     built.build("lib/libnear.so", "lib/libdeep.so")
     tags = "-Wl,--disable-new-dtags" if old else "-Wl,--enable-new-dtags"
-    extension = built.build("_C.so", "lib/libnear.so", flags=("-Wl,-rpath,$ORIGIN/lib", tags))
+    extension = built.build(
+        "_C.so", "lib/libnear.so", flags=("-Wl,-rpath,$ORIGIN/lib", tags)
+    )
     expected = set() if old else {"libdeep.so"}
     assert ldd_misses(extension) == names(unmet_needs([extension], {})) == expected
 
@@ -83,7 +100,9 @@ def test_an_rpath_counts_for_what_it_loads_in_turn_and_a_runpath_does_not(built,
 def test_versions_that_the_library_found_does_not_bring(built):
     both = "V1 { global: old; };\nV2 { global: base; } V1;\n"
     built.build("lib/libbase.so", versions=both)
-    extension = built.build("_C.so", "lib/libbase.so", flags=("-Wl,-rpath,$ORIGIN/lib",))
+    extension = built.build(
+        "_C.so", "lib/libbase.so", flags=("-Wl,-rpath,$ORIGIN/lib",)
+    )
     assert list(unmet_needs([extension], {})) == []
     older = built.build("lib/libbase.so", versions="V1 { global: base; };\n")
     (unmet,) = unmet_needs([extension], {})
@@ -94,15 +113,21 @@ def test_versions_that_the_library_found_does_not_bring(built):
 def test_libraries_of_another_architecture_are_passed_over_and_cycles_end(built):
     built.build("lib/liba.so")
     built.build("lib/libb.so", "lib/liba.so")
-    built.build("lib/liba.so", "lib/libb.so", flags=("-Wl,-rpath,$ORIGIN",))  # each needs the other
-    extension = built.build("_C.so", "lib/liba.so", flags=("-Wl,-rpath,$ORIGIN/lib:$ORIGIN/other",))
+    built.build(
+        "lib/liba.so", "lib/libb.so", flags=("-Wl,-rpath,$ORIGIN",)
+    )  # each needs the other
+    extension = built.build(
+        "_C.so", "lib/liba.so", flags=("-Wl,-rpath,$ORIGIN/lib:$ORIGIN/other",)
+    )
     # libb.so names no folder: by then liba.so is loaded, and known by its name.
     assert ldd_misses(extension) == names(unmet_needs([extension], {})) == set()
     foreign = bytearray(Path(built.root, "lib/liba.so").read_bytes())
     struct.pack_into("<H", foreign, 18, 183)  # e_machine: AArch64
     Path(built.root, "lib/liba.so").write_bytes(foreign)
     (unmet,) = unmet_needs([extension], {})
-    assert re.fullmatch(f"{built.root}/lib/liba.so is for 64-bit AArch64, not 64-bit .*", unmet.why)
+    assert re.fullmatch(
+        f"{built.root}/lib/liba.so is for 64-bit AArch64, not 64-bit .*", unmet.why
+    )
     Path(built.root, "lib/liba.so").write_bytes(b"\x7fELF, and no more")
     (unmet,) = unmet_needs([extension], {})
     assert f"{built.root}/lib/liba.so cannot be loaded: " in unmet.why
@@ -111,7 +136,11 @@ def test_libraries_of_another_architecture_are_passed_over_and_cycles_end(built)
 @on_linux
 def test_a_file_that_is_no_library_is_reported_as_unreadable(tmp_path):
     cut = tmp_path / "cut.so"
-    for content in (b"no library at all, but long enough", Path(sys.executable).read_bytes()[:3000], b""):
+    for content in (
+        b"no library at all, but long enough",
+        Path(sys.executable).read_bytes()[:3000],
+        b"",
+    ):
         cut.write_bytes(content)
         (unmet,) = unmet_needs([str(cut)], {})
         assert (unmet.name, unmet.needed_by) == (str(cut), "")
@@ -132,7 +161,9 @@ def test_the_loaders_cache_is_searched(built, monkeypatch):
 
 
 @on_linux
-def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(monkeypatch, tmp_path):
+def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(
+    monkeypatch, tmp_path
+):
     monkeypatch.setattr(libraries_under_test, "find_spec", lambda name: None)
     assert list(unmet_needs([str(tmp_path / "gone.so")], {})) == []
     step = f"not known without pyelftools: {vendors.install_command('accel-tools', extra='doctor')}"
@@ -142,10 +173,14 @@ def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(monkeypa
         "npu", Status.BROKEN, f"torch_npu failed: {cause}", "", cause, None, "", 1.0, 700, "npu", ("x",),
         Provenance("accel-npu", "1"), False,
     )  # fmt: skip
-    unmet = [Unmet(name, "_C.so", NOT_FOUND) for name in ("libhccl.so", "libascendcl.so")]
+    unmet = [
+        Unmet(name, "_C.so", NOT_FOUND) for name in ("libhccl.so", "libascendcl.so")
+    ]
     unmet.append(Unmet("librt.so", "_C.so", "/lib/librt.so lacks RT_2"))
     also = "; libascendcl.so is missing too; /lib/librt.so lacks RT_2"
-    assert candidates._also_missing(failed, unmet) == f"; what else is missing is {step}"
+    assert (
+        candidates._also_missing(failed, unmet) == f"; what else is missing is {step}"
+    )
     monkeypatch.undo()
     assert candidates._also_missing(failed, unmet) == also
     assert candidates._also_missing(failed._replace(cause="ValueError: no"), []) == ""
@@ -161,7 +196,13 @@ def install(world, name, version, module, *lines, tags=(), record=None):
     files = {
         f"{module.replace('.', '/')}/__init__.py": "",
         f"{info}/METADATA": "\n".join(
-            ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *lines, ""]
+            [
+                "Metadata-Version: 2.1",
+                f"Name: {name}",
+                f"Version: {version}",
+                *lines,
+                "",
+            ]
         )
         + "\nRequires-Dist: torch<1\n",  # of the description
         f"{info}/WHEEL": "".join(f"Tag: {tag}\n" for tag in tags),
@@ -204,16 +245,26 @@ def test_whether_it_fits_torch(world, monkeypatch, version, line, torch, expecte
     monkeypatch.setattr(under_test, "torch_build", lambda: TorchBuild(torch))
     found = [what for what, _ in misfits(vendor_package("card"))]
     assert len(found) == len(expected)
-    assert all(what.startswith(start) for what, start in zip(found, expected, strict=True))
+    assert all(
+        what.startswith(start) for what, start in zip(found, expected, strict=True)
+    )
 
 
 def test_whether_it_fits_this_python(world):
     own = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     install(world, "card", "1", "card", tags=("cp27-cp27m-win32",))
     ((what, step),) = misfits(vendor_package("card"))
-    assert what.startswith("card 1 was built for cp27-cp27m-win32, and this is Python 3.")
+    assert what.startswith(
+        "card 1 was built for cp27-cp27m-win32, and this is Python 3."
+    )
     assert step == "pip install --force-reinstall 'card'"
-    install(world, "card", "1", "card", tags=("cp27-cp27m-win32", f"{own}-none-any", "py3-none-any"))
+    install(
+        world,
+        "card",
+        "1",
+        "card",
+        tags=("cp27-cp27m-win32", f"{own}-none-any", "py3-none-any"),
+    )
     assert list(misfits(vendor_package("card"))) == []
 
 
@@ -221,13 +272,32 @@ def test_whether_it_fits_this_python(world):
 def test_libraries_that_the_extension_needs(world):
     built = Libraries(world.site)
     install(world, "card", "1", "card")
-    for name in ("torch/lib/libtorch.so", "gone/libcardrt.so", "gone/libcardhal.so", "card/lib/libbypath.so"):
+    for name in (
+        "torch/lib/libtorch.so",
+        "gone/libcardrt.so",
+        "gone/libcardhal.so",
+        "card/lib/libbypath.so",
+    ):
         built.build(name)
     (world.site / "torch/__init__.py").touch()
-    built.build("card/lib/libcard.so", "gone/libcardhal.so", "torch/lib/libtorch.so", "gone/libcardrt.so")
-    needs = ("card/lib/libcard.so", "gone/libcardrt.so", "torch/lib/libtorch.so", "card/lib/libbypath.so")
+    built.build(
+        "card/lib/libcard.so",
+        "gone/libcardhal.so",
+        "torch/lib/libtorch.so",
+        "gone/libcardrt.so",
+    )
+    needs = (
+        "card/lib/libcard.so",
+        "gone/libcardrt.so",
+        "torch/lib/libtorch.so",
+        "card/lib/libbypath.so",
+    )
     extension = built.build("card/_C.so", *needs, flags=("-Wl,-rpath,$ORIGIN/lib",))
-    for deeper in ("card/lib/deeper/_D.so", "card/lib/extra.cpython-27-x.so", "card/lib/libother.so"):
+    for deeper in (
+        "card/lib/deeper/_D.so",
+        "card/lib/extra.cpython-27-x.so",
+        "card/lib/libother.so",
+    ):
         built.build(deeper)
     importlib.invalidate_caches()
     package = vendor_package("card")

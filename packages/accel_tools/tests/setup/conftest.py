@@ -30,7 +30,9 @@ def files_of(machine):
     if driver := machine.get("nvidia"):
         files["/sys/module/nvidia/version"] = str(driver)
     for number, version in enumerate(machine.get("gfx", ())):
-        files[f"/sys/class/kfd/kfd/topology/nodes/{number}/properties"] = f"gfx_target_version {version}"
+        files[f"/sys/class/kfd/kfd/topology/nodes/{number}/properties"] = (
+            f"gfx_target_version {version}"
+        )
     files |= dict.fromkeys(machine.get("nodes", ()), "")
     return files
 
@@ -43,7 +45,9 @@ def saved_machine(tmp_path, monkeypatch):
         bus.pci_devices.cache_clear()
         about = {key: machine[key] for key in _ABOUT if key in machine}
         file = tmp_path / "machine.json"
-        file.write_text(json.dumps({"python": "3.12", **about, "files": files_of(machine)}))
+        file.write_text(
+            json.dumps({"python": "3.12", **about, "files": files_of(machine)})
+        )
         return machines.saved(str(file))
 
     return save

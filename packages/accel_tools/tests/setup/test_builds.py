@@ -61,17 +61,25 @@ def test_a_version_of_torch_takes_the_newest_build_that_the_driver_runs(without_
     without_uv()
     versions = ("2.6.0", "2.8", "2.9.1", "2.12.0", "2.15.0")
     drivers = ("470.57.02", "550.54.15", "580.65.06")
-    assert {driver: [builds.for_nvidia(driver, torch).name for torch in versions] for driver in drivers} == {
+    assert {
+        driver: [builds.for_nvidia(driver, torch).name for torch in versions]
+        for driver in drivers
+    } == {
         "470.57.02": ["cu118", "", "", "", ""],
         "550.54.15": ["cu126", "cu129", "cu128", "cu126", ""],
         "580.65.06": ["cu126", "cu129", "cu130", "cu132", "cu132"],
     }
-    of_both = [builds.for_nvidia("560.94", "2.13.0", system).name for system in ("linux", "win32")]
+    of_both = [
+        builds.for_nvidia("560.94", "2.13.0", system).name
+        for system in ("linux", "win32")
+    ]
     assert of_both == ["cu129", "cu126"]
 
 
 @pytest.mark.parametrize("architecture", ["gfx900", "gfx906"])
-def test_a_vega_card_takes_the_last_build_whose_libraries_have_code_for_it(architecture):
+def test_a_vega_card_takes_the_last_build_whose_libraries_have_code_for_it(
+    architecture,
+):
     versions = ("", "2.6.0", "2.8", "2.9.1", "2.12.0")
     assert {torch: builds.for_amd(architecture, torch).name for torch in versions} == {
         "": "rocm6.3",
@@ -82,7 +90,9 @@ def test_a_vega_card_takes_the_last_build_whose_libraries_have_code_for_it(archi
     }
 
 
-def test_a_uv_that_fails_or_says_nothing_leaves_the_answer_to_the_table(monkeypatch, tmp_path):
+def test_a_uv_that_fails_or_says_nothing_leaves_the_answer_to_the_table(
+    monkeypatch, tmp_path
+):
     executable(tmp_path / "uv", "echo 'error: unknown option' >&2; exit 2")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin")
     assert builds.for_nvidia("550.54.15").name == "cu129"
@@ -106,7 +116,11 @@ PYTHONS = [
     ("3.9", "2.7.1", ""),
     ("3.10", "", ""),
     ("3.15", "", ""),
-    ("3.9", "", "torch 2.15 has wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on"),
+    (
+        "3.9",
+        "",
+        "torch 2.15 has wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on",
+    ),
     ("3.10", "2.15.0", "torch 2.15.0 has wheels for Python 3.11 to 3.15"),
     ("3.14", "2.8.0", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
 ]
@@ -114,24 +128,32 @@ PYTHONS = [
 
 @pytest.mark.parametrize(("python", "torch", "why"), PYTHONS)
 def test_a_python_without_wheels_is_named(python, torch, why):
-    assert builds.python_fits(python, torch) == (why and f"{why}, and this is Python {python}")
+    assert builds.python_fits(python, torch) == (
+        why and f"{why}, and this is Python {python}"
+    )
 
 
 @pytest.mark.nightly(reason="asks PyPI: red on the day of a new torch")
 def test_pypi_has_the_wheels_of_the_table():
     """Every release of the table, and no newer one, with its Pythons."""
     address = "https://pypi.org/simple/torch/"
-    asked = urllib.request.Request(address, headers={"Accept": "application/vnd.pypi.simple.v1+json"})
+    asked = urllib.request.Request(
+        address, headers={"Accept": "application/vnd.pypi.simple.v1+json"}
+    )
     try:
         with urllib.request.urlopen(asked, timeout=20) as answer:
             files = json.load(answer)["files"]
     except OSError as error:
         pytest.skip(f"{address}: {error}")
-    wheel = re.compile(r"torch-(\d+\.\d+)\.\d+-cp3(\d+)-cp3\d+-manylinux\w*_x86_64\.whl")
+    wheel = re.compile(
+        r"torch-(\d+\.\d+)\.\d+-cp3(\d+)-cp3\d+-manylinux\w*_x86_64\.whl"
+    )
     pythons = {}
     for file in files:
         if found := wheel.fullmatch(file["filename"]):
             pythons.setdefault(found[1], set()).add(int(found[2]))
     of_table = {release: both for release, (_, both) in builds.RELEASES.items()}
     newer = {release for release in pythons if Version(release) >= Version("2.6")}
-    assert {r: (f"3.{min(pythons[r])}", f"3.{max(pythons[r])}") for r in newer} == of_table
+    assert {
+        r: (f"3.{min(pythons[r])}", f"3.{max(pythons[r])}") for r in newer
+    } == of_table

@@ -19,7 +19,17 @@ MACHINES = [
     for line in file.read_text("utf-8").splitlines()
 ]
 PAGE = Path(__file__).parents[4] / "docs/howto/setup.md"
-_KEYS = {"architecture", "files", "gfx", "nodes", "nvidia", "nvidia_smi", "pci", "python", "system"}
+_KEYS = {
+    "architecture",
+    "files",
+    "gfx",
+    "nodes",
+    "nvidia",
+    "nvidia_smi",
+    "pci",
+    "python",
+    "system",
+}
 
 
 #: Where more is said, by words of the reason; each is some machine's.
@@ -41,7 +51,9 @@ def without_uv(monkeypatch):
     monkeypatch.setattr(builds.shutil, "which", lambda _: None)
 
 
-@pytest.mark.parametrize("line", MACHINES, ids=lambda line: line["source"].removeprefix("https://"))
+@pytest.mark.parametrize(
+    "line", MACHINES, ids=lambda line: line["source"].removeprefix("https://")
+)
 def test_the_plan_is_the_answer_of_the_thread(planned_for, line):
     found = planned_for(line["machine"])
     answer = line["answer"]
@@ -49,7 +61,11 @@ def test_the_plan_is_the_answer_of_the_thread(planned_for, line):
         assert wanted in found.unknown
         assert found.url
         assert (found.torch, formats.command(found, "pip")) == ("", "")
-        assert all(place in found.url for words, place in ADDRESSES.items() if words in found.unknown)
+        assert all(
+            place in found.url
+            for words, place in ADDRESSES.items()
+            if words in found.unknown
+        )
     else:
         assert {key: getattr(found, key) for key in answer} == answer
         assert not found.unknown
@@ -62,11 +78,16 @@ def test_a_line_has_its_source_and_its_facts():
         assert 0 < len(line["said"]) <= 200, line
         assert 0 < len(line["why"]) <= 120, line
         assert set(line["machine"]) <= _KEYS, line
-        assert set(line["answer"]) == {"unknown"} or {"target"} < set(line["answer"]), line
+        assert set(line["answer"]) == {"unknown"} or {"target"} < set(line["answer"]), (
+            line
+        )
 
 
 def test_a_thread_appears_twice_only_with_another_machine():
-    seen = Counter(json.dumps([line["source"], line["machine"]], sort_keys=True) for line in MACHINES)
+    seen = Counter(
+        json.dumps([line["source"], line["machine"]], sort_keys=True)
+        for line in MACHINES
+    )
     assert max(seen.values()) == 1
 
 
@@ -74,4 +95,6 @@ def test_a_thread_appears_twice_only_with_another_machine():
 def test_the_page_has_the_counts():
     unknown = sum("unknown" in line["answer"] for line in MACHINES)
     sentence = f"Of {len(MACHINES)} machines in public bug reports {len(MACHINES) - unknown} get the right"
-    assert f"{sentence} command, {unknown} are rightly unknown" in PAGE.read_text("utf-8")
+    assert f"{sentence} command, {unknown} are rightly unknown" in PAGE.read_text(
+        "utf-8"
+    )

@@ -14,15 +14,26 @@ from accel_tools.setup import by_build, formats, plan, planning, recipes
 from accel_tools.setup.hardware import Hardware
 from accel_tools.setup.machines import ALPINE, MACOS
 
-H100, V100, MI300, ARC = "10de:2330/030200", "10de:1db5/030200", "1002:74a1/120000", "8086:56a0/030000"
+H100, V100, MI300, ARC = (
+    "10de:2330/030200",
+    "10de:1db5/030200",
+    "1002:74a1/120000",
+    "8086:56a0/030000",
+)
 IRIS, LUNAR_LAKE = "8086:9a49/030000@0000:00:02.0", "8086:64a0/030000@0000:00:02.0"
 ASCEND = "19e5:d802/120000"
 RBLN = "1eff:1220/120000"
-CANN = "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_install.info"
+CANN = (
+    "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_install.info"
+)
 #: With a driver that runs every build.
 HOPPER, VOLTA = ({"pci": [card], "nvidia": "580.65.06"} for card in (H100, V100))
 #: An A100, and a card that wheels for aarch64 have no code for.
-AMPERE = {"pci": ["10de:20b0/030200", "10de:2191/030000"], "nvidia": "570.86.15", "architecture": "aarch64"}
+AMPERE = {
+    "pci": ["10de:20b0/030200", "10de:2191/030000"],
+    "nvidia": "570.86.15",
+    "architecture": "aarch64",
+}
 APPLE = {"system": "darwin", "architecture": "arm64"}
 
 
@@ -81,35 +92,56 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize(("machine", "unknown", "address"), UNKNOWN)
-def test_what_nobody_knows_is_said_with_an_address(planned_for, machine, unknown, address):
+def test_what_nobody_knows_is_said_with_an_address(
+    planned_for, machine, unknown, address
+):
     found = planned_for(machine)
     assert unknown in found.unknown
     assert address in found.url
 
 
-def test_a_makers_torch_that_is_here_is_named_with_what_to_compare(saved_machine, monkeypatch):
-    monkeypatch.setattr(by_build, "torch_build", lambda: TorchBuild("2.8.0+metax3.5.3.9"))
+def test_a_makers_torch_that_is_here_is_named_with_what_to_compare(
+    saved_machine, monkeypatch
+):
+    monkeypatch.setattr(
+        by_build, "torch_build", lambda: TorchBuild("2.8.0+metax3.5.3.9")
+    )
     with saved_machine({"pci": ["9999:4001/038000"]}) as saved:
         said = planning.planned(saved._replace(file="")).unknown
-    assert said.startswith("whether torch 2.8.0+metax3.5.3.9, which is MetaX's build, is of one release with")
+    assert said.startswith(
+        "whether torch 2.8.0+metax3.5.3.9, which is MetaX's build, is of one release with"
+    )
 
 
 def test_an_accelerator_that_nobody_knows_is_named(planned_for):
     """A GPU whose maker no file names; a network card and a board's VGA chip are none."""
-    found = planned_for({"pci": ["ac3e:0323/030200", "1a03:2000/030000", "14e4:1750/020000"]})
+    found = planned_for(
+        {"pci": ["ac3e:0323/030200", "1a03:2000/030000", "14e4:1750/020000"]}
+    )
     assert (found.target, found.torch_backend) == ("CPU", "cpu")
-    assert [note for note in found.notes if "no plugin is known: PCI ac3e:0323 at" in note] == [*found.notes]
+    assert [
+        note for note in found.notes if "no plugin is known: PCI ac3e:0323 at" in note
+    ] == [*found.notes]
     assert planned_for(HOPPER).notes == ()
 
 
 def test_who_names_the_backend_knows_the_model_that_no_file_has(planned_for):
-    files = {"/proc/version": "microsoft", "/usr/lib/wsl/drivers/iigd_dch.inf_amd64_1/x": ""}
-    assert planned_for({"files": files}).notes[0] == "For Arc or Core Ultra: accel setup xpu"
+    files = {
+        "/proc/version": "microsoft",
+        "/usr/lib/wsl/drivers/iigd_dch.inf_amd64_1/x": "",
+    }
+    assert (
+        planned_for({"files": files}).notes[0]
+        == "For Arc or Core Ultra: accel setup xpu"
+    )
     assert planned_for({"files": files}, "xpu").torch_backend == "xpu"
     assert planned_for({"pci": [IRIS]}, "xpu").unknown
 
 
-MACOS_13 = {**APPLE, "files": {MACOS: "<key>ProductVersion</key>\n\t<string>13.7.4</string>"}}
+MACOS_13 = {
+    **APPLE,
+    "files": {MACOS: "<key>ProductVersion</key>\n\t<string>13.7.4</string>"},
+}
 THOR = {"files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Thor"}}
 
 
@@ -122,17 +154,45 @@ INSTALLABLE = [
     (VOLTA, "2.15.0", "no build with code for the GPUs"),
     ({**HOPPER, "architecture": "aarch64"}, "", ""),
     ({**HOPPER, "nvidia": "550.54.15", "python": "3.9"}, "2.8.0", ""),
-    ({**HOPPER, "nvidia": "550.54.15", "python": "3.15"}, "", "torch 2.13 has wheels for Python 3.10"),
+    (
+        {**HOPPER, "nvidia": "550.54.15", "python": "3.15"},
+        "",
+        "torch 2.13 has wheels for Python 3.10",
+    ),
     ({**VOLTA, "python": "3.15"}, "", "torch 2.14 has wheels"),
-    ({"pci": [MI300], "gfx": [90402], "python": "3.15"}, "", "torch 2.13 has wheels for Python 3.10"),
+    (
+        {"pci": [MI300], "gfx": [90402], "python": "3.15"},
+        "",
+        "torch 2.13 has wheels for Python 3.10",
+    ),
     ({"python": "3.15"}, "", ""),
-    ({"pci": [MI300], "gfx": [90402]}, "2.15.0", "no wheels of torch 2.15.0 for gfx942"),
-    (MACOS_13, "2.9.1", "torch==2.9.1 needs macOS 14 for Apple's GPU, and this is macOS 13.7.4"),
-    ({**MACOS_13, "python": "3.14"}, "", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
+    (
+        {"pci": [MI300], "gfx": [90402]},
+        "2.15.0",
+        "no wheels of torch 2.15.0 for gfx942",
+    ),
+    (
+        MACOS_13,
+        "2.9.1",
+        "torch==2.9.1 needs macOS 14 for Apple's GPU, and this is macOS 13.7.4",
+    ),
+    (
+        {**MACOS_13, "python": "3.14"},
+        "",
+        "torch 2.8.0 has wheels for Python 3.9 to 3.13",
+    ),
     (THOR, "2.13.0", ""),
     (THOR, "2.8.0", "NVIDIA's wheels for its JetPack fit"),
-    ({**THOR, "python": "3.8"}, "", "wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on"),
-    ({"system": "freebsd14", "architecture": "amd64"}, "", "PyPI has no torch for amd64 on freebsd14"),
+    (
+        {**THOR, "python": "3.8"},
+        "",
+        "wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on",
+    ),
+    (
+        {"system": "freebsd14", "architecture": "amd64"},
+        "",
+        "PyPI has no torch for amd64 on freebsd14",
+    ),
     ({"pci": [ASCEND], "files": {ALPINE: ""}}, "", "musl"),
 ]
 
@@ -141,10 +201,17 @@ INSTALLABLE = [
 def test_what_a_platform_can_install(planned_for, machine, torch, unknown):
     found = planned_for(machine, torch=torch)
     assert unknown in found.unknown
-    assert found.torch.startswith(f"torch=={torch}" if torch else "torch") is not bool(unknown)
+    assert found.torch.startswith(f"torch=={torch}" if torch else "torch") is not bool(
+        unknown
+    )
 
 
-ROW = {"torch": "2.9.0", "packages": ["torch-acme==1.0"], "date": "2024-01-01", "source": "https://a.example"}
+ROW = {
+    "torch": "2.9.0",
+    "packages": ["torch-acme==1.0"],
+    "date": "2024-01-01",
+    "source": "https://a.example",
+}
 TABLE = {"url": "https://acme.example/install", "rows": [ROW]}
 
 
@@ -158,15 +225,26 @@ def plugins_table(monkeypatch):
         def __init__(self, table):
             self.load = lambda: table
 
-    return lambda table: monkeypatch.setattr(recipes, "entry_points", lambda _: (EntryPoint(table),))
+    return lambda table: monkeypatch.setattr(
+        recipes, "entry_points", lambda _: (EntryPoint(table),)
+    )
 
 
-def test_a_plugins_table_is_read_and_one_older_than_a_year_says_so(plugins_table, planned_for):
+def test_a_plugins_table_is_read_and_one_older_than_a_year_says_so(
+    plugins_table, planned_for
+):
     plugins_table(TABLE)
     found = planned_for({}, "acme")
     assert (found.torch, found.packages) == ("torch==2.9.0", ("torch-acme==1.0",))
-    assert found.notes[0].startswith("This table is from 2024-01-01, more than a year ago: compare it with")
-    plugins_table({**TABLE, "rows": [{**ROW, "date": str(dt.datetime.now(tz=dt.timezone.utc).date())}]})
+    assert found.notes[0].startswith(
+        "This table is from 2024-01-01, more than a year ago: compare it with"
+    )
+    plugins_table(
+        {
+            **TABLE,
+            "rows": [{**ROW, "date": str(dt.datetime.now(tz=dt.timezone.utc).date())}],
+        }
+    )
     assert planned_for({}, "acme").notes == ()
 
 
@@ -182,7 +260,9 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("table", "why"), MALFORMED)
-def test_a_malformed_table_is_named_and_stops_nothing(plugins_table, planned_for, table, why):
+def test_a_malformed_table_is_named_and_stops_nothing(
+    plugins_table, planned_for, table, why
+):
     plugins_table(table)
     (note,) = planned_for({}).notes
     assert note.startswith("the recipe of acme (acme:RECIPE) cannot be read: ")
@@ -191,7 +271,9 @@ def test_a_malformed_table_is_named_and_stops_nothing(plugins_table, planned_for
 
 def test_the_copies_are_what_the_plugins_declare():
     """tools/recipes.py writes them."""
-    declared = {found.name: found.load() for found in packages.entry_points(recipes.GROUP)}
+    declared = {
+        found.name: found.load() for found in packages.entry_points(recipes.GROUP)
+    }
     assert declared == recipes._ours()
     assert declared.keys() >= {"npu", "tpu", "rbln"}
     assert recipes.recipes()[1] == ()
@@ -222,7 +304,9 @@ EVERY = {
 @pytest.mark.parametrize("form", EVERY)
 def test_the_formats(form):
     """A registry's accel-core: a checkout's own folder stands in place of a plugin's name otherwise."""
-    made = plan.Plan(Hardware(), "NVIDIA GPU", "cuda", "3.12", "torch", "cu132", ("accel-cuda",))
+    made = plan.Plan(
+        Hardware(), "NVIDIA GPU", "cuda", "3.12", "torch", "cu132", ("accel-cuda",)
+    )
     assert formats.FORMATS[form](made) == EVERY[form]
 
 
@@ -249,8 +333,20 @@ def placed(package):
 
 @pytest.mark.parametrize("form", IN_A_CHECKOUT)
 def test_a_checkout_is_named_by_its_folders(monkeypatch, form):
-    monkeypatch.setattr(formats, "vendors", SimpleNamespace(FOLDERS=vendors.FOLDERS, pip_argument=placed))
-    made = plan.Plan(Hardware(), "NVIDIA GPU", "cuda", "3.12", "torch", "cu132", ("accel-core", "accel-cuda"))
+    monkeypatch.setattr(
+        formats,
+        "vendors",
+        SimpleNamespace(FOLDERS=vendors.FOLDERS, pip_argument=placed),
+    )
+    made = plan.Plan(
+        Hardware(),
+        "NVIDIA GPU",
+        "cuda",
+        "3.12",
+        "torch",
+        "cu132",
+        ("accel-core", "accel-cuda"),
+    )
     assert IN_A_CHECKOUT[form] in formats.command(made, form)
 
 
@@ -272,14 +368,29 @@ VERSIONS = [
     ("cuda", {"toolkit": "13.1"}, "cu130", ""),
     ("cuda", {"toolkit": "12.8", "torch": "2.12"}, "cu126", ""),
     ("cuda", {"toolkit": "12.8", "driver": "550.54.15"}, "cu128", ""),
-    ("cuda", {"toolkit": "12.3"}, "", "no build for CUDA 12.3; PyTorch has builds for CUDA 11.8, 12.4"),
+    (
+        "cuda",
+        {"toolkit": "12.3"},
+        "",
+        "no build for CUDA 12.3; PyTorch has builds for CUDA 11.8, 12.4",
+    ),
     ("cuda", {"toolkit": "14"}, "", "no build for CUDA 14; PyTorch has"),
-    ("cuda", {"toolkit": "12.8", "driver": "520.61.05"}, "", "520.61.05 is too old for PyTorch's build"),
+    (
+        "cuda",
+        {"toolkit": "12.8", "driver": "520.61.05"},
+        "",
+        "520.61.05 is too old for PyTorch's build",
+    ),
     ("cuda", {"driver": "580.65", "torch": "2.9"}, "cu130", ""),
     ("cuda", {"driver": "440.33"}, "", "only for 450.80.02 and newer"),
     ("rocm", {"toolkit": "6.4.1"}, "rocm6.4", ""),
     ("rocm", {"toolkit": "7.5"}, "rocm7.2", ""),
-    ("rocm", {"toolkit": "5.7"}, "", "no build for ROCm 5.7; PyTorch has builds for ROCm 6.1"),
+    (
+        "rocm",
+        {"toolkit": "5.7"},
+        "",
+        "no build for ROCm 5.7; PyTorch has builds for ROCm 6.1",
+    ),
     ("npu", {"toolkit": "8.3.RC1"}, "cpu", ""),
     ("npu", {"toolkit": "7.0"}, "", "CANN 7.0 is given, and for torch 2.6 and newer"),
 ]
@@ -288,7 +399,9 @@ VERSIONS = [
 @pytest.mark.parametrize(("name", "given", "index", "unknown"), VERSIONS)
 def test_versions_that_are_given(planned_for, name, given, index, unknown):
     """On a machine whose CANN is another one, which does not count."""
-    found = planned_for({"files": {CANN: "version=9.1.0\n"}, "python": "3.11"}, name, **given)
+    found = planned_for(
+        {"files": {CANN: "version=9.1.0\n"}, "python": "3.11"}, name, **given
+    )
     assert (found.torch_backend, bool(found.unknown)) == (index, bool(unknown))
     assert unknown in found.unknown
 
@@ -297,7 +410,10 @@ OLD = {"pci": [H100], "nvidia": "450.80.02"}
 INSTINCT, VEGA = ({"pci": [MI300], "gfx": [0, version]} for version in (90402, 90006))
 ONE_BUILD = "An environment holds one build of torch, so each needs its own."
 TWO_MAKERS = {"pci": [H100, MI300], "nvidia": "580.65.06", "gfx": [90402]}
-JETSON = {"architecture": "aarch64", "files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Orin"}}
+JETSON = {
+    "architecture": "aarch64",
+    "files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Orin"},
+}
 #: What is here, what is asked for, and what the plan has where. A driver or a toolkit that is given counts
 #: instead of this machine's, whose GPUs count beside it.
 ASKED = [
@@ -311,13 +427,25 @@ ASKED = [
     (JETSON, "cpu", {}, "target", "CPU"),
     (JETSON, "cuda", {}, "unknown", "NVIDIA's wheels for its JetPack fit"),
     (JETSON, "cuda", {"driver": "580.65.06"}, "torch_backend", "cu132"),
-    (APPLE, "cuda", {"driver": "580.65"}, "unknown", "for Linux and Windows, and this is macOS"),
+    (
+        APPLE,
+        "cuda",
+        {"driver": "580.65"},
+        "unknown",
+        "for Linux and Windows, and this is macOS",
+    ),
     ({}, "cuda", {}, "notes", "accel setup cuda --driver VERSION"),
     ({}, "rocm", {}, "notes", "accel setup rocm --toolkit VERSION"),
     ({}, "npu", {}, "notes", "accel setup npu --toolkit VERSION"),
     ({}, "npu", {}, "target", "Ascend NPU"),
     ({}, "npu", {}, "torch", "torch==2.12.0"),
-    ({}, "npu", {}, "parts", "(Part(what='CANN 9.1.*', why='missing here: install it first"),
+    (
+        {},
+        "npu",
+        {},
+        "parts",
+        "(Part(what='CANN 9.1.*', why='missing here: install it first",
+    ),
     (HOPPER, "cpu", {}, "torch_backend", "cpu"),
     (TWO_MAKERS, "", {}, "target", "NVIDIA GPU"),
     (TWO_MAKERS, "", {}, "notes", f"('also here: AMD GPU. {ONE_BUILD}',)"),
@@ -325,7 +453,9 @@ ASKED = [
 
 
 @pytest.mark.parametrize(("machine", "name", "given", "where", "words"), ASKED)
-def test_what_is_asked_for_beside_what_is_here(planned_for, machine, name, given, where, words):
+def test_what_is_asked_for_beside_what_is_here(
+    planned_for, machine, name, given, where, words
+):
     assert words in str(getattr(planned_for(machine, name, **given), where))
 
 
@@ -340,7 +470,11 @@ FORMATTED = [
 def test_what_is_given_comes_in_each_format(planned_for, name, given, form):
     found = planned_for({}, name, **given)
     text = formats.command(plan.for_installation(found, is_new=True), form)
-    index = f"--torch-backend={found.torch_backend}" if form == "uv" else f"/whl/{found.torch_backend}"
+    index = (
+        f"--torch-backend={found.torch_backend}"
+        if form == "uv"
+        else f"/whl/{found.torch_backend}"
+    )
     assert index in text
     for package in (found.torch, "accel-core", *found.packages):
         assert package in text
@@ -351,7 +485,15 @@ def test_what_is_given_comes_in_each_format(planned_for, name, given, form):
 def test_a_plugin_of_ours_leaves_installing_to_setup():
     """Intel's two older ways, through packages of its own, have no table."""
     found = find_backends(None, read_settings(), IsolatedLoader(60))
-    ours = [c.backend for c in found if c.backend is not None and c.name in vendors.FIRST_PARTY]
-    assert {backend.name for backend in ours} == vendors.FIRST_PARTY.keys() <= {*planning.names()}
+    ours = [
+        c.backend
+        for c in found
+        if c.backend is not None and c.name in vendors.FIRST_PARTY
+    ]
+    assert (
+        {backend.name for backend in ours}
+        == vendors.FIRST_PARTY.keys()
+        <= {*planning.names()}
+    )
     others = {b.install_hint for b in ours if b.install_hint != f"accel setup {b.name}"}
     assert len(others) <= 1, others

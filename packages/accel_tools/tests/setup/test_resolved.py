@@ -57,7 +57,9 @@ def test_a_row_has_the_pythons_of_its_wheels():
 def wheels_of(project):
     """The Pythons for which PyPI has wheels, by version and architecture."""
     accept = {"Accept": "application/vnd.pypi.simple.v1+json"}
-    request = urllib.request.Request(f"https://pypi.org/simple/{project}/", headers=accept)
+    request = urllib.request.Request(
+        f"https://pypi.org/simple/{project}/", headers=accept
+    )
     with urllib.request.urlopen(request, timeout=60) as answer:
         names = [file["filename"] for file in json.load(answer)["files"]]
     found = {}
@@ -65,7 +67,9 @@ def wheels_of(project):
         if name.endswith(".whl"):
             _, version, _, tags = parse_wheel_filename(name)
             for tag in tags:
-                architecture = "aarch64" if tag.platform.endswith("aarch64") else "x86_64"
+                architecture = (
+                    "aarch64" if tag.platform.endswith("aarch64") else "x86_64"
+                )
                 python = f"{tag.interpreter[2]}.{tag.interpreter[3:]}"
                 found.setdefault((str(version), architecture), set()).add(python)
     return found
@@ -85,9 +89,13 @@ def torch_builds(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("name", "toolkit", "python", "architecture"), CASES)
-def test_uv_resolves_the_command(planned_for, torch_builds, name, toolkit, python, architecture):
+def test_uv_resolves_the_command(
+    planned_for, torch_builds, name, toolkit, python, architecture
+):
     files = {CANN: f"version={toolkit}"} if toolkit else {}
-    plan = planned_for({"architecture": architecture, "python": python, "files": files}, name)
+    plan = planned_for(
+        {"architecture": architecture, "python": python, "files": files}, name
+    )
     line = shlex.split(command(plan, "uv"))
     assert line[-1] == "--torch-backend=cpu"
     given = [word for word in line[3:-1] if word != f"accel-{name}"]
@@ -97,8 +105,22 @@ def test_uv_resolves_the_command(planned_for, torch_builds, name, toolkit, pytho
 
 
 def _compiled(requirements, python, architecture, torch_builds):
-    line = ["uv", "pip", "compile", "-", "--quiet", "--no-annotate", "--no-header", "--only-binary=:all:"]
-    target = ["--python-version", python, "--python-platform", f"{architecture}-manylinux_2_35"]
+    line = [
+        "uv",
+        "pip",
+        "compile",
+        "-",
+        "--quiet",
+        "--no-annotate",
+        "--no-header",
+        "--only-binary=:all:",
+    ]
+    target = [
+        "--python-version",
+        python,
+        "--python-platform",
+        f"{architecture}-manylinux_2_35",
+    ]
     done = subprocess.run(
         [*line, *target, *torch_builds],
         input="\n".join(requirements),

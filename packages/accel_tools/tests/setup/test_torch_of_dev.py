@@ -31,9 +31,22 @@ class Index(http.server.ThreadingHTTPServer):
     def __init__(self, folder):
         self.asked = []
         for build in ("cpu", "cu129"):
-            name, wheel = f"torch-{TORCH}+{build}-py3-none-any.whl", of_wheel("torch", f"{TORCH}+{build}")
-            file = {"filename": name, "url": f"/{build}/{name}", "hashes": {}, "size": len(wheel)}
-            page = {"meta": {"api-version": "1.1"}, "name": "torch", "versions": [], "files": [file]}
+            name, wheel = (
+                f"torch-{TORCH}+{build}-py3-none-any.whl",
+                of_wheel("torch", f"{TORCH}+{build}"),
+            )
+            file = {
+                "filename": name,
+                "url": f"/{build}/{name}",
+                "hashes": {},
+                "size": len(wheel),
+            }
+            page = {
+                "meta": {"api-version": "1.1"},
+                "name": "torch",
+                "versions": [],
+                "files": [file],
+            }
             (folder / build / "torch").mkdir(parents=True)
             (folder / build / "torch/index.html").write_text(json.dumps(page))
             (folder / build / name).write_bytes(wheel)
@@ -46,7 +59,10 @@ class Index(http.server.ThreadingHTTPServer):
 
 
 class _Answer(http.server.SimpleHTTPRequestHandler):
-    extensions_map = {".html": "application/vnd.pypi.simple.v1+json", "": "application/zip"}  # noqa: RUF012
+    extensions_map = {
+        ".html": "application/vnd.pypi.simple.v1+json",
+        "": "application/zip",
+    }
 
     def log_message(self, *_):
         self.server.asked.append(self.path)
@@ -69,15 +85,32 @@ def uv():
 
 
 @pytest.mark.parametrize(("target", "machine", "build"), MACHINES)
-def test_a_machine_gets_the_build_that_setup_answers(index, saved_machine, target, machine, build, tmp_path):
+def test_a_machine_gets_the_build_that_setup_answers(
+    index, saved_machine, target, machine, build, tmp_path
+):
     with saved_machine(machine) as saved:
         source = torch_build.source(TORCH, machine=saved)
     assert source.index == index.address.replace(torch_build.BUILD, build)
     assert f"the build for the {target}" in source.why
     assert index.asked == [f"/{build}/torch/"]
-    assert torch_build.options(source, with_uv=False) == ["--index-url", source.index]  # pip's
-    command = [uv(), "pip", "install", "--no-cache", "--python", sys.executable, f"torch=={TORCH}"]
-    command += ["--target", str(tmp_path / "home"), *torch_build.options(source, with_uv=True)]
+    assert torch_build.options(source, with_uv=False) == [
+        "--index-url",
+        source.index,
+    ]  # pip's
+    command = [
+        uv(),
+        "pip",
+        "install",
+        "--no-cache",
+        "--python",
+        sys.executable,
+        f"torch=={TORCH}",
+    ]
+    command += [
+        "--target",
+        str(tmp_path / "home"),
+        *torch_build.options(source, with_uv=True),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     assert (tmp_path / "home" / f"torch-{TORCH}+{build}.dist-info").is_dir()
     assert {path.split("/")[1] for path in index.asked} == {build}
@@ -85,14 +118,26 @@ def test_a_machine_gets_the_build_that_setup_answers(index, saved_machine, targe
 
 #: A machine, the version of a wheel of torch on the disk, and where torch comes from then.
 PLACES = {
-    "a GPU, and the CPU build on the disk": (H100, f"{TORCH}+cpu", "the build for the NVIDIA GPU"),
-    "no GPU, and the CPU build on the disk": ({}, f"{TORCH}+cpu", "from a wheel on this disk"),
+    "a GPU, and the CPU build on the disk": (
+        H100,
+        f"{TORCH}+cpu",
+        "the build for the NVIDIA GPU",
+    ),
+    "no GPU, and the CPU build on the disk": (
+        {},
+        f"{TORCH}+cpu",
+        "from a wheel on this disk",
+    ),
     "a Mac": (
         {"system": "darwin", "architecture": "arm64"},
         "",
         "the Apple GPU, from where pip takes packages",
     ),
-    "Windows": ({"system": "win32", "architecture": "AMD64"}, "", "the CPU, from where pip takes packages"),
+    "Windows": (
+        {"system": "win32", "architecture": "AMD64"},
+        "",
+        "the CPU, from where pip takes packages",
+    ),
 }
 
 
@@ -117,7 +162,9 @@ def test_an_index_that_is_named_is_not_asked(monkeypatch):
 def test_an_index_that_is_silent_is_waited_for_and_left(monkeypatch, saved_machine):
     monkeypatch.setattr(torch_build, "PATIENCE", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setenv("DEV_TORCH_INDEX", f"http://127.0.0.1:{silent.getsockname()[1]}/{{build}}")
+        monkeypatch.setenv(
+            "DEV_TORCH_INDEX", f"http://127.0.0.1:{silent.getsockname()[1]}/{{build}}"
+        )
         began = time.monotonic()
         with saved_machine({}) as saved:
             source = torch_build.source(TORCH, machine=saved)
@@ -129,15 +176,21 @@ def test_an_index_that_is_silent_is_waited_for_and_left(monkeypatch, saved_machi
 def test_the_size_is_told_before_the_download(index, monkeypatch, tmp_path):
     constraints = tmp_path / "constraints.txt"
     constraints.write_text(f"torch=={TORCH}\n")
-    monkeypatch.setenv("UV_DEFAULT_INDEX", index.address.replace(torch_build.BUILD, "cpu"))
-    assert torch_build.weight(uv(), ["torch"], constraints).startswith("to download: 0.0 GB")
+    monkeypatch.setenv(
+        "UV_DEFAULT_INDEX", index.address.replace(torch_build.BUILD, "cpu")
+    )
+    assert torch_build.weight(uv(), ["torch"], constraints).startswith(
+        "to download: 0.0 GB"
+    )
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/")
     assert "nobody can say" in torch_build.weight(uv(), ["torch"], constraints)
 
 
 def test_what_lies_on_disk_is_found_without_an_index(index, monkeypatch, tmp_path):
     assert torch_build.on_disk(uv(), TORCH) == ""
-    (tmp_path / f"torch-{TORCH}+cpu-py3-none-any.whl").write_bytes(of_wheel("torch", f"{TORCH}+cpu"))
+    (tmp_path / f"torch-{TORCH}+cpu-py3-none-any.whl").write_bytes(
+        of_wheel("torch", f"{TORCH}+cpu")
+    )
     monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path))
     assert torch_build.on_disk(uv(), TORCH) == f"{TORCH}+cpu"
     assert index.asked == []

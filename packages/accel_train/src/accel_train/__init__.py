@@ -15,7 +15,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from accel_train.compiling import default_compiler
     from accel_train.launch.environment import as_deepspeed, as_shell, forwarded
-    from accel_train.launch.process_group import ProcessGroupOptions, RankContext, init_process_group
+    from accel_train.launch.process_group import (
+        ProcessGroupOptions,
+        RankContext,
+        init_process_group,
+    )
     from accel_train.loading import can_pin_memory
     from accel_train.ops.builder import OpBuilder
     from accel_train.staged.group import StagedProcessGroup
@@ -47,7 +51,9 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for one of ours
+if (
+    not TYPE_CHECKING
+):  # a type checker that saw it would take every misspelt name for one of ours
 
     def __getattr__(name: str) -> object:
         home = _HOME.get(name)

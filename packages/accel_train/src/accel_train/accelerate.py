@@ -61,7 +61,9 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     raises.
     """
     accelerate = _accelerate()
-    ours = accel_core.get_accelerator() if name is None else accel_core.accelerator(name)
+    ours = (
+        accel_core.get_accelerator() if name is None else accel_core.accelerator(name)
+    )
     if accelerate.PartialState._shared_state:
         return _as_chosen(accelerate.PartialState(), ours)
     if isinstance(accelerate.PartialState._shared_state, _Waiting):
@@ -69,7 +71,9 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     else:
         accelerate.PartialState._shared_state = _State(ours)
     if ours.device().type == "cpu":
-        state = accelerate.PartialState(cpu=True, **kwargs)  # by its own rules, which number the ranks' CPUs
+        state = accelerate.PartialState(
+            cpu=True, **kwargs
+        )  # by its own rules, which number the ranks' CPUs
         os.environ[_DEVICE] = "cpu"
         return _as_chosen(state, ours)
     is_rank = bool(os.environ.get(LOCAL_RANK.name, "").strip())
@@ -78,7 +82,9 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     if is_rank:
         kwargs.setdefault("backend", communication_of(ours))
     device = str(ours.device(index))
-    if is_rank and ":" not in device:  # a rank has one, Gaudi's; DistributedDataParallel is given its number
+    if (
+        is_rank and ":" not in device
+    ):  # a rank has one, Gaudi's; DistributedDataParallel is given its number
         device = f"{device}:{ours.current_device()}"
     os.environ[_DEVICE] = device
     try:
@@ -162,10 +168,15 @@ class _State(dict[str, Any]):
         import torch
 
         ours = self.ours.device().type
-        is_rank = torch.distributed.is_available() and torch.distributed.is_initialized()
+        is_rank = (
+            torch.distributed.is_available() and torch.distributed.is_initialized()
+        )
         if is_rank and ours not in ("cpu", *_IN_RANKS):
             return f"by its own rules each rank would train by itself, as they do not know {ours}"
-        other = next((kind for kind in _LADDER if kind != ours and _is_available(torch, kind)), None)
+        other = next(
+            (kind for kind in _LADDER if kind != ours and _is_available(torch, kind)),
+            None,
+        )
         return f"by its own rules it would be made for {other}" if other else ""
 
 
@@ -213,7 +224,10 @@ def _asks_for_cpu() -> bool:
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals is globals():
         frame = frame.f_back
-    while frame.f_back is not None and frame.f_globals.get("__name__") == "accelerate.state":
+    while (
+        frame.f_back is not None
+        and frame.f_globals.get("__name__") == "accelerate.state"
+    ):
         if frame.f_locals.get("cpu"):
             return True
         frame = frame.f_back
@@ -238,6 +252,10 @@ def prepare() -> None:
 def _is_available(torch: Any, kind: str) -> bool:
     if kind == "tpu":  # asked so by Transformers too: its module cannot be
         current = current_torch_accelerator(torch)
-        return current is not None and current.type == kind and bool(torch.accelerator.is_available())
+        return (
+            current is not None
+            and current.type == kind
+            and bool(torch.accelerator.is_available())
+        )
     module = getattr(torch, kind, None)
     return module is not None and bool(module.is_available())

@@ -45,7 +45,14 @@ from accel_core.verdict import How
 if TYPE_CHECKING:
     from accel_core import Accelerator
 
-__all__ = ["Answer", "Chosen", "Step", "answer_of", "call_on_accelerator", "fallback_in_words"]
+__all__ = [
+    "Answer",
+    "Chosen",
+    "Step",
+    "answer_of",
+    "call_on_accelerator",
+    "fallback_in_words",
+]
 
 #: Called with each question before it is asked, so that a crash names it.
 Step: TypeAlias = "Callable[[str], None]"
@@ -111,7 +118,9 @@ def call_on_accelerator(
     while True:
         job["arguments"]["skipped"] = skipped
         try:
-            report = child.run(answer_in_child, job, timeout, autoload=True, live=live, start=start)
+            report = child.run(
+                answer_in_child, job, timeout, autoload=True, live=live, start=start
+            )
         except OSError as error:
             problem = f"no child process can be started to ask the accelerator: {error}"
             raise BackendUnavailableError(problem) from error
@@ -119,20 +128,34 @@ def call_on_accelerator(
             if not live:
                 report.print_output()
             return _read(report.answer, crashed)
-        at, who = json.loads(report.stage) if report.stage.startswith("[") else (report.stage, "")
+        at, who = (
+            json.loads(report.stage)
+            if report.stage.startswith("[")
+            else (report.stage, "")
+        )
         if who and skipping and at not in skipped and len(skipped) < _MOST_CRASHES:
             skipped[at] = f"the process that asked {report.ending}{report.last_words}"
-        elif who or "apart" in job:  # it was chosen; or what lived in children of its own dies all the same
+        elif (
+            who or "apart" in job
+        ):  # it was chosen; or what lived in children of its own dies all the same
             raise BackendUnavailableError(_no_answer(who, at, report))
         else:
             job |= _chosen_apart(settings, pin, at, report, crashed)
 
 
 def _chosen_apart(
-    settings: Settings, pin: Pin | None, at: str, report: child.ChildReport, crashed: list[str]
+    settings: Settings,
+    pin: Pin | None,
+    at: str,
+    report: child.ChildReport,
+    crashed: list[str],
 ) -> dict[str, Any]:
     """Choose in child processes, after a process crashed while it chose: what the job is then."""
-    wanted = settings if pin is None else replace(settings, pins=(qualified_pin(settings, pin),))
+    wanted = (
+        settings
+        if pin is None
+        else replace(settings, pins=(qualified_pin(settings, pin),))
+    )
     # The command goes on where a program ends: it has told of that.
     apart = replace(wanted, isolated=True)
     record = with_autoload(select(apart, isolated=True), apart)
@@ -140,11 +163,15 @@ def _chosen_apart(
         raise record.error
     chosen = record.chosen
     assert chosen is not None
-    fell = [v for v in record.verdicts if v.status in (Status.CRASHED, Status.TIMED_OUT)]
+    fell = [
+        v for v in record.verdicts if v.status in (Status.CRASHED, Status.TIMED_OUT)
+    ]
     crashed += map(_passed_over, fell)
     if not fell:
         crashed.append(f"The process that chose {report.ending} at: {at}")
-    distribution = normalize_distribution(chosen.distribution) if chosen.provenance.value else ""
+    distribution = (
+        normalize_distribution(chosen.distribution) if chosen.provenance.value else ""
+    )
     return {
         "apart": True,
         "pin": [chosen.name, distribution],
@@ -159,7 +186,11 @@ def _passed_over(verdict: Verdict) -> str:
 
 
 def _no_answer(who: str, at: str, report: child.ChildReport) -> str:
-    asked = f"{who}: the process that asked it" if who else "the process that builds the accelerator"
+    asked = (
+        f"{who}: the process that asked it"
+        if who
+        else "the process that builds the accelerator"
+    )
     ended = f"{report.ending} at: {at}{report.last_words}"
     return f"{asked} {ended}. `accel why` tries every backend in a process of its own."
 
@@ -168,8 +199,12 @@ def _read(told: dict[str, Any], crashed: list[str]) -> Answer:
     if "error" in told:
         kind: type[AccelError] = getattr(errors, told["error"], BackendUnavailableError)
         raise kind(told["message"])
-    fallback = tuple((str(message), bool(merely)) for message, merely in told["fallback"])
-    return Answer(told["answer"], decode_backend(told["backend"]), fallback, tuple(crashed))
+    fallback = tuple(
+        (str(message), bool(merely)) for message, merely in told["fallback"]
+    )
+    return Answer(
+        told["answer"], decode_backend(told["backend"]), fallback, tuple(crashed)
+    )
 
 
 # --- For a command -------------------------------------------------------------------------------------
@@ -191,8 +226,12 @@ def answer_of(
     used. `how` are keyword arguments of `call_on_accelerator`.
     """
     if name is not None:
-        settings = replace(settings, asked=f"{click.get_current_context().command_path} {name}")
-    asked = call_on_accelerator(make, arguments, settings, timeout=timeout, pin=name, **how)
+        settings = replace(
+            settings, asked=f"{click.get_current_context().command_path} {name}"
+        )
+    asked = call_on_accelerator(
+        make, arguments, settings, timeout=timeout, pin=name, **how
+    )
     for sentence in asked.crashed:
         click.echo(f"Warning: {sentence}.\n", err=True)
     for message, merely_absent in asked.fallback:
@@ -208,7 +247,9 @@ def _say(message: str, *, merely_absent: bool) -> None:
 
 def fallback_in_words() -> contextlib.AbstractContextManager[None]:
     """Return a context manager that prints the CPU fallback warning as a message, without a code line."""
-    return _fallbacks_to(lambda warning: _say(str(warning), merely_absent=warning.merely_absent))
+    return _fallbacks_to(
+        lambda warning: _say(str(warning), merely_absent=warning.merely_absent)
+    )
 
 
 @contextlib.contextmanager
@@ -218,7 +259,9 @@ def _fallbacks_to(tell: Callable[[AcceleratorFallbackWarning], None]) -> Iterato
         warnings.simplefilter("always", AcceleratorFallbackWarning)
         usual = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        def show(
+            message: Warning | str, category: type[Warning], *rest: Any, **more: Any
+        ) -> None:
             if isinstance(message, AcceleratorFallbackWarning):
                 tell(message)
             else:
@@ -237,17 +280,24 @@ def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
         os.environ[ACCEL_PROBE.name] = "isolated"
     try:
         fallback: list[tuple[str, bool]] = []
-        noting = _fallbacks_to(lambda warning: fallback.append((str(warning), warning.merely_absent)))
+        noting = _fallbacks_to(
+            lambda warning: fallback.append((str(warning), warning.merely_absent))
+        )
         with noting, guard.steps_to(lambda what: stage(json.dumps([what, ""]))):
             chosen = _choose(job)
         accelerator = chosen.accelerator
         who = f"{accelerator.name} ({accelerator.backend.provenance})"
         module, _, name = job["make"].partition(":")
         make: Make = getattr(import_module(module), name)
-        answer = make(chosen, job["arguments"], lambda what: stage(json.dumps([what, who])))
+        answer = make(
+            chosen, job["arguments"], lambda what: stage(json.dumps([what, who]))
+        )
     except AccelError as error:
         return {"error": type(error).__name__, "message": str(error)}
-    declared = replace(accelerator.backend, provenance=accelerator.backend.provenance or Provenance("", ""))
+    declared = replace(
+        accelerator.backend,
+        provenance=accelerator.backend.provenance or Provenance("", ""),
+    )
     return {"answer": answer, "backend": asdict(declared), "fallback": fallback}
 
 
@@ -260,4 +310,6 @@ def _choose(job: dict[str, Any]) -> Chosen:
     if job.get("apart"):  # it is the chosen one too
         set_accelerator(accelerator)
     how = job.get("how")
-    return Chosen(accelerator, None if how is None else How(how), tuple(job.get("autoload", ())))
+    return Chosen(
+        accelerator, None if how is None else How(how), tuple(job.get("autoload", ()))
+    )

@@ -88,7 +88,11 @@ def checked_compiler(accelerator: Accelerator, named: str = "") -> str:
     """
     compiler = named if named not in ("", DOOR) else compiler_of(accelerator)
     declared = accelerator.backend.compile_backend == _INDUCTOR
-    if compiler == _INDUCTOR and not declared and not known_to_inductor(accelerator.device_type):
+    if (
+        compiler == _INDUCTOR
+        and not declared
+        and not known_to_inductor(accelerator.device_type)
+    ):
         raise refused(accelerator.device_type)
     return compiler
 
@@ -106,7 +110,11 @@ def compiler_of(accelerator: Accelerator) -> str:
             return compiler
     except InvalidBackend:
         pass
-    why = "a name that stands for that compiler" if own else "which torch._dynamo.list_backends(None) lacks"
+    why = (
+        "a name that stands for that compiler"
+        if own
+        else "which torch._dynamo.list_backends(None) lacks"
+    )
     raise UnsupportedError(
         f"{accelerator.name} declares the compiler {compiler!r}, {why}. Choose another for this process: "
         'accel_core.get_accelerator().set_compile_backend("aot_eager")'
@@ -155,7 +163,9 @@ def _default(compiler: str) -> Iterator[None]:
     try:
         yield
     finally:
-        if not sys.is_finalizing():  # else nobody compiles any more, and torch cannot import what it would
+        if (
+            not sys.is_finalizing()
+        ):  # else nobody compiles any more, and torch cannot import what it would
             with _lock:
                 place = _blocks.index(block)
                 if place == len(_blocks) - 1:

@@ -27,7 +27,10 @@ def register(accelerator: Accelerator) -> None:
         dynamo.get_interface_for_device(kind)
     except NotImplementedError:
         interface = _interface(dynamo.DeviceInterface, accelerator)
-        for name in (kind, *(f"{kind}:{index}" for index in range(accelerator.device_count()))):
+        for name in (
+            kind,
+            *(f"{kind}:{index}" for index in range(accelerator.device_count())),
+        ):
             dynamo.register_interface_for_device(name, interface)
 
 
@@ -42,7 +45,10 @@ def _interface(base: Any, ours: Accelerator) -> Any:
     def every() -> list[Any]:
         # Kept for compiling processes, which may not start the device.
         known = [ours.device_properties(index) for index in range(ours.device_count())]
-        return [SimpleNamespace(name=of.name, multi_processor_count=of.multiprocessors or 1) for of in known]
+        return [
+            SimpleNamespace(name=of.name, multi_processor_count=of.multiprocessors or 1)
+            for of in known
+        ]
 
     def properties(device: Any = None) -> Any:
         number = getattr(device, "index", device)
@@ -83,7 +89,11 @@ def _interface(base: Any, ours: Accelerator) -> Any:
 
         @staticmethod
         def is_bf16_supported(including_emulation: bool = False) -> bool:
-            return ours.is_bf16_supported() if including_emulation else ours.is_bf16_native()
+            return (
+                ours.is_bf16_supported()
+                if including_emulation
+                else ours.is_bf16_native()
+            )
 
         @staticmethod
         def is_triton_capable(device: Any = None) -> bool:  # noqa: ARG004 - torch's signature

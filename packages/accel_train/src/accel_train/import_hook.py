@@ -40,10 +40,16 @@ class ImportHook:
         if self in sys.meta_path:
             return
         # In place: who holds the list, as an import under way in another thread does, must see it too.
-        sys.meta_path[:] = [self, *(finder for finder in sys.meta_path if not self._replaces(finder))]
+        sys.meta_path[:] = [
+            self,
+            *(finder for finder in sys.meta_path if not self._replaces(finder)),
+        ]
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        self,
+        name: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         """Return the other finders' spec, with a loader that calls this hook."""
         if name not in self._around and name not in self._before:
@@ -64,7 +70,11 @@ class ImportHook:
     def _from_others(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None
     ) -> ModuleSpec | None:
-        specs = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        specs = (
+            finder.find_spec(name, path, target)
+            for finder in sys.meta_path
+            if finder is not self
+        )
         return next((spec for spec in specs if spec is not None), None)
 
     def _follow(self, name: str, loader: Any) -> None:
@@ -89,5 +99,8 @@ class ImportHook:
     def _replaces(self, finder: Any) -> bool:
         """By name: its class is not ours, though it was made of the same file, or of an older release's."""
         kind = type(finder)
-        is_copy = (kind.__module__, kind.__qualname__) == (__name__, ImportHook.__qualname__)
+        is_copy = (kind.__module__, kind.__qualname__) == (
+            __name__,
+            ImportHook.__qualname__,
+        )
         return is_copy and finder._around.keys() == self._around.keys()

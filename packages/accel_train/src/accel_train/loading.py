@@ -27,6 +27,8 @@ def can_pin_memory(accelerator: Accelerator | None = None) -> bool:
     torchs = current_torch_accelerator(torch)
     if not asked.is_accelerator() or torchs is None or torchs.type != asked.device_type:
         return False
-    with suppress(RuntimeError):  # the host has no more of it to lock, and a batch can be copied without
+    with suppress(
+        RuntimeError
+    ):  # the host has no more of it to lock, and a batch can be copied without
         return asked.is_pinned(asked.pin_memory(torch.empty(1)))
     return False

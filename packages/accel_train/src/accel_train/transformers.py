@@ -63,14 +63,19 @@ class AcceleratorArguments:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        theirs = next((each for each in cls.__mro__ if each.__name__ == "TrainingArguments"), None)
+        theirs = next(
+            (each for each in cls.__mro__ if each.__name__ == "TrainingArguments"), None
+        )
         if theirs is not None and "_setup_devices" not in vars(theirs):
             raise IntegrationError(
                 f"{theirs.__module__}.TrainingArguments has no _setup_devices, which accel_train overrides "
                 "to choose the device: this release of Transformers is not supported. "
                 "pip install transformers==5.23.0"
             )
-        if theirs is not None and cls._setup_devices is not AcceleratorArguments._setup_devices:
+        if (
+            theirs is not None
+            and cls._setup_devices is not AcceleratorArguments._setup_devices
+        ):
             raise IntegrationError(
                 f"class {cls.__name__}: Transformers' own class comes first and would choose the device. "
                 "Write class Arguments(AcceleratorArguments, TrainingArguments)"
@@ -78,7 +83,9 @@ class AcceleratorArguments:
 
     def _validate_args(self) -> None:
         if self.torch_compile or self.torch_compile_mode or self.torch_compile_backend:
-            self.torch_compile_backend = _listed_compiler(self.torch_compile_backend or "")
+            self.torch_compile_backend = _listed_compiler(
+                self.torch_compile_backend or ""
+            )
         _require_scaler(accel_core.get_accelerator(), self.fp16)
         # For bfloat16 it asks the vendors that it knows, unless on the CPU; ours answers for any device.
         asked = self.use_cpu
@@ -109,10 +116,14 @@ class AcceleratorArguments:
         if not self.accelerator_config.pop("use_configured_state", None):
             # As theirs do: what earlier arguments left there is of their precision.
             importlib.import_module("accelerate.state").AcceleratorState._reset_state()
-        self.distributed_state = partial_state(timeout=timedelta(seconds=self.ddp_timeout))
+        self.distributed_state = partial_state(
+            timeout=timedelta(seconds=self.ddp_timeout)
+        )
         self._n_gpu = 0 if is_cpu else 1  # a process has one device
         # torch raises for a device without such memory, where the first batch is made.
-        self.dataloader_pin_memory = self.dataloader_pin_memory and (is_cpu or can_pin_memory(ours))
+        self.dataloader_pin_memory = self.dataloader_pin_memory and (
+            is_cpu or can_pin_memory(ours)
+        )
         if self.gradient_checkpointing:
             _warn_of_checkpointing(ours)
         device: torch.device = self.distributed_state.device

@@ -73,8 +73,14 @@ def _ignoring() -> Iterator[None]:
 
 def _speaks() -> bool:
     with contextlib.suppress(AccelError):
-        is_ours = multiprocessing.parent_process() is None and "torch" in sys.modules and not _is_launcher()
-        return is_ours and not ACCEL_UNUSED.read(os.environ) and RANK.read(os.environ) == 0
+        is_ours = (
+            multiprocessing.parent_process() is None
+            and "torch" in sys.modules
+            and not _is_launcher()
+        )
+        return (
+            is_ours and not ACCEL_UNUSED.read(os.environ) and RANK.read(os.environ) == 0
+        )
     return False
 
 
@@ -89,7 +95,8 @@ def _chosen() -> Any:
     was_launched = bool(os.environ.get(VARIABLE))
     current = sys.modules.get("accel_core.current")
     if not was_launched and (
-        getattr(current, "_chosen", None) is None or not (_imported() or time.process_time() > _LONG)
+        getattr(current, "_chosen", None) is None
+        or not (_imported() or time.process_time() > _LONG)
     ):
         return None
     accelerator = accel_core.get_accelerator()
@@ -102,7 +109,9 @@ def _is_unused(accelerator: Any) -> bool:
         return True
     for index in range(accelerator.device_count()):
         stats = accelerator.memory_stats(index)
-        known = [stats.get(f"allocated_bytes.all.{what}") for what in ("allocated", "peak")]
+        known = [
+            stats.get(f"allocated_bytes.all.{what}") for what in ("allocated", "peak")
+        ]
         if any(known) or all(amount is None for amount in known):
             return False
     return True
@@ -111,9 +120,17 @@ def _is_unused(accelerator: Any) -> bool:
 def _imported() -> list[tuple[str, str]]:
     """Frameworks that this process has imported, each with the line that it needs, the likeliest first."""
     doors = [(door.module, door.name, door.line) for door in DOORS if door.line]
-    found = [row for row in (*OF_DEVICE, *sorted(doors, key=_is_whole)) if row[0] in sys.modules]
+    found = [
+        row
+        for row in (*OF_DEVICE, *sorted(doors, key=_is_whole))
+        if row[0] in sys.modules
+    ]
     state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
-    idle = [] if state is not None and state._shared_state else ["accelerate", "transformers.trainer"]
+    idle = (
+        []
+        if state is not None and state._shared_state
+        else ["accelerate", "transformers.trainer"]
+    )
     theirs = sys.modules.get("deepspeed.accelerator.real_accelerator")
     if isinstance(getattr(theirs, "ds_accelerator", None), accel_core.Accelerator):
         idle.append("deepspeed")
@@ -136,7 +153,11 @@ def _line(accelerator: Any) -> str:
             f"Move the model and the data there: {_ANY_LINE}. ACCEL_UNUSED=ignore if the CPU is meant."
         )
     name, line = frameworks[0]
-    also = f" (also imported: {', '.join(n for n, _ in frameworks[1:])})" if frameworks[1:] else ""
+    also = (
+        f" (also imported: {', '.join(n for n, _ in frameworks[1:])})"
+        if frameworks[1:]
+        else ""
+    )
     return (
         f"accel: {who} was chosen, and nothing was allocated on it: {name} took the CPU{also}. "
         f"Add: {line}. ACCEL_UNUSED=ignore if the CPU is meant."

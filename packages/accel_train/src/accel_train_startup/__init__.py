@@ -111,7 +111,9 @@ def _import_named(text: str) -> None:
     problems = []
     for name in filter(None, map(str.strip, text.split(","))):
         module, _, function = name.partition(":")
-        if module in sys.modules or (function and os.environ.get(_TORCHS_AUTOLOAD, "1") == "1"):
+        if module in sys.modules or (
+            function and os.environ.get(_TORCHS_AUTOLOAD, "1") == "1"
+        ):
             continue
         try:
             imported = importlib.import_module(module)
@@ -127,9 +129,15 @@ class _Awaited:
     """A finder that finds nothing; it sees that a framework is about to be imported."""
 
     def __init__(self, awaited: dict[str, str]) -> None:
-        self._left = {module: name for module, name in awaited.items() if module not in sys.modules}
+        self._left = {
+            module: name
+            for module, name in awaited.items()
+            if module not in sys.modules
+        }
 
-    def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
+    def find_spec(
+        self, name: str, _path: object = None, _target: object = None
+    ) -> None:
         if name in self._left:
             _apply([self._left.pop(name)])
 
@@ -149,7 +157,9 @@ def _at_exit() -> None:
     # SIGINT: code that is evaluated, as each named tuple's, clears its note of the interrupt.
     if hasattr(sys, "last_type"):
         return
-    if os.getpid() == _pid and (os.environ.get(VARIABLE) or "accel_core.current" in sys.modules):
+    if os.getpid() == _pid and (
+        os.environ.get(VARIABLE) or "accel_core.current" in sys.modules
+    ):
         _tell()
 
 
@@ -169,7 +179,11 @@ def _note_steps() -> None:
 
     It reads no clock: torch.compile of an optimizer's step could not trace that.
     """
-    register = getattr(sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
+    register = getattr(
+        sys.modules.get("torch.optim.optimizer"),
+        "register_optimizer_step_post_hook",
+        None,
+    )
     if register is not None:
         register(_note_step)
 
@@ -207,7 +221,9 @@ def _apply(wanted: list[str]) -> None:
 def _warn(variable: str, problems: list[str]) -> None:
     """Warn that the value of a variable cannot be applied."""
     with warnings.catch_warnings():
-        warnings.simplefilter("default")  # where warnings are errors this must not become one
+        warnings.simplefilter(
+            "default"
+        )  # where warnings are errors this must not become one
         warnings.warn(
             f"{variable}={os.environ.get(variable)!r} cannot be applied: {'; '.join(problems)}. "
             f"Correct it, or unset {variable}.",
@@ -218,16 +234,21 @@ def _warn(variable: str, problems: list[str]) -> None:
 
 def _prepare(wanted: list[str]) -> list[str]:
     """Call what is announced under each name; the sentences say what cannot be done."""
-    from accel_core.settings import permitted_entry_points  # 30 ms, where torch has not loaded it already
+    from accel_core.settings import (
+        permitted_entry_points,
+    )  # 30 ms, where torch has not loaded it already
 
     announced = {
-        entry_point.name.lower(): entry_point for entry_point in reversed(permitted_entry_points(GROUP))
+        entry_point.name.lower(): entry_point
+        for entry_point in reversed(permitted_entry_points(GROUP))
     }
     problems = []
     for name in wanted:
         if name not in announced:
             known = ", ".join(sorted(announced)) or "none; install accel-train again"
-            problems.append(f"no installed distribution provides an integration {name!r} (known: {known})")
+            problems.append(
+                f"no installed distribution provides an integration {name!r} (known: {known})"
+            )
             continue
         try:
             announced[name].load()()

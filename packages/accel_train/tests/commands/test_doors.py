@@ -11,9 +11,30 @@ from accel_train.doors.catalogue import ANY, DOORS, Door
 
 ACME = Asked("acme", "accel-acme", "acme")
 #: Its own group, which this distribution has no entry point in.
-LATER = Door("Later", "later", "later.plugins", "accel_train.doors.later", ">=2,<3", "2.1", "", "docs/x.md")
-CALLED = Door("Called", "called", "", "accel_train.loading", ">=2,<3", "2.1", "", "docs/x.md", own=("npu",))
-FRAMEWORKS = frozenset({"torch", "transformers", "accelerate", "lightning", "deepspeed", "verl", "trl"})
+LATER = Door(
+    "Later",
+    "later",
+    "later.plugins",
+    "accel_train.doors.later",
+    ">=2,<3",
+    "2.1",
+    "",
+    "docs/x.md",
+)
+CALLED = Door(
+    "Called",
+    "called",
+    "",
+    "accel_train.loading",
+    ">=2,<3",
+    "2.1",
+    "",
+    "docs/x.md",
+    own=("npu",),
+)
+FRAMEWORKS = frozenset(
+    {"torch", "transformers", "accelerate", "lightning", "deepspeed", "verl", "trl"}
+)
 
 
 def test_the_catalogue_is_whole():
@@ -31,27 +52,65 @@ def test_every_door_that_a_framework_opens_by_itself_is_in_the_catalogue():
     """An entry point of ours in another project's group has its row, and each row's door its entry point."""
     ours = metadata.distribution("accel-train").entry_points
     foreign = {(e.group, e.module) for e in ours if not e.group.startswith("accel.")}
-    foreign.discard(("torch.backends", "accel_train_startup"))  # the start of activations, and no door
-    foreign.discard(("deepspeed.accelerators", "accel_train.doors.deepspeed"))  # of a patched one: no release
-    known = {(door.group, door.adapter.partition(":")[0]) for door in DOORS if door.group and door.adapter}
+    foreign.discard(
+        ("torch.backends", "accel_train_startup")
+    )  # the start of activations, and no door
+    foreign.discard(
+        ("deepspeed.accelerators", "accel_train.doors.deepspeed")
+    )  # of a patched one: no release
+    known = {
+        (door.group, door.adapter.partition(":")[0])
+        for door in DOORS
+        if door.group and door.adapter
+    }
     assert foreign == known
 
 
 STANDINGS = [
     (CALLED, ACME, "2.1", "open", "call accel_train.loading"),
     (CALLED, ACME, "", "open", "call accel_train.loading"),
-    (CALLED._replace(half="no fp16"), ACME, "2.1", "half", "call accel_train.loading; no fp16"),
+    (
+        CALLED._replace(half="no fp16"),
+        ACME,
+        "2.1",
+        "half",
+        "call accel_train.loading; no fp16",
+    ),
     (CALLED, ACME, "3.0", "half", "newer than 2.1, the last tested version"),
     (CALLED, ACME, "3.0.dev1+gabc", "half", "this may no longer work"),
     (CALLED, ACME, "1.9", "shut", "too old: needs called>=2,<3"),
     (CALLED, ACME, "a checkout", "half", "cannot be compared with 2.1"),
     (CALLED, Asked("npu", "accel-npu", "npu"), "1.9", "own", "it drives npu by itself"),
-    (CALLED, Asked("supa", "accel-supa", "supa", "npu"), "2.1", "own", "it drives npu by itself"),
+    (
+        CALLED,
+        Asked("supa", "accel-supa", "supa", "npu"),
+        "2.1",
+        "own",
+        "it drives npu by itself",
+    ),
     (CALLED, Asked("cpu", "accel-core", "cpu"), "2.1", "own", "the CPU needs no door"),
-    (CALLED._replace(adapter="accel_train.nothing"), ACME, "2.1", "shut", "has no accel_train.nothing"),
-    (CALLED._replace(prepared="deepspeed"), ACME, "2.1", "open", "by itself under accel run; else call"),
+    (
+        CALLED._replace(adapter="accel_train.nothing"),
+        ACME,
+        "2.1",
+        "shut",
+        "has no accel_train.nothing",
+    ),
+    (
+        CALLED._replace(prepared="deepspeed"),
+        ACME,
+        "2.1",
+        "open",
+        "by itself under accel run; else call",
+    ),
     (LATER, ACME, "2.1", "shut", "has no entry point in later.plugins"),
-    (LATER._replace(adapter="", half="it is CUDA's"), ACME, "2.1", "shut", "it is CUDA's"),
+    (
+        LATER._replace(adapter="", half="it is CUDA's"),
+        ACME,
+        "2.1",
+        "shut",
+        "it is CUDA's",
+    ),
     (LATER._replace(own=(ANY,), half="CUDA first"), ACME, "2.1", "half", "CUDA first"),
     (
         LATER._replace(adapter="", line="f(device=d)", half="else the CPU"),
@@ -73,13 +132,20 @@ def test_how_a_door_stands(door, asked, release, state, words):
 def test_a_declared_entry_point_opens_the_door():
     (entry_point,) = metadata.entry_points(group="accel.process_groups", name="staged")
     door = LATER._replace(group="accel.process_groups", adapter=entry_point.module)
-    assert standing_of(door, ACME, "2.1") == ("open", "by itself, as 'staged' in accel.process_groups")
+    assert standing_of(door, ACME, "2.1") == (
+        "open",
+        "by itself, as 'staged' in accel.process_groups",
+    )
 
 
 @pytest.fixture
 def frameworks(accel):
     """Metadata of frameworks, of which no module is there; and a card that none of them knows."""
-    for name, version in {"accelerate": "1.15.0", "transformers": "6.0.0", "fastai": "2.8.12"}.items():
+    for name, version in {
+        "accelerate": "1.15.0",
+        "transformers": "6.0.0",
+        "fastai": "2.8.12",
+    }.items():
         accel.world.distribution(name, version)
     accel.world.backend("card", 990)
     return accel
@@ -88,13 +154,25 @@ def frameworks(accel):
 def test_the_installed_frameworks_are_listed_and_none_is_imported(frameworks):
     done = frameworks("doors", "card", torch=False, watched=FRAMEWORKS).succeeded()
     assert done.stderr.endswith("loaded: []")
-    rows = {line.split("  ")[0]: " ".join(line.split()) for line in done.stdout.splitlines()}
-    assert "1.15.0 half by itself under accel run; else call accel_train.accelerate;" in rows["Accelerate"]
-    assert "6.0.0 half newer than 5.23.0, the last tested version" in rows["Transformers"]
-    assert "2.8.12 half DataLoaders(..., device=accel_core.get_accelerator().device());" in rows["fastai"]
+    rows = {
+        line.split("  ")[0]: " ".join(line.split()) for line in done.stdout.splitlines()
+    }
+    assert (
+        "1.15.0 half by itself under accel run; else call accel_train.accelerate;"
+        in rows["Accelerate"]
+    )
+    assert (
+        "6.0.0 half newer than 5.23.0, the last tested version" in rows["Transformers"]
+    )
+    assert (
+        "2.8.12 half DataLoaders(..., device=accel_core.get_accelerator().device());"
+        in rows["fastai"]
+    )
     assert "DeepSpeed" not in rows
     assert "For card (accel-card). Another backend: accel doors NAME." in done.stdout
-    assert f"{len(DOORS) - 3} frameworks not installed: accel doors --all" in done.stdout
+    assert (
+        f"{len(DOORS) - 3} frameworks not installed: accel doors --all" in done.stdout
+    )
     every = frameworks("doors", "card", "--all", torch=False, COLUMNS="80").stdout
     assert all(door.name in every for door in DOORS)
     assert max(map(len, every.splitlines())) <= 80
@@ -104,7 +182,11 @@ def test_the_chosen_accelerator_is_asked_what_it_is(accel):
     accel.install_card()
     accel.world.distribution("accelerate", "1.15.0")
     document = accel.json("doors")
-    assert [document[k] for k in ("name", "distribution", "device_type")] == ["card", "accel-card", "card"]
+    assert [document[k] for k in ("name", "distribution", "device_type")] == [
+        "card",
+        "accel-card",
+        "card",
+    ]
     (row,) = [each for each in document["doors"] if each["framework"] == "Accelerate"]
     assert (row["installed"], row["state"]) == ("1.15.0", "half")
 
@@ -119,9 +201,16 @@ def test_a_backend_that_is_missing_or_broken_is_an_error(accel):
 
 
 def test_the_type_of_what_no_plugin_declares_is_no_placeholder(accel):
-    accel.world.distribution("torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:autoload"}})
+    accel.world.distribution(
+        "torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:autoload"}}
+    )
     named = accel.json("doors", "foo")
     assert (named["name"], named["device_type"]) == ("generic", "foo")
-    assert "For generic (accel-core), torch's device type foo. Another" in accel("doors", "foo").stdout
+    assert (
+        "For generic (accel-core), torch's device type foo. Another"
+        in accel("doors", "foo").stdout
+    )
     assert accel.json("doors", "generic")["device_type"] == ""
-    assert "For generic (accel-core). Another backend" in accel("doors", "generic").stdout
+    assert (
+        "For generic (accel-core). Another backend" in accel("doors", "generic").stdout
+    )

@@ -9,7 +9,10 @@ from accel_tests import plugins
 from accel_core.backend import Environment, Visibility
 from accel_train_startup import AT_START
 
-FIELDS = {"visibility": Visibility(("CARD_VISIBLE_DEVICES",)), "environment": Environment(("CARD",))}
+FIELDS = {
+    "visibility": Visibility(("CARD_VISIBLE_DEVICES",)),
+    "environment": Environment(("CARD",)),
+}
 
 
 @pytest.fixture
@@ -20,7 +23,9 @@ def login_node(accel):
 
 
 def test_a_shell_is_the_default(login_node):
-    done = login_node("env", "card", CARD_LOG="a b", PYTHONPATH="", OMP_NUM_THREADS="2", HOME="/x")
+    done = login_node(
+        "env", "card", CARD_LOG="a b", PYTHONPATH="", OMP_NUM_THREADS="2", HOME="/x"
+    )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert "export CARD_LOG='a b'" in lines
@@ -40,7 +45,12 @@ def test_a_named_one_without_its_vendor_is_told_from_the_declaration(accel):
 
 def test_every_form_holds_the_same(login_node):
     def given(form, **more):
-        variables = {"CARD_LOG": "a:b", "CARD_VISIBLE_DEVICES": "1", "LD_LIBRARY_PATH": "/opt/a card", **more}
+        variables = {
+            "CARD_LOG": "a:b",
+            "CARD_VISIBLE_DEVICES": "1",
+            "LD_LIBRARY_PATH": "/opt/a card",
+            **more,
+        }
         return login_node("env", "card", "--format", form, **variables).stdout
 
     document = json.loads(given("json"))
@@ -48,18 +58,33 @@ def test_every_form_holds_the_same(login_node):
     assert [document["CARD_LOG"], document["DS_ACCELERATOR"]] == ["a:b", "card"]
     assert "CARD_VISIBLE_DEVICES" not in document
     lines = dict(line.split("=", 1) for line in given("deepspeed").splitlines())
-    assert lines == {name: document[name] for name in document if name not in ("LD_LIBRARY_PATH", "PATH")}
+    assert lines == {
+        name: document[name]
+        for name in document
+        if name not in ("LD_LIBRARY_PATH", "PATH")
+    }
     assert json.loads(given("ray")) == {"env_vars": document}
     assert given("slurm").startswith("#SBATCH --export=ALL,")
-    assert {"CARD_LOG=a:b", "DS_ACCELERATOR=card"} < set(given("slurm").strip().split(","))
+    assert {"CARD_LOG=a:b", "DS_ACCELERATOR=card"} < set(
+        given("slurm").strip().split(",")
+    )
     assert "-e CARD_LOG=a:b -e DS_ACCELERATOR=card" in given("docker")
     assert "PYTHONPATH" not in given("docker")
     assert "accel_core.accelerator('card')" in given("transformers-spec")
     log = login_node(
-        "-v", "env", "card", "--format", "docker", CARD_VISIBLE_DEVICES="1", PYTHONPATH=""
+        "-v",
+        "env",
+        "card",
+        "--format",
+        "docker",
+        CARD_VISIBLE_DEVICES="1",
+        PYTHONPATH="",
     ).stderr
     assert log.count("hosts: CARD_VISIBLE_DEVICES, ") == 1
-    assert log.count("PATH, PYTHONPATH; added: ACCEL_IMPORT=json, DS_ACCELERATOR=card") == 1
+    assert (
+        log.count("PATH, PYTHONPATH; added: ACCEL_IMPORT=json, DS_ACCELERATOR=card")
+        == 1
+    )
 
 
 def test_an_encoding_that_lacks_a_character_alters_no_value(login_node):
@@ -68,7 +93,9 @@ def test_an_encoding_that_lacks_a_character_alters_no_value(login_node):
         "export CARD_LOG=\"$(printf '\\303\\251')\""
         in login_node("env", "card", process=True, **variables).stdout
     )
-    refused = login_node("env", "card", "--format", "deepspeed", process=True, **variables)
+    refused = login_node(
+        "env", "card", "--format", "deepspeed", process=True, **variables
+    )
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "stdout's encoding would change some of the values" in refused.stderr
 
@@ -92,7 +119,9 @@ def test_what_cannot_be_written_or_found_is_an_error(accel, login_node):
 def test_another_vendors_broken_package_is_kept_out_of_the_ranks(login_node):
     """Each rank's `import torch` would fail with it; an activation is heard of all the same."""
     login_node.world.module("torch_bad", "raise ImportError('libbad.so')")
-    login_node.world.distribution("torch-bad", "1.0", {"torch.backends": {"bad": "torch_bad:autoload"}})
+    login_node.world.distribution(
+        "torch-bad", "1.0", {"torch.backends": {"bad": "torch_bad:autoload"}}
+    )
     on = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1", "PYTHONPATH": "/mine"}
     done = login_node("env", "card", "--format", "json", **on)
     assert json.loads(done.stdout) == {
@@ -100,6 +129,9 @@ def test_another_vendors_broken_package_is_kept_out_of_the_ranks(login_node):
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         "PYTHONPATH": os.pathsep.join([AT_START, "/mine"]),
     }
-    assert "=0 is set for the ranks: torch-bad 1.0 fails when torch loads it" in done.stderr
+    assert (
+        "=0 is set for the ranks: torch-bad 1.0 fails when torch loads it"
+        in done.stderr
+    )
     login_node.world.module("torch_bad", "def autoload(): pass")
     assert "AUTOLOAD=0" not in login_node("env", "card", **on).stdout

@@ -24,7 +24,9 @@ TABLE = """return {
 @pytest.fixture
 def card(accel):
     """The command, where a card is installed whose plugin brings operators, and DeepSpeed is not."""
-    accel.world.module("deepspeed", "raise ImportError")  # hides what this environment may have
+    accel.world.module(
+        "deepspeed", "raise ImportError"
+    )  # hides what this environment may have
     accel.world.module("card_ops", BUILDERS)
     accel.world.module("card_sort", "raise ImportError('libsort.so: not found')")
     accel.install_card(extra=hook("accel_op_builders", "backend", TABLE))
@@ -47,7 +49,11 @@ def test_every_operator_is_listed_with_who_provides_it(card):
         f"SpinBuilder accel-card 1.0 not known not compatible {why}",
     ):
         assert row in rows
-    (sort,) = [row for row in rows if row.startswith("SortBuilder accel-card 1.0 not known broken card_sort")]
+    (sort,) = [
+        row
+        for row in rows
+        if row.startswith("SortBuilder accel-card 1.0 not known broken card_sort")
+    ]
     assert "libsort.so: not found" in sort
     assert "For card (accel-card). Details: `accel ops OPERATOR`." in done.stdout
     assert "DeepSpeed, which has operators too, is not installed." in done.stdout
@@ -55,7 +61,11 @@ def test_every_operator_is_listed_with_who_provides_it(card):
 
 def test_the_document_holds_every_candidate_in_order(card):
     document = card.json("ops")
-    assert [document[k] for k in ("backend", "distribution", "deepspeed")] == ["card", "accel-card", False]
+    assert [document[k] for k in ("backend", "distribution", "deepspeed")] == [
+        "card",
+        "accel-card",
+        False,
+    ]
     table = ops(document)
     assert sorted(table) == list(table)
     lion = table["FusedLionBuilder"]
@@ -67,7 +77,12 @@ def test_the_document_holds_every_candidate_in_order(card):
     assert lion[0]["file"].endswith("card_ops.py")
     assert lion[1]["file"].endswith("__init__.py")
     (sort,) = table["SortBuilder"]
-    assert (sort["broken"], sort["used"], sort["built"], sort["file"]) == (True, True, None, None)
+    assert (sort["broken"], sort["used"], sort["built"], sort["file"]) == (
+        True,
+        True,
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize("name", ["FusedLion", "fused-lion"])
@@ -85,13 +100,20 @@ def test_one_operator_is_shown_with_all_candidates_and_the_one_used(card):
     assert "What to do" not in text
 
 
-@pytest.mark.parametrize(("name", "reason"), [("spin", "the card has no sign"), ("sort", "libsort.so")])
-def test_an_operator_that_cannot_be_used_ends_with_1_and_the_next_step(card, name, reason):
+@pytest.mark.parametrize(
+    ("name", "reason"), [("spin", "the card has no sign"), ("sort", "libsort.so")]
+)
+def test_an_operator_that_cannot_be_used_ends_with_1_and_the_next_step(
+    card, name, reason
+):
     done = card("ops", name)
     assert done.returncode == 1
     assert "accel-card 1.0 would be tried, but cannot be used." in done.stdout
     assert reason in done.stdout
-    assert "install a plugin or DeepSpeed (pip install deepspeed) that provides it for card" in done.stdout
+    assert (
+        "install a plugin or DeepSpeed (pip install deepspeed) that provides it for card"
+        in done.stdout
+    )
 
 
 #: Operators of a distribution without a backend: C++ that is compiled into a file.
@@ -122,15 +144,34 @@ def test_what_would_be_compiled_waits_until_it_is_built(accel, tmp_path):
     table = accel("ops", **built).stdout
     row = next(line for line in table.splitlines() if line.startswith("FusedLion"))
     skipped = "skipped: accel-card 1.0: it must be compiled first"
-    assert " ".join(row.split()) == f"FusedLionBuilder accel-train portable yes compatible {skipped}"
-    assert "`accel ops OPERATOR --build` compiles, and so does the first use under ACCEL_COMPILE=1." in table
-    assert "`accel ops FusedLion --build` compiles" in accel("ops", "FusedLion", **built).stdout
-    first, second = ops(accel.json("ops", "FusedLion", ACCEL_COMPILE="1", **built))["FusedLionBuilder"]
-    assert (first["used"], first["built"], first["waits"], second["used"]) == (True, False, False, False)
+    assert (
+        " ".join(row.split())
+        == f"FusedLionBuilder accel-train portable yes compatible {skipped}"
+    )
+    assert (
+        "`accel ops OPERATOR --build` compiles, and so does the first use under ACCEL_COMPILE=1."
+        in table
+    )
+    assert (
+        "`accel ops FusedLion --build` compiles"
+        in accel("ops", "FusedLion", **built).stdout
+    )
+    first, second = ops(accel.json("ops", "FusedLion", ACCEL_COMPILE="1", **built))[
+        "FusedLionBuilder"
+    ]
+    assert (first["used"], first["built"], first["waits"], second["used"]) == (
+        True,
+        False,
+        False,
+        False,
+    )
 
     broken = accel("ops", "FusedLion", "--build", BROKEN="1", **built)
     assert broken.returncode == 1
-    assert "FusedLionBuilder by accel-card 1.0 does not compile: lion.cpp:1: error" in broken.stderr
+    assert (
+        "FusedLionBuilder by accel-card 1.0 does not compile: lion.cpp:1: error"
+        in broken.stderr
+    )
     document = accel.json("ops", "FusedLion", "--build", **built)
     used = [[c["used"], c["built"]] for c in document["ops"][0]["candidates"]]
     assert used == [[True, True], [False, True]]
@@ -142,16 +183,25 @@ def test_what_would_be_compiled_waits_until_it_is_built(accel, tmp_path):
 def test_an_unknown_operator_is_bad_usage_with_close_matches(card):
     done = card("ops", "fused_adan")
     assert done.returncode == 2
-    assert "no operator and no backend is named 'fused_adan'. Did you mean FusedAdamBuilder" in done.stderr
+    assert (
+        "no operator and no backend is named 'fused_adan'. Did you mean FusedAdamBuilder"
+        in done.stderr
+    )
     assert done.stdout == ""
     error = card.json("ops", "zzz", status=2)["error"]
     assert error["type"] == "UsageError"
-    assert error["message"] == "no operator and no backend is named 'zzz'. `accel ops` lists all."
+    assert (
+        error["message"]
+        == "no operator and no backend is named 'zzz'. `accel ops` lists all."
+    )
 
 
 def test_a_name_is_the_backend_as_everywhere(card):
     assert card.json("ops", "cpu")["backend"] == "cpu"
-    assert card.json("ops", "cpu", "FusedAdam")["ops"][0]["candidates"][0]["kind"] == "portable"
+    assert (
+        card.json("ops", "cpu", "FusedAdam")["ops"][0]["candidates"][0]["kind"]
+        == "portable"
+    )
     unknown = card("ops", "cpuu")
     assert unknown.returncode == 2
     assert "Did you mean cpu?" in unknown.stderr

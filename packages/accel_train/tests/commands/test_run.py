@@ -14,7 +14,9 @@ from accel_train_startup import AT_START
 
 pytestmark = [
     pytest.mark.skipif(not find_spec("torch"), reason="torchrun is torch's"),
-    pytest.mark.skipif(sys.platform == "win32", reason="torchrun's agent is tested on POSIX"),
+    pytest.mark.skipif(
+        sys.platform == "win32", reason="torchrun's agent is tested on POSIX"
+    ),
 ]
 
 
@@ -22,11 +24,15 @@ pytestmark = [
 def planned(world, tmp_path):
     """`planned(*arguments, **variables)`: `accel run --dry-run train.py` where there are two cards of mlu."""
     register = "import torch\ntorch.distributed.Backend.register_backend('cncl', print, devices=['mlu'])\n"
-    register += "import sys\nprint('forked:', 'accel_train.commands.run' in sys.modules)"
+    register += (
+        "import sys\nprint('forked:', 'accel_train.commands.run' in sys.modules)"
+    )
     world.module("brings_cncl", register)
     world.backend(
         "mlu",
-        visibility=Visibility(variables=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"), grammar="mlu"),
+        visibility=Visibility(
+            variables=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"), grammar="mlu"
+        ),
         communication_backend="cncl",
         vendor_import="brings_cncl",
     )
@@ -48,27 +54,53 @@ def test_a_rank_for_each_device_and_the_backend_passed_on(planned):
         "all ranks: ACCEL_IMPORT=brings_cncl DS_ACCELERATOR=mlu ACCEL_COMMUNICATION_BACKEND=cncl "
         "ACCEL_INTEGRATIONS=auto"
     )
-    assert [line.split(",")[0] for line in ranks] == ["local rank 0: mlu:0", "local rank 1: mlu:1"]
+    assert [line.split(",")[0] for line in ranks] == [
+        "local rank 0: mlu:0",
+        "local rank 1: mlu:1",
+    ]
     assert all("cores " in line and "OMP_NUM_THREADS=" in line for line in ranks)
     assert "VISIBLE_DEVICES" not in done.stdout
     assert "forked: True" in done.stderr  # from the launcher, which had imported torch
 
 
 def test_a_mask_that_misnames_devices_is_told_once_with_the_step(planned):
-    told = (
-        "Warning: CN_VISIBLE_DEVICES='1,0,x': 'x' ends the list. Next step: export CN_VISIBLE_DEVICES=1,0\n"
-    )
+    told = "Warning: CN_VISIBLE_DEVICES='1,0,x': 'x' ends the list. Next step: export CN_VISIBLE_DEVICES=1,0\n"
     assert planned(CN_VISIBLE_DEVICES="1,0,x").succeeded().stderr.count(told) == 1
 
 
 def test_what_is_refused_and_the_status_that_says_so(planned):
     for arguments, variables, status, message in (
-        (["--nproc-per-node", "4"], {}, 1, "Error: --nproc-per-node 4: 4 ranks but 2 mlu devices."),
-        (["--nproc-per-node=4"], {"CN_VISIBLE_DEVICES": "1,0"}, 1, "at most 2, or unset CN_VISIBLE_DEVICES."),
-        ([], {"ACCEL_PROBE": "sideways"}, 2, "Error: ACCEL_PROBE='sideways' is not valid"),
-        (["--nprocs-per-node", "2"], {}, 2, "is no option --nprocs-per-node. Did you mean --nproc-per-node?"),
+        (
+            ["--nproc-per-node", "4"],
+            {},
+            1,
+            "Error: --nproc-per-node 4: 4 ranks but 2 mlu devices.",
+        ),
+        (
+            ["--nproc-per-node=4"],
+            {"CN_VISIBLE_DEVICES": "1,0"},
+            1,
+            "at most 2, or unset CN_VISIBLE_DEVICES.",
+        ),
+        (
+            [],
+            {"ACCEL_PROBE": "sideways"},
+            2,
+            "Error: ACCEL_PROBE='sideways' is not valid",
+        ),
+        (
+            ["--nprocs-per-node", "2"],
+            {},
+            2,
+            "is no option --nprocs-per-node. Did you mean --nproc-per-node?",
+        ),
         (["--no_bind"], {}, 2, "there is no option --no_bind. Did you mean --no-bind?"),
-        (["--timeout", "0"], {}, 2, "--timeout: '0' is not valid, expected a number of seconds above 0"),
+        (
+            ["--timeout", "0"],
+            {},
+            2,
+            "--timeout: '0' is not valid, expected a number of seconds above 0",
+        ),
     ):
         done = planned(*arguments, **variables)
         assert (done.returncode, done.stdout) == (status, ""), done.stderr
@@ -79,28 +111,47 @@ def test_the_fall_back_is_told_once_and_the_ranks_are_pinned_to_it(world, tmp_pa
     """And another vendor's package, which would break every rank's `import torch`, is kept out of them."""
     world.backend("npu", 700, extra=NO_DEVICE)
     world.module("torch_bad", "raise ImportError('libbad.so')")
-    world.distribution("torch-bad", "1.0", {"torch.backends": {"bad": "torch_bad:autoload"}})
+    world.distribution(
+        "torch-bad", "1.0", {"torch.backends": {"bad": "torch_bad:autoload"}}
+    )
     (tmp_path / "train.py").write_text("")
     code = accel("run", "--no-integrations", "--dry-run", str(tmp_path / "train.py"))
-    done = world.child(code, torch="real", timeout=120, variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"})
-    assert done.stderr.count("Warning: No accelerator is usable, so the CPU is used") == 1
-    assert "DS_ACCELERATOR=cpu ACCEL_COMMUNICATION_BACKEND=gloo ACCEL_INTEGRATIONS=none" in done.stdout
+    done = world.child(
+        code,
+        torch="real",
+        timeout=120,
+        variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"},
+    )
+    assert (
+        done.stderr.count("Warning: No accelerator is usable, so the CPU is used") == 1
+    )
+    assert (
+        "DS_ACCELERATOR=cpu ACCEL_COMMUNICATION_BACKEND=gloo ACCEL_INTEGRATIONS=none"
+        in done.stdout
+    )
     assert f"TORCH_DEVICE_BACKEND_AUTOLOAD=0 PYTHONPATH={AT_START}" in done.stdout
     assert (
         "\nTORCH_DEVICE_BACKEND_AUTOLOAD=0 is set for the ranks: torch-bad 1.0 fails when torch loads it "
-        "(torch.backends: bad = torch_bad:autoload): ImportError: libbad.so.\n" in done.stderr
+        "(torch.backends: bad = torch_bad:autoload): ImportError: libbad.so.\n"
+        in done.stderr
     )
 
 
-def test_help_shows_ours_and_torchruns_options_and_without_torch_what_to_install(planned, world):
+def test_help_shows_ours_and_torchruns_options_and_without_torch_what_to_install(
+    planned, world
+):
     said = planned("--help").stdout
     assert said.index("--one-device-per-rank") < said.index("--rdzv-endpoint")
     assert "--local-ranks-filter" not in said
     everything = planned("--no-bind", "--help-all").stdout
-    assert everything.index("--one-device-per-rank") < everything.index("--local-ranks-filter")
+    assert everything.index("--one-device-per-rank") < everything.index(
+        "--local-ranks-filter"
+    )
     without = world.child(accel("run", "--help"), torch="none").succeeded()
     assert "--one-device-per-rank" in without.stdout
-    assert "torchrun's own options are not shown: torch is not installed" in without.stdout
+    assert (
+        "torchrun's own options are not shown: torch is not installed" in without.stdout
+    )
     done = world.child(accel("run", "train.py"), torch="none")
     assert done.returncode != 0
     assert "torch is not installed: accel setup" in done.stderr
@@ -124,11 +175,23 @@ def launch(tmp_path, *arguments, status=0, **variables):
     """Run the script in ranks on the CPU; gives what each rank said, and how the launcher ended."""
     (tmp_path / "told").mkdir(exist_ok=True)
     (tmp_path / "tell.py").write_text(TELL)
-    environ = clean_environment(DS_ACCELERATOR="cpu", PYTHONPATH=str(tmp_path), **variables)
+    environ = clean_environment(
+        DS_ACCELERATOR="cpu", PYTHONPATH=str(tmp_path), **variables
+    )
     environ.pop("OMP_NUM_THREADS", None) if "OMP_NUM_THREADS" not in variables else None
-    command = ["-m", "accel_core", "run", *arguments, str(tmp_path / "told"), str(status), "--deep"]
+    command = [
+        "-m",
+        "accel_core",
+        "run",
+        *arguments,
+        str(tmp_path / "told"),
+        str(status),
+        "--deep",
+    ]
     done = run_python(command, environ, cwd=tmp_path)
-    told = [json.loads(file.read_text()) for file in sorted((tmp_path / "told").iterdir())]
+    told = [
+        json.loads(file.read_text()) for file in sorted((tmp_path / "told").iterdir())
+    ]
     return told, done
 
 
@@ -147,9 +210,20 @@ def test_ranks_get_cores_of_their_own_and_what_was_chosen(tmp_path):
 
 
 def test_a_module_unbound_with_its_count_of_threads_and_torchruns_exit_status(tmp_path):
-    options = ["--no-bind", "--nproc-per-node", "1", "--max-restarts", "1", "-m", "tell"]
+    options = [
+        "--no-bind",
+        "--nproc-per-node",
+        "1",
+        "--max-restarts",
+        "1",
+        "-m",
+        "tell",
+    ]
     (told,), done = launch(tmp_path, *options, status=5, OMP_NUM_THREADS="3")
-    assert (told["cores"], told["OMP_NUM_THREADS"]) == (sorted(os.sched_getaffinity(0)), "3")
+    assert (told["cores"], told["OMP_NUM_THREADS"]) == (
+        sorted(os.sched_getaffinity(0)),
+        "3",
+    )
     assert done.returncode == 1
     assert "tell FAILED" in done.stderr
     assert "exitcode  : 5" in done.stderr
@@ -165,7 +239,10 @@ def test_a_command_is_started_too_or_named(tmp_path):
     executable(tmp_path / "run.sh", by="/nowhere/sh")
     _, done = launch(tmp_path, "--no-python", "./run.sh")
     assert done.returncode == 1
-    assert "accel run: ./run.sh cannot be started: No such file or directory" in done.stderr
+    assert (
+        "accel run: ./run.sh cannot be started: No such file or directory"
+        in done.stderr
+    )
 
 
 #: As Ctrl-C does.
@@ -176,10 +253,22 @@ NOWHERE = "--nnodes 2 --rdzv-backend c10d --rdzv-conf read_timeout=1 --rdzv-endp
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--master-port 99999", "cannot start the job: The port number of the rendezvous endpoint '127"),
-        ("--log-dir /proc/none", "cannot start the job: [Errno 2] No such file or directory: '/proc/"),
-        ("--rdzv-backend none", "cannot start the job: The rendezvous backend 'none' is not registered"),
-        (NOWHERE, "cannot start the job: DistNetworkError: The client socket has timed out"),
+        (
+            "--master-port 99999",
+            "cannot start the job: The port number of the rendezvous endpoint '127",
+        ),
+        (
+            "--log-dir /proc/none",
+            "cannot start the job: [Errno 2] No such file or directory: '/proc/",
+        ),
+        (
+            "--rdzv-backend none",
+            "cannot start the job: The rendezvous backend 'none' is not registered",
+        ),
+        (
+            NOWHERE,
+            "cannot start the job: DistNetworkError: The client socket has timed out",
+        ),
         ("stop.py", "accel run: ended by SIGINT, and its ranks with it"),
     ],
 )

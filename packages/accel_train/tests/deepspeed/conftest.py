@@ -58,13 +58,17 @@ time.sleep(0.2)
 @pytest.fixture(scope="session", autouse=True)
 def _needs_deepspeed():
     if not (find_spec("deepspeed") and find_spec("torch")):
-        pytest.skip("deepspeed is not installed; `./dev deepspeed` has an environment with it")
+        pytest.skip(
+            "deepspeed is not installed; `./dev deepspeed` has an environment with it"
+        )
 
 
 @pytest.fixture(scope="session")
 def on_cpu():
     """Variables of a process in which the CPU is pinned."""
-    return _as_users_have_it(clean_environment(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1"))
+    return _as_users_have_it(
+        clean_environment(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
+    )
 
 
 @pytest.fixture(scope="session")
@@ -85,31 +89,50 @@ def simulated(tmp_path_factory):
 def on_acme(simulated, tmp_path_factory):
     """Variables of a process that has the simulated device and its plugin, pinned."""
     mask = Visibility(("ACME_VISIBLE_DEVICES",), grammar="cuda")
-    fields = {"environment": FORWARDED, "communication_backend": "accl", "visibility": mask}
-    return simulated("acme", install_strangers(tmp_path_factory.mktemp("plugin"), "acme", **fields))
+    fields = {
+        "environment": FORWARDED,
+        "communication_backend": "accl",
+        "visibility": mask,
+    }
+    return simulated(
+        "acme", install_strangers(tmp_path_factory.mktemp("plugin"), "acme", **fields)
+    )
 
 
 @pytest.fixture(scope="session")
 def on_plain(simulated, tmp_path_factory):
     """The same for the simulated device without streams, events, page-locked memory and collectives."""
-    return simulated("plain", install_strangers(tmp_path_factory.mktemp("p"), "plain", environment=FORWARDED))
+    return simulated(
+        "plain",
+        install_strangers(tmp_path_factory.mktemp("p"), "plain", environment=FORWARDED),
+    )
 
 
 @pytest.fixture(scope="session")
 def extensions(on_cpu):
     """The folder, kept between sessions, of the operators that DeepSpeed compiles for its CPU accelerator."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "accel-core"
-    versions = f"deepspeed-{metadata.version('deepspeed')}-torch-{metadata.version('torch')}"
+    cache = (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "accel-core"
+    )
+    versions = (
+        f"deepspeed-{metadata.version('deepspeed')}-torch-{metadata.version('torch')}"
+    )
     ours = cache / "deepspeed-operators" / f"{versions}-{sys.implementation.cache_tag}"
     # A session of noxfile.py has one beside its DeepSpeed, which the other tests use too.
     folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or ours)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(Path(f"{folder}.lock")):
-        for lock in folder.glob("*/lock"):  # of a build that was killed: torch would wait for it for ever
+        for lock in folder.glob(
+            "*/lock"
+        ):  # of a build that was killed: torch would wait for it for ever
             if time.time() - lock.stat().st_mtime > 900:
                 lock.unlink()
         if not (folder / "built").exists():
-            environ = {**on_cpu, **deepspeeds_compiler.VARIABLES, "TORCH_EXTENSIONS_DIR": str(folder)}
+            environ = {
+                **on_cpu,
+                **deepspeeds_compiler.VARIABLES,
+                "TORCH_EXTENSIONS_DIR": str(folder),
+            }
             run_python(["-c", BUILD], environ, timeout=1200).succeeded()
             (folder / "built").touch()
     return folder
@@ -118,12 +141,18 @@ def extensions(on_cpu):
 @pytest.fixture(scope="session")
 def deepspeed_copy(tmp_path_factory):
     """`deepspeed_copy(patch)`: a folder for `PYTHONPATH` with DeepSpeed, patched by a file of contrib/."""
-    return functools.cache(lambda patch: copied(patch, tmp_path_factory.mktemp("patched")))
+    return functools.cache(
+        lambda patch: copied(patch, tmp_path_factory.mktemp("patched"))
+    )
 
 
 def _as_users_have_it(variables):
     """Torch's autoload on, whatever the session that runs the tests was given."""
-    return {name: value for name, value in variables.items() if name != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
+    return {
+        name: value
+        for name, value in variables.items()
+        if name != "TORCH_DEVICE_BACKEND_AUTOLOAD"
+    }
 
 
 @pytest.fixture

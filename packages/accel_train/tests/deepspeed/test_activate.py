@@ -36,7 +36,9 @@ def test_before_the_import(device):
     assert "deepspeed" not in sys.modules, "activating imports nothing of DeepSpeed"
     assert shared() == device
     assert activated()[0] == found, "a second time is the same"
-    compiling = inspect.signature(sys.modules["deepspeed"].DeepSpeedEngine.compile).parameters["backend"]
+    compiling = inspect.signature(
+        sys.modules["deepspeed"].DeepSpeedEngine.compile
+    ).parameters["backend"]
     assert compiling.default == {"cpu": "inductor", "acme": "accel"}[device]
 
 
@@ -59,11 +61,23 @@ def test_after_the_import_deepspeeds_own_is_replaced_everywhere():
     ours = accel_core.get_accelerator()
     set_accelerator(ours)
     assert shared() == "cpu"
-    assert op_builder.FusedLambBuilder is ours.get_op_builder("FusedLambBuilder") is not before
+    assert (
+        op_builder.FusedLambBuilder
+        is ours.get_op_builder("FusedLambBuilder")
+        is not before
+    )
     assert utils.torch_memory_reserved == ours.memory_reserved
-    modules = [module for name, module in sys.modules.items() if name.startswith("deepspeed.")]
-    values = [(module.__name__, value) for module in modules for value in vars(module).values()]
-    assert [name for name, v in values if v is old or getattr(v, "__self__", None) is old] == []
+    modules = [
+        module for name, module in sys.modules.items() if name.startswith("deepspeed.")
+    ]
+    values = [
+        (module.__name__, value)
+        for module in modules
+        for value in vars(module).values()
+    ]
+    assert [
+        name for name, v in values if v is old or getattr(v, "__self__", None) is old
+    ] == []
     assert deepspeed.ops.__compatible_ops__["deepspeed_not_implemented"] is False
 
 
@@ -82,7 +96,9 @@ def test_another_choice_of_deepspeeds_is_refused_and_explained():
     with pytest.raises(RuntimeError, match=words) as refused:
         activate()
     assert isinstance(refused.value, AccelError)
-    assert deepspeed.get_accelerator().device_name() == "cpu", "a refusal changes nothing"
+    assert deepspeed.get_accelerator().device_name() == "cpu", (
+        "a refusal changes nothing"
+    )
     assert "ACCEL_INTEGRATIONS" not in os.environ
     # LAMB has no builder for the CPU among DeepSpeed's, and a portable one of ours for acme.
     assert "fused_lamb" not in all_ops.ALL_OPS
@@ -99,7 +115,9 @@ def test_a_pin_that_cannot_be_honoured_changes_nothing():
     assert "ACCEL_INTEGRATIONS" not in os.environ
 
 
-def test_a_pin_that_cannot_be_honoured_stops_the_import_in_a_child_process(child, on_cpu):
+def test_a_pin_that_cannot_be_honoured_stops_the_import_in_a_child_process(
+    child, on_cpu
+):
     """There nobody calls `activate()`: DeepSpeed must not fall back to a choice of its own."""
     variables = {**on_cpu, "DS_ACCELERATOR": "nope", "ACCEL_INTEGRATIONS": "deepspeed"}
     ended = child(["-c", "import deepspeed"], variables)
@@ -113,7 +131,10 @@ def test_the_limits_of_an_unknown_device_are_one_warning():
 
     found, said = activated()
     limits, version, _ = found.limits, found.version, activated()
-    assert sum("GPUDirect" in limit or "enable_cuda_graph" in limit for limit in limits) == 2
+    assert (
+        sum("GPUDirect" in limit or "enable_cuda_graph" in limit for limit in limits)
+        == 2
+    )
     assert not any("default_generators" in limit for limit in limits)
     assert [said.count(limit) for limit in limits] == [1] * len(limits)
     assert said.count(f"DeepSpeed {version} runs on acme.") == 1
@@ -145,7 +166,9 @@ def test_members_that_a_newer_deepspeed_asks_for_are_named():
 @forked("acme")
 def test_the_package_that_its_build_imports_is_ours_too(tmp_path):
     """DeepSpeed's setup.py imports the same files as a top-level package `accelerator`."""
-    (tmp_path / "accelerator").symlink_to(Path(find_spec("deepspeed").origin).parent / "accelerator")
+    (tmp_path / "accelerator").symlink_to(
+        Path(find_spec("deepspeed").origin).parent / "accelerator"
+    )
     found, _ = activated()
     assert importlib.import_module("accelerator").get_accelerator() is found.accelerator
 
@@ -163,10 +186,14 @@ def test_a_stranger_of_that_name_is_left_alone(tmp_path):
 @forked()
 def test_a_torch_npu_that_is_not_chosen_is_not_imported(device, tmp_path):
     """DeepSpeed imports its builders for npu on every machine, and they import torch_npu."""
-    (tmp_path / "torch_npu.py").write_text("raise RuntimeError('two accelerators at the same time')")
+    (tmp_path / "torch_npu.py").write_text(
+        "raise RuntimeError('two accelerators at the same time')"
+    )
     if os.fork() == 0:
         os.environ["DS_ACCELERATOR"] = "cpu"
-        with pytest.raises(RuntimeError, match="two accelerators"):  # the danger is real
+        with pytest.raises(
+            RuntimeError, match="two accelerators"
+        ):  # the danger is real
             importlib.import_module("deepspeed")
         os._exit(0)
     assert os.wait()[1] == 0
@@ -183,7 +210,11 @@ def test_reloads_keep_ours_and_the_source_is_still_found():
     first = activated()[0].accelerator
     importlib.reload(_placing)
     activated()
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("accel_core", "accel_train")]:
+    for name in [
+        name
+        for name in sys.modules
+        if name.partition(".")[0] in ("accel_core", "accel_train")
+    ]:
         del sys.modules[name]
     assert activated()[0].accelerator is not first
     assert shared() == "cpu"
@@ -196,7 +227,10 @@ def test_reloads_keep_ours_and_the_source_is_still_found():
 
 @forked("cpu", ACCEL_COMMUNICATION_BACKEND="smoke")
 def test_a_communication_backend_that_torch_has_not_is_said_at_activation():
-    with pytest.raises(LaunchError, match=r"torch\.distributed has no communication backend 'smoke' here"):
+    with pytest.raises(
+        LaunchError,
+        match=r"torch\.distributed has no communication backend 'smoke' here",
+    ):
         activated()
 
 
@@ -228,7 +262,9 @@ if __name__ == "__main__":
 """
 LOOK = """import worker; print("ANSWER", '"%s"' % worker.look())"""
 THROUGH_US = f"import accel_core\naccel_core.get_accelerator()\n{LOOK}"
-by_night = pytest.mark.nightly(reason="the same hook in the same entry point, by another way to start")
+by_night = pytest.mark.nightly(
+    reason="the same hook in the same entry point, by another way to start"
+)
 
 
 @pytest.fixture
@@ -251,7 +287,9 @@ WORKERS = [
     # A pin alone, which DeepSpeed does not list: a library may import it in any program.
     ("acme", ["main.py"], f"import deepspeed\n{LOOK}", {}),
     pytest.param("cpu", ["main.py"], MAIN.format(method="spawn"), {}, marks=by_night),
-    pytest.param("acme", ["main.py"], MAIN.format(method="forkserver"), {}, marks=by_night),
+    pytest.param(
+        "acme", ["main.py"], MAIN.format(method="forkserver"), {}, marks=by_night
+    ),
 ]
 
 
@@ -259,7 +297,9 @@ WORKERS = [
 def test_workers_use_ours(child, variables, folder, device, start, main, more):
     (folder / "main.py").write_text(main)
     answers = child(start, {**variables, **more}, cwd=folder).answers
-    assert [answer if isinstance(answer, str) else answer[0] for answer in answers] == [device]
+    assert [answer if isinstance(answer, str) else answer[0] for answer in answers] == [
+        device
+    ]
 
 
 @forked("cpu", ACCEL_INTEGRATIONS="other", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
@@ -275,13 +315,19 @@ def test_other_integrations_stay_named_and_autoload_is_missed():
 # --- python -m accel_train.deepspeed -------------------------------------------------------
 
 
-@pytest.mark.parametrize(("device", "autoload", "module"), [("acme", "0", False), ("acme", "1", True)])
-def test_a_script_or_module_runs_as_python_would_run_it(child, variables, folder, device, autoload, module):
+@pytest.mark.parametrize(
+    ("device", "autoload", "module"), [("acme", "0", False), ("acme", "1", True)]
+)
+def test_a_script_or_module_runs_as_python_would_run_it(
+    child, variables, folder, device, autoload, module
+):
     script = str(folder / "worker.py")
     start = ["-m", "worker"] if module else [script]
     (folder / "elsewhere").mkdir()
     environ = {**variables, "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload}
-    ended = child([*MODULE, *start, "--epochs", "2", "-m"], environ, cwd=folder / "elsewhere")
+    ended = child(
+        [*MODULE, *start, "--epochs", "2", "-m"], environ, cwd=folder / "elsewhere"
+    )
     assert ended.answers == [[device, [script, "--epochs", "2", "-m"], script]]
 
 
@@ -322,17 +368,29 @@ def hide(folder, version):
     if version is None:
         (folder / "sitecustomize.py").write_text(HIDE)
     else:
-        layouts.dist_info(folder, "deepspeed", version, {}, {"deepspeed/__init__": "1 / 0"})
+        layouts.dist_info(
+            folder, "deepspeed", version, {}, {"deepspeed/__init__": "1 / 0"}
+        )
 
 
 UNFIT = [
-    (None, ACCEL, "DeepSpeed is not installed in this environment: pip install deepspeed"),
-    ("0.15.4", [*MODULE, "nowhere.py"], "DeepSpeed 0.15.4 is installed, accel-core needs 0.16 or newer"),
+    (
+        None,
+        ACCEL,
+        "DeepSpeed is not installed in this environment: pip install deepspeed",
+    ),
+    (
+        "0.15.4",
+        [*MODULE, "nowhere.py"],
+        "DeepSpeed 0.15.4 is installed, accel-core needs 0.16 or newer",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("version", "start", "said"), UNFIT)
-def test_a_missing_or_old_deepspeed_is_named_before_any_import(child, on_cpu, tmp_path, version, start, said):
+def test_a_missing_or_old_deepspeed_is_named_before_any_import(
+    child, on_cpu, tmp_path, version, start, said
+):
     hide(tmp_path, version)
     ended = child(start, with_path(on_cpu, tmp_path))
     assert ended.returncode == 1
@@ -363,7 +421,9 @@ class Wants(TorchAccelerator):
         self._torch.use_deterministic_algorithms(True)
         return (*changed, "deterministic")
 """
-IN_CHILD = "import deepspeed, torch; print(torch.are_deterministic_algorithms_enabled())"
+IN_CHILD = (
+    "import deepspeed, torch; print(torch.are_deterministic_algorithms_enabled())"
+)
 
 
 @forked("acme", DS_ACCELERATOR="acme@accel-wants", ACME_KEPT="mine")
@@ -373,14 +433,20 @@ def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(tmp_path):
     import accel_core
 
     environment = Environment(set=("ACME_MODE=0", "ACME_KEPT=1"))
-    fields = {"communication_backend": "accl", "accelerator": "wants:Wants", "environment": environment}
+    fields = {
+        "communication_backend": "accl",
+        "accelerator": "wants:Wants",
+        "environment": environment,
+    }
     install_strangers(tmp_path, "acme", "accel-wants", {"wants": ACCELERATOR}, **fields)
 
     def look():
         found = [os.environ.get(name) for name in ("ACME_MODE", "ACME_KEPT")]
         return [*found, torch.are_deterministic_algorithms_enabled()]
 
-    accel_op_builders(accel_core.get_accelerator().backend).load("deepspeed.ops.op_builder:CPUAdamBuilder")
+    accel_op_builders(accel_core.get_accelerator().backend).load(
+        "deepspeed.ops.op_builder:CPUAdamBuilder"
+    )
     assert ("deepspeed" in sys.modules, *look()) == (True, None, "mine", False)
     said = "".join(activated()[1] for _ in range(2))
     assert look() == ["0", "mine", True]

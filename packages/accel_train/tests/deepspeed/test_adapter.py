@@ -26,7 +26,13 @@ Old = type("Old", (DeepSpeedAccelerator,), {**members, "chips": 3, "__module__":
 def on_mlu(simulated, tmp_path_factory):
     """The simulated device and the plugin around the class."""
     folder = tmp_path_factory.mktemp("plugin")
-    install_strangers(folder, "mlu", "accel-of-vendor", {"mlu_of_old": CLASS}, accelerator="mlu_of_old:Old")
+    install_strangers(
+        folder,
+        "mlu",
+        "accel-of-vendor",
+        {"mlu_of_old": CLASS},
+        accelerator="mlu_of_old:Old",
+    )
     return simulated("mlu", folder, DS_ACCELERATOR="mlu@accel-of-vendor")
 
 
@@ -40,7 +46,12 @@ def test_a_plugin_around_a_class_of_deepspeeds_interface():
     # DeepSpeed alone cannot make one.
     assert {"total_memory", "FloatTensor"} <= mlu_of_old.Old.__abstractmethods__
     assert isinstance(acc, accel_core.Accelerator)
-    assert [type(acc).__name__, acc.name, acc.chips, acc._name] == ["Old", "mlu", 3, "mlu"]
+    assert [type(acc).__name__, acc.name, acc.chips, acc._name] == [
+        "Old",
+        "mlu",
+        3,
+        "mlu",
+    ]
     assert acc.backend.distribution == "accel-of-vendor"
     assert acc.communication_backend_name() == "cncl"
     assert acc.total_memory() > 0
@@ -77,8 +88,14 @@ def test_one_of_deepspeeds_own_is_set_as_it_is():
     assert deepspeed.get_accelerator() is acc
     home = "deepspeed.ops.op_builder.cpu"
     assert [acc.name, acc.current_stream(), acc.op_builder_dir()] == ["cpu", None, home]
-    homes = [acc.get_op_builder(f"Fused{name}Builder").__module__ for name in ("Adam", "Lamb")]
-    assert homes == ["deepspeed.ops.op_builder.cpu.fused_adam", "accel_train.ops.portable"]
+    homes = [
+        acc.get_op_builder(f"Fused{name}Builder").__module__
+        for name in ("Adam", "Lamb")
+    ]
+    assert homes == [
+        "deepspeed.ops.op_builder.cpu.fused_adam",
+        "accel_train.ops.portable",
+    ]
     used = acc.operators()["FusedAdamBuilder"].used.provider
     assert used == "deepspeed.accelerator.cpu_accelerator.CPU_Accelerator"
     assert acc.capabilities().is_synchronized_device
@@ -97,10 +114,15 @@ def test_a_class_for_another_device_than_the_plugin_declares_is_refused():
             super().__init__()
 
     backend = Backend(name="acme", priority=1, device_type="acme")
-    words = r"declared for the device type 'acme'.*is for 'cpu': declare device_type='cpu'"
+    words = (
+        r"declared for the device type 'acme'.*is for 'cpu': declare device_type='cpu'"
+    )
     with pytest.raises(InvalidAcceleratorError, match=words):
         adapt(CPU_Accelerator, backend)
-    with pytest.raises(InvalidAcceleratorError, match="Awkward cannot be made without arguments: TypeError"):
+    with pytest.raises(
+        InvalidAcceleratorError,
+        match="Awkward cannot be made without arguments: TypeError",
+    ):
         adapt(Awkward, backend)
     fitting = replace(backend, name="mine", device_type="cpu")
     assert adapt(CPU_Accelerator, fitting).device_name() == "cpu"
@@ -116,10 +138,18 @@ def test_a_half_written_class_is_of_use():
 
     from accel_train.deepspeed.adapter import adapt
 
-    half = type("Half", (MUSA_Accelerator,), {"KIND": "acme", "_communication_backend_name": "accl"})
+    half = type(
+        "Half",
+        (MUSA_Accelerator,),
+        {"KIND": "acme", "_communication_backend_name": "accl"},
+    )
     for_metal = type("ForMetal", (half,), {"_communication_backend_name": "gloo"})
-    backend = Backend(name="acme", priority=1, device_type="acme", communication_backend="nobodys")
-    given = [adapt(kind, backend).communication_backend_name() for kind in (half, for_metal)]
+    backend = Backend(
+        name="acme", priority=1, device_type="acme", communication_backend="nobodys"
+    )
+    given = [
+        adapt(kind, backend).communication_backend_name() for kind in (half, for_metal)
+    ]
     assert given == ["accl", "staged"]
     accel_core.set_accelerator(half)
     acc = activated()[0].accelerator

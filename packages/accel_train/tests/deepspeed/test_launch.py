@@ -12,16 +12,24 @@ from patched import PATCHES
 
 from accel_core.errors import AccelError
 
-BY_NIGHT = pytest.mark.nightly(reason="the launcher's own options, and lists that it passes on as they are")
+BY_NIGHT = pytest.mark.nightly(
+    reason="the launcher's own options, and lists that it passes on as they are"
+)
 ACCEL = ["-m", "accel_core", "deepspeed"]
-CPU_BY_NIGHT = pytest.param("cpu", "gloo", marks=pytest.mark.nightly(reason="by day two ranks on a device"))
-BY_DEVICE = pytest.mark.parametrize(("device", "backend"), [CPU_BY_NIGHT, ("acme", "accl")])
+CPU_BY_NIGHT = pytest.param(
+    "cpu", "gloo", marks=pytest.mark.nightly(reason="by day two ranks on a device")
+)
+BY_DEVICE = pytest.mark.parametrize(
+    ("device", "backend"), [CPU_BY_NIGHT, ("acme", "accl")]
+)
 
 
 @pytest.fixture
 def variables(request, device):
     found = request.getfixturevalue(f"on_{device}")
-    return {name: value for name, value in found.items() if name != "CUDA_VISIBLE_DEVICES"}
+    return {
+        name: value for name, value in found.items() if name != "CUDA_VISIBLE_DEVICES"
+    }
 
 
 @pytest.fixture
@@ -47,9 +55,15 @@ def ranks(answers, **fields):
 
 @BY_DEVICE
 def test_two_ranks_on_this_host(launch, variables, device, backend):
-    answers = launch(["--num_gpus", "2"], variables, script=("rank.py", "--epochs", "2"))
-    assert ranks(answers, name=device, same=True, total=2.0, backend=backend, others=False) == [0, 1]
-    assert [a["arguments"] for a in answers] == [[f"--local_rank={n}", "--epochs", "2"] for n in (0, 1)]
+    answers = launch(
+        ["--num_gpus", "2"], variables, script=("rank.py", "--epochs", "2")
+    )
+    assert ranks(
+        answers, name=device, same=True, total=2.0, backend=backend, others=False
+    ) == [0, 1]
+    assert [a["arguments"] for a in answers] == [
+        [f"--local_rank={n}", "--epochs", "2"] for n in (0, 1)
+    ]
 
 
 VISIBLE = [
@@ -60,23 +74,39 @@ VISIBLE = [
 
 @pytest.mark.parametrize("device", ["acme"])
 @pytest.mark.parametrize(("given", "options", "seen"), VISIBLE)
-def test_what_the_user_made_visible_stays_so(launch, variables, device, given, options, seen):
+def test_what_the_user_made_visible_stays_so(
+    launch, variables, device, given, options, seen
+):
     """DeepSpeed reads the value as integers; where it holds UUIDs, its slots are places in the list."""
     answers = launch(options, {**variables, "ACME_VISIBLE_DEVICES": given})
     assert [answer["visible"] for answer in answers] == [seen] * len(seen.split(","))
 
 
 ENDS = [
-    ("acme", {"ACME_VISIBLE_DEVICES": "GPU-a,GPU-b"}, ["--num_gpus", "3", "rank.py"], 1, "names 2 devices"),
+    (
+        "acme",
+        {"ACME_VISIBLE_DEVICES": "GPU-a,GPU-b"},
+        ["--num_gpus", "3", "rank.py"],
+        1,
+        "names 2 devices",
+    ),
     ("cpu", {}, ["--num_gpus", "1", "fails.py"], 5, ""),
     ("cpu", {}, ["--help"], 0, "--hostfile"),
     # Ranks that would not hear of the activation are not started.
-    ("cpu", {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, ["--num_gpus", "1", "rank.py"], 1, "Unset it"),
+    (
+        "cpu",
+        {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        ["--num_gpus", "1", "rank.py"],
+        1,
+        "Unset it",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("device", "more", "arguments", "status", "said"), ENDS)
-def test_status_and_words(child, folder, variables, device, more, arguments, status, said):
+def test_status_and_words(
+    child, folder, variables, device, more, arguments, status, said
+):
     (folder / "fails.py").write_text("import sys; sys.exit(5)")
     ended = child([*ACCEL, *arguments], {**variables, **more}, cwd=folder)
     assert ended.returncode == status
@@ -101,7 +131,9 @@ def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
             return () if group == missing else installed(group)
 
         monkeypatch.setattr(packages, "entry_points", without)
-        assert f"entry point in group {missing} is not installed" in _children.obstacle()
+        assert (
+            f"entry point in group {missing} is not installed" in _children.obstacle()
+        )
         assert "Install accel-train again" in _children.obstacle()
 
 
@@ -121,7 +153,9 @@ sys.exit(max(process.wait() for process in running))
 
 
 @BY_DEVICE
-def test_other_hosts_get_the_choice_and_the_activation(launch, variables, device, backend, folder):
+def test_other_hosts_get_the_choice_and_the_activation(
+    launch, variables, device, backend, folder
+):
     """Their shells have nothing but what the launcher exports; on the CPU `import torch` is broken there."""
     variables = {**variables, "ACCEL_PROBE_TIMEOUT": "77"}
     if device == "cpu":
@@ -132,9 +166,23 @@ def test_other_hosts_get_the_choice_and_the_activation(launch, variables, device
     executable(folder / "bin" / "pdsh", PDSH, by=sys.executable)
     (folder / "hosts").write_text("one slots=1\ntwo slots=1\n")
     path = os.pathsep.join((str(folder / "bin"), variables["PATH"]))
-    options = ["--hostfile", "hosts", "--launcher", "pdsh", "--master_addr", "127.0.0.1", "--no_ssh_check"]
+    options = [
+        "--hostfile",
+        "hosts",
+        "--launcher",
+        "pdsh",
+        "--master_addr",
+        "127.0.0.1",
+        "--no_ssh_check",
+    ]
     answers = launch(options, {**variables, "PATH": path})
-    seen = {"name": device, "same": True, "total": 2.0, "backend": backend, "timeout": "77"}
+    seen = {
+        "name": device,
+        "same": True,
+        "total": 2.0,
+        "backend": backend,
+        "timeout": "77",
+    }
     assert ranks(answers, **seen) == [0, 1]
     assert [answer["node"] for answer in answers] == ["0", "1"]
 
@@ -176,7 +224,11 @@ class Patched:
 
         assert deepspeed.__file__.startswith(copy)
         self.first, self.real = self.look(), real_accelerator
-        self.known = [name for name in real_accelerator.SUPPORTED_ACCELERATOR_LIST if name != "acme"]
+        self.known = [
+            name
+            for name in real_accelerator.SUPPORTED_ACCELERATOR_LIST
+            if name != "acme"
+        ]
 
     def look(self):
         """The device that it has, and whose accelerator that is."""
@@ -228,7 +280,9 @@ def test_by_entry_points_acme_is_chosen(copies, pin):
 
 
 @forked("acme")
-def test_by_entry_points_children_get_the_integration_in_place_of_the_entry_points_name(copies):
+def test_by_entry_points_children_get_the_integration_in_place_of_the_entry_points_name(
+    copies,
+):
     """The name of the entry point means something to a patched DeepSpeed alone."""
     Patched(copies["entry points"]).chosen("accel")
     assert os.environ["ACCEL_INTEGRATIONS"] == "deepspeed"
@@ -236,7 +290,9 @@ def test_by_entry_points_children_get_the_integration_in_place_of_the_entry_poin
 
 
 @forked("acme")
-def test_by_entry_points_cpu_is_deepspeeds_unless_the_pin_names_our_distribution(copies):
+def test_by_entry_points_cpu_is_deepspeeds_unless_the_pin_names_our_distribution(
+    copies,
+):
     patched = Patched(copies["entry points"])
     assert patched.chosen("cpu") == THEIR_CPU
     assert patched.chosen("cpu@accel-core") == OUR_CPU
@@ -250,7 +306,9 @@ def test_by_entry_points_an_unknown_pin_is_refused_with_our_error(copies):
 
 
 @forked("acme")
-def test_by_entry_points_our_cpu_is_taken_only_where_a_parent_activated_the_integration(copies):
+def test_by_entry_points_our_cpu_is_taken_only_where_a_parent_activated_the_integration(
+    copies,
+):
     patched = Patched(copies["entry points"])
     os.environ["ACCEL_BLOCK"] = "acme"
     assert patched.chosen() == THEIR_CPU
@@ -260,13 +318,19 @@ def test_by_entry_points_our_cpu_is_taken_only_where_a_parent_activated_the_inte
 @pytest.fixture
 def strangers(tmp_path):
     """A folder with the accelerators of another distribution."""
-    groups = {"deepspeed.accelerators": {"own": "strangers:Own", "absent": "strangers:absent"}}
-    layouts.dist_info(tmp_path / "more", "strangers", "1.0", groups, {"strangers": STRANGERS})
+    groups = {
+        "deepspeed.accelerators": {"own": "strangers:Own", "absent": "strangers:absent"}
+    }
+    layouts.dist_info(
+        tmp_path / "more", "strangers", "1.0", groups, {"strangers": STRANGERS}
+    )
     return tmp_path / "more"
 
 
 @forked("acme")
-def test_by_entry_points_another_distributions_accelerator_is_taken_by_its_name(copies, strangers):
+def test_by_entry_points_another_distributions_accelerator_is_taken_by_its_name(
+    copies, strangers
+):
     patched = Patched(copies["entry points"])
     os.environ["ACCEL_BLOCK"] = "acme"
     sys.path.insert(1, str(strangers))
@@ -275,7 +339,9 @@ def test_by_entry_points_another_distributions_accelerator_is_taken_by_its_name(
 
 
 @forked("acme")
-def test_by_entry_points_an_accelerator_that_is_absent_is_refused_where_it_is_pinned(copies, strangers):
+def test_by_entry_points_an_accelerator_that_is_absent_is_refused_where_it_is_pinned(
+    copies, strangers
+):
     patched = Patched(copies["entry points"])
     os.environ["ACCEL_BLOCK"] = "acme"
     sys.path.insert(1, str(strangers))
@@ -284,7 +350,9 @@ def test_by_entry_points_an_accelerator_that_is_absent_is_refused_where_it_is_pi
 
 
 @forked("acme")
-def test_by_entry_points_an_accelerator_that_is_absent_is_passed_over_without_a_pin(copies, strangers):
+def test_by_entry_points_an_accelerator_that_is_absent_is_passed_over_without_a_pin(
+    copies, strangers
+):
     patched = Patched(copies["entry points"])
     os.environ["ACCEL_BLOCK"] = "acme"
     sys.path.insert(1, str(strangers))
@@ -359,7 +427,9 @@ def test_native_deepspeeds_set_accelerator_turns_theirs_into_ours(copies):
 
 
 @NATIVE
-def test_native_a_value_that_is_not_an_accelerator_is_refused_and_changes_nothing(copies):
+def test_native_a_value_that_is_not_an_accelerator_is_refused_and_changes_nothing(
+    copies,
+):
     patched = Patched(copies["native"])
     from deepspeed.accelerator import set_accelerator
 

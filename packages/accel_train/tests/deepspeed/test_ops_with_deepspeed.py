@@ -39,14 +39,20 @@ def listed():
     import deepspeed.ops.op_builder as package
     from deepspeed.ops.op_builder.all_ops import ALL_OPS
 
-    named = {name: full_name(kind) for name, kind in vars(package).items() if name.endswith("Builder")}
+    named = {
+        name: full_name(kind)
+        for name, kind in vars(package).items()
+        if name.endswith("Builder")
+    }
     made = {name: full_name(type(builder)) for name, builder in ALL_OPS.items()}
     return made, named, dict(deepspeed.ops.__compatible_ops__)
 
 
 def nothing_built(folder, compiler):
     """Take this compiler, and find nothing that was compiled before."""
-    os.environ |= {name: str(folder / name) for name in ("ACCEL_CACHE", "TORCH_EXTENSIONS_DIR")}
+    os.environ |= {
+        name: str(folder / name) for name in ("ACCEL_CACHE", "TORCH_EXTENSIONS_DIR")
+    }
     os.environ["CXX"] = str(folder / compiler)
 
 
@@ -59,15 +65,25 @@ def test_on_the_cpu_deepspeed_has_the_operators_that_it_has_alone(tmp_path):
     assert os.wait()[1] == 0
     activated()
     made, named, compatible = listed()
-    assert "accel_train.ops.torchs_locks" not in sys.modules  # which only what compiles needs: milliseconds
+    assert (
+        "accel_train.ops.torchs_locks" not in sys.modules
+    )  # which only what compiles needs: milliseconds
     made_alone, named_alone, compatible_alone = json.loads(alone.read_text())
-    lent = {name: f"{PORTABLE}.Fused{name[6:].capitalize()}Builder" for name in ("fused_lamb", "fused_lion")}
+    lent = {
+        name: f"{PORTABLE}.Fused{name[6:].capitalize()}Builder"
+        for name in ("fused_lamb", "fused_lion")
+    }
     assert made == {**made_alone, **lent, "deepspeed_not_implemented": NOBODY}
     assert compatible == {**compatible_alone, **dict.fromkeys(lent, True)}
     assert set(named) == set(named_alone)
     differ = {name for name, source in named_alone.items() if named[name] != source}
-    assert {name for name in differ if named[name] != NOBODY} == {"FusedLambBuilder", "FusedLionBuilder"}
-    assert {named_alone[name].rpartition(".")[2] for name in differ} == {"NotImplementedBuilder"}
+    assert {name for name in differ if named[name] != NOBODY} == {
+        "FusedLambBuilder",
+        "FusedLionBuilder",
+    }
+    assert {named_alone[name].rpartition(".")[2] for name in differ} == {
+        "NotImplementedBuilder"
+    }
 
 
 @forked("acme")
@@ -79,7 +95,12 @@ def test_a_device_that_deepspeed_does_not_know_has_ours():
         "deepspeed_not_implemented",
     }  # fmt: skip
     assert compatible == {name: name != "deepspeed_not_implemented" for name in made}
-    for name in ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder", "CPULionBuilder"):
+    for name in (
+        "FusedAdamBuilder",
+        "FusedLambBuilder",
+        "FusedLionBuilder",
+        "CPULionBuilder",
+    ):
         assert named[name] == f"{PORTABLE}.{name}"
     assert named["AsyncIOBuilder"] == named["NotImplementedBuilder"] == NOBODY
 
@@ -95,7 +116,11 @@ def test_deepspeed_understands_that_an_operator_is_missing():
     deepspeed.env_report.op_report()
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         deepspeed.env_report.debug_report()
-    (told,) = [line for line in printed.getvalue().splitlines() if line.startswith("accelerator ")]
+    (told,) = [
+        line
+        for line in printed.getvalue().splitlines()
+        if line.startswith("accelerator ")
+    ]
     assert told.startswith(f"accelerator {'.' * 22} <")
     assert "'acme'" in told
     assert told.endswith(", by accel-train")
@@ -111,7 +136,10 @@ def stepped(kind, device, dtype, options):
 
     def draw(seed):
         generator = torch.Generator().manual_seed(seed)
-        return [torch.randn(shape, generator=generator).to(device, dtype) for shape in SHAPES]
+        return [
+            torch.randn(shape, generator=generator).to(device, dtype)
+            for shape in SHAPES
+        ]
 
     parameters = [torch.nn.Parameter(tensor) for tensor in draw(0)]
     optimizer = kind(parameters, **options)
@@ -122,7 +150,9 @@ def stepped(kind, device, dtype, options):
     return [parameter.detach().cpu() for parameter in parameters], optimizer
 
 
-@pytest.mark.parametrize(("device", "compiled"), [("acme", True), ("cpu", False), ("cpu", True)])
+@pytest.mark.parametrize(
+    ("device", "compiled"), [("acme", True), ("cpu", False), ("cpu", True)]
+)
 @forked()
 def test_its_optimizers_step_as_torchs_do(device, compiled, tmp_path, extensions):
     """On a device that it does not know, and on the CPU with its own C++, and where nothing can be compiled.
@@ -133,7 +163,10 @@ def test_its_optimizers_step_as_torchs_do(device, compiled, tmp_path, extensions
     if device == "acme":
         os.environ["ACCEL_COMPILE"] = "1"
     elif compiled:
-        os.environ |= {**deepspeeds_compiler.VARIABLES, "TORCH_EXTENSIONS_DIR": extensions}
+        os.environ |= {
+            **deepspeeds_compiler.VARIABLES,
+            "TORCH_EXTENSIONS_DIR": extensions,
+        }
     else:
         nothing_built(tmp_path, "no-compiler")
     activated()
@@ -147,11 +180,22 @@ def test_its_optimizers_step_as_torchs_do(device, compiled, tmp_path, extensions
     here = accel_core.get_accelerator().current_device_name()
     names = ("FusedAdam", "FusedLamb", "FusedLion", "CPUAdam", "CPUAdagrad", "CPULion")
     homes = {getattr(op_builder, f"{name}Builder").__module__ for name in names}
-    theirs = {f"deepspeed.ops.op_builder.cpu.{name}" for name in ("cpu_adam", "fused_adam")}
-    ours = {"accel_train.ops.cpu_adam"} if device == "acme" else theirs if compiled else set()
+    theirs = {
+        f"deepspeed.ops.op_builder.cpu.{name}" for name in ("cpu_adam", "fused_adam")
+    }
+    ours = (
+        {"accel_train.ops.cpu_adam"}
+        if device == "acme"
+        else theirs
+        if compiled
+        else set()
+    )
     assert homes == {PORTABLE, *ours}
     common = {"lr": 1e-2, "betas": (0.9, 0.99), "weight_decay": 0.1}
-    adam, adagrad = {"eps": 1e-8, **common}, {"lr": 1e-2, "eps": 1e-10, "weight_decay": 0.1}
+    adam, adagrad = (
+        {"eps": 1e-8, **common},
+        {"lr": 1e-2, "eps": 1e-10, "weight_decay": 0.1},
+    )
     adam_w, single = torch.optim.AdamW, {"foreach": False}
     # Against a formula that is computed otherwise, weights of size 1 have been rounded 20 times; and the
     # compiled Adams are DeepSpeed's own to the last bit, which is not torch's.
@@ -160,10 +204,26 @@ def test_its_optimizers_step_as_torchs_do(device, compiled, tmp_path, extensions
     fused = 1e-2 if op_builder.FusedAdamBuilder.__module__ == PORTABLE else rounded
     for kind, other, place, options, ours, theirs, floor in (
         (FusedAdam, adam_w, here, adam, {"adam_w_mode": True}, single, fused),
-        (FusedAdam, torch.optim.Adam, here, adam, {"adam_w_mode": False}, single, fused),
+        (
+            FusedAdam,
+            torch.optim.Adam,
+            here,
+            adam,
+            {"adam_w_mode": False},
+            single,
+            fused,
+        ),
         (FusedLion, DeepSpeedCPULion, here, common, {}, {}, rounded),
         (DeepSpeedCPUAdam, adam_w, "cpu", adam, {"adamw_mode": True}, single, host),
-        (DeepSpeedCPUAdam, torch.optim.Adam, "cpu", adam, {"adamw_mode": False}, single, host),
+        (
+            DeepSpeedCPUAdam,
+            torch.optim.Adam,
+            "cpu",
+            adam,
+            {"adamw_mode": False},
+            single,
+            host,
+        ),
         (DeepSpeedCPUAdagrad, torch.optim.Adagrad, "cpu", adagrad, {}, single, 1e-2),
     ):
         mine, _ = stepped(kind, place, torch.float32, options | ours)
@@ -176,7 +236,9 @@ def test_its_optimizers_step_as_torchs_do(device, compiled, tmp_path, extensions
     assert len(ratios) == 4
     assert all(0.01 <= ratio <= 10 for ratio in ratios)
     narrow, optimizer = stepped(DeepSpeedCPUAdam, "cpu", torch.bfloat16, {"lr": 1e-2})
-    assert {state["exp_avg"].dtype for state in optimizer.state.values()} == {torch.float32}
+    assert {state["exp_avg"].dtype for state in optimizer.state.values()} == {
+        torch.float32
+    }
     both, _ = stepped(FusedAdam, here, torch.bfloat16, {"lr": 1e-2})
     assert all(tensor.isfinite().all() for tensor in (*narrow, *both))
 
@@ -193,7 +255,13 @@ def test_no_optimizer_compiles_unasked(tmp_path):
     from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
     from deepspeed.ops.lion import DeepSpeedCPULion, FusedLion
 
-    for kind in (DeepSpeedCPUAdagrad, DeepSpeedCPUAdam, FusedAdam, DeepSpeedCPULion, FusedLion):
+    for kind in (
+        DeepSpeedCPUAdagrad,
+        DeepSpeedCPUAdam,
+        FusedAdam,
+        DeepSpeedCPULion,
+        FusedLion,
+    ):
         weight = torch.nn.Parameter(torch.ones(5))
         optimizer = kind([weight], lr=0.1)
         weight.grad = torch.ones(5)
@@ -238,7 +306,12 @@ def test_its_files_say_what_its_own_accelerators_find_by_importing():
 
 
 WAITING = [
-    ("cuda", {"accelerator": "accel_cuda.accelerator:CUDA"}, "FusedLionBuilder", "must be compiled"),
+    (
+        "cuda",
+        {"accelerator": "accel_cuda.accelerator:CUDA"},
+        "FusedLionBuilder",
+        "must be compiled",
+    ),
     # DeepSpeed's builders for SYCL set CXX to icpx, whatever the user has.
     ("xpu", {}, "FusedAdamBuilder", "icpx is missing: install Intel's DPC++"),
 ]
@@ -246,16 +319,23 @@ WAITING = [
 
 @pytest.mark.parametrize(("name", "more", "op", "reason"), WAITING)
 @forked("cpu", ACCEL_COMPILE="1")
-def test_without_its_compiler_a_device_has_the_portable_operators(name, more, op, reason, tmp_path):
+def test_without_its_compiler_a_device_has_the_portable_operators(
+    name, more, op, reason, tmp_path
+):
     from accel_core.operators import table
     from accel_train.deepspeed import op_builders
     from accel_train.ops import provided
 
     nothing_built(tmp_path, "no-compiler")
     which = shutil.which
-    shutil.which = lambda command, *rest: None if command == "icpx" else which(command, *rest)
+    shutil.which = lambda command, *rest: (
+        None if command == "icpx" else which(command, *rest)
+    )
     backend = accel_core.Backend(name=name, priority=1, device_type=name, **more)
-    asked = [op_builders.accel_op_builders(backend), *provided.accel_op_builders(backend)]
+    asked = [
+        op_builders.accel_op_builders(backend),
+        *provided.accel_op_builders(backend),
+    ]
     found = table(asked)[op]
     first = found.candidates[0]
     assert first.provider.startswith("deepspeed 0.")
@@ -265,17 +345,28 @@ def test_without_its_compiler_a_device_has_the_portable_operators(name, more, op
 
 @pytest.mark.parametrize(
     "device",
-    ["cpu", pytest.param("acme", marks=pytest.mark.nightly(reason="on a device; by day on the CPU"))],
+    [
+        "cpu",
+        pytest.param(
+            "acme", marks=pytest.mark.nightly(reason="on a device; by day on the CPU")
+        ),
+    ],
 )
 def test_accel_ops_tells_all_of_it_without_noise(child, request, device):
     variables = request.getfixturevalue(f"on_{device}")
     done = child(["-m", "accel_core", "ops", "--json"], variables).succeeded()
-    assert "real_accelerator" not in done.stderr, "DeepSpeed looked for a device by itself"
+    assert "real_accelerator" not in done.stderr, (
+        "DeepSpeed looked for a device by itself"
+    )
     document = json.loads(done.stdout)
     assert (document["backend"], document["deepspeed"]) == (device, True)
     kinds = {op["op"]: [c["kind"] for c in op["candidates"]] for op in document["ops"]}
     assert kinds["CPUAdamBuilder"][-2:] == ["compiled", "portable"]
-    assert ("AsyncIOBuilder" in kinds) is (kinds["FusedAdamBuilder"][0] == "deepspeed") is (device == "cpu")
+    assert (
+        ("AsyncIOBuilder" in kinds)
+        is (kinds["FusedAdamBuilder"][0] == "deepspeed")
+        is (device == "cpu")
+    )
 
 
 # ---------------------------------------------------------------------------- ops lists
@@ -287,11 +378,17 @@ def checkout(tmp_path_factory):
     """DeepSpeed as git has it, made of the installed one: links to its build's packages, and no results."""
     installed = Path(find_spec("deepspeed").origin).parent
     root = tmp_path_factory.mktemp("checkout")
-    left_out = shutil.ignore_patterns("__pycache__", "git_version_info_installed.py", "op_builder", "csrc")
+    left_out = shutil.ignore_patterns(
+        "__pycache__", "git_version_info_installed.py", "op_builder", "csrc"
+    )
     shutil.copytree(installed, root / "deepspeed", ignore=left_out)
     shutil.rmtree(root / "deepspeed" / "accelerator")
     for name, place in (("op_builder", "ops"), ("accelerator", "")):
-        shutil.copytree(installed / place / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            installed / place / name,
+            root / name,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
         home = root / "deepspeed" / place
         (home / name).symlink_to(os.path.relpath(root / name, home))
     (root / "deepspeed" / "ops" / "csrc").symlink_to(installed / "ops" / "csrc")
@@ -314,12 +411,26 @@ def kinds_in_use(home):
 
     assert Path(deepspeed.__file__).is_relative_to(home)
     bases = ("OpBuilder", "CUDAOpBuilder")
-    named = {n: kind for n, kind in vars(op_builder).items() if n.endswith("Builder") and n not in bases}
-    assert [n for n, kind in named.items() if kind.NAME not in deepspeed.ops.__compatible_ops__] == []
+    named = {
+        n: kind
+        for n, kind in vars(op_builder).items()
+        if n.endswith("Builder") and n not in bases
+    }
+    assert [
+        n
+        for n, kind in named.items()
+        if kind.NAME not in deepspeed.ops.__compatible_ops__
+    ] == []
     used = {n: op.used for n, op in found.accelerator.operators().items()}
-    there = {n: kind for n, kind in named.items() if kind.NAME != "deepspeed_not_implemented"}
+    there = {
+        n: kind for n, kind in named.items() if kind.NAME != "deepspeed_not_implemented"
+    }
     assert there == {n: used[n].builder_class for n in there}
-    listed = {type(builder) for name, builder in ALL_OPS.items() if name != "deepspeed_not_implemented"}
+    listed = {
+        type(builder)
+        for name, builder in ALL_OPS.items()
+        if name != "deepspeed_not_implemented"
+    }
     assert listed == {candidate.builder_class for candidate in used.values()}
     return {n: candidate.kind for n, candidate in used.items()}
 
@@ -332,7 +443,9 @@ def test_every_builder_stands_in_the_lists_and_is_the_accelerators(checkout):
     kinds = kinds_in_use(checkout)
     assert kinds["CPUAdagradBuilder"] == kinds["FusedAdamBuilder"] == "deepspeed"
     assert kinds["FusedLambBuilder"] == "portable"
-    assert importlib.import_module("op_builder").__deepspeed__  # the package of its build
+    assert importlib.import_module(
+        "op_builder"
+    ).__deepspeed__  # the package of its build
 
 
 @forked("mlu")
@@ -356,10 +469,14 @@ def on_xpu(simulated, tmp_path_factory):
     fitting = version("torch").partition("+")[0]
     for name in ("intel-extension-for-pytorch", "oneccl-bindings-for-pytorch"):
         layouts.dist_info(folder, name, fitting, {}, {name.replace("-", "_"): ""})
-    return simulated("xpu", folder, Path(EXTENSION), plugin=True, DS_ACCELERATOR="xpu.external")
+    return simulated(
+        "xpu", folder, Path(EXTENSION), plugin=True, DS_ACCELERATOR="xpu.external"
+    )
 
 
-@pytest.mark.skipif(not EXTENSION, reason="ACCEL_REAL_IDEX names no folder with the extension")
+@pytest.mark.skipif(
+    not EXTENSION, reason="ACCEL_REAL_IDEX names no folder with the extension"
+)
 @pytest.mark.parametrize("compiler", [False, True])
 @forked("xpu")
 def test_its_builders_are_used_where_they_can_be_compiled(tmp_path, compiler):
@@ -371,9 +488,18 @@ def test_its_builders_are_used_where_they_can_be_compiled(tmp_path, compiler):
     from deepspeed.ops import op_builder
 
     assert acc.name == "xpu.external"
-    only_here = {"TransformerBuilder", "InferenceBuilder", "QuantizerBuilder", "UtilsBuilder"}
-    assert all(getattr(op_builder, name) is acc.get_op_builder(name) for name in only_here)
-    kinds = {name: acc.get_op_builder(name) for name in (*only_here, "FusedAdamBuilder")}
+    only_here = {
+        "TransformerBuilder",
+        "InferenceBuilder",
+        "QuantizerBuilder",
+        "UtilsBuilder",
+    }
+    assert all(
+        getattr(op_builder, name) is acc.get_op_builder(name) for name in only_here
+    )
+    kinds = {
+        name: acc.get_op_builder(name) for name in (*only_here, "FusedAdamBuilder")
+    }
     home = "intel_extension_for_deepspeed.op_builder."
     own = {name for name, kind in kinds.items() if kind.__module__.startswith(home)}
     assert own == (set(kinds) if compiler else only_here)
@@ -391,9 +517,17 @@ def test_its_builders_are_used_where_they_can_be_compiled(tmp_path, compiler):
 
 
 #: DeepSpeed makes tensors on what it calls `_name`.
-SIZES = {"sub_group_size": 600, "reduce_bucket_size": 5000, "stage3_prefetch_bucket_size": 5000}
+SIZES = {
+    "sub_group_size": 600,
+    "reduce_bucket_size": 5000,
+    "stage3_prefetch_bucket_size": 5000,
+}
 HALF_OFFLOADED = {
-    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}, **SIZES},
+    "zero_optimization": {
+        "stage": 3,
+        "offload_optimizer": {"device": "cpu", "ratio": 0.5},
+        **SIZES,
+    },
     "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}},
 }
 
@@ -417,7 +551,9 @@ def test_half_of_the_optimizer_stays_on_a_device_that_no_plugin_knows():
     torch.manual_seed(0)
     inputs, weights = torch.randn(64, 16), torch.randn(16, 4)
     inputs, wanted = inputs.to("acme"), (inputs @ weights).to("acme")
-    model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4)
+    )
     config = {"train_micro_batch_size_per_gpu": 64, **HALF_OFFLOADED}
     engine, *_ = deepspeed.initialize(model=model, config=config)
     losses = []
@@ -436,15 +572,23 @@ def test_one_of_several_processes_without_mpi4py_is_told_what_is_missing():
     import deepspeed
 
     def refused(**variables):
-        with mock.patch.dict(os.environ, variables), pytest.raises(ImportError) as error:
+        with (
+            mock.patch.dict(os.environ, variables),
+            pytest.raises(ImportError) as error,
+        ):
             deepspeed.init_distributed(verbose=False)
         return str(error.value)
 
     assert refused(OMPI_COMM_WORLD_SIZE="4") == "No module named 'mpi4py'"
     activated()
     of_four = refused(OMPI_COMM_WORLD_SIZE="4")
-    assert "OMPI_COMM_WORLD_SIZE=4 says that this is one of several processes" in of_four
-    assert "needs RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in each" in of_four
+    assert (
+        "OMPI_COMM_WORLD_SIZE=4 says that this is one of several processes" in of_four
+    )
+    assert (
+        "needs RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in each"
+        in of_four
+    )
     second = refused(RANK="1", MASTER_ADDR="here")
     assert "RANK=1 says" in second
     assert "needs LOCAL_RANK, WORLD_SIZE, MASTER_PORT in each" in second
@@ -463,13 +607,17 @@ def test_memory_is_locked_by_deepspeed_and_registered_with_the_accelerator(devic
     import torch
 
     acc, calls = activated()[0].accelerator, []
-    acc.register_host_memory = lambda address, size: calls.append(("register", size >= 16)) or True
+    acc.register_host_memory = lambda address, size: (
+        calls.append(("register", size >= 16)) or True
+    )
     acc.unregister_host_memory = lambda address: calls.append(("unregister", True))
     source = torch.arange(4.0)
     pinned = acc.pin_memory(source)
     assert pinned is not source
     assert pinned.tolist() == [0.0, 1.0, 2.0, 3.0]
-    assert acc.pin_memory(source.reshape(2, 2), make_copy=False, match_shape=False).shape == (4,)
+    assert acc.pin_memory(
+        source.reshape(2, 2), make_copy=False, match_shape=False
+    ).shape == (4,)
     assert acc.pin_empty(2, 2, dtype=torch.float32).shape == (2, 2)
     assert [acc.is_pinned(pinned), acc.is_pinned(source)] == [True, False]
     acc.unpin_memory(pinned)

@@ -37,14 +37,22 @@ def verified(environ):
     done = finish(start(command, environ), 300, check=False)
     document = json.loads(done.stdout)
     rows = {row["name"].removeprefix(GROUP): row for row in document["checks"]}
-    return document, {name: row["message"] for name, row in rows.items() if row["outcome"] != "passed"}
+    return document, {
+        name: row["message"] for name, row in rows.items() if row["outcome"] != "passed"
+    }
 
 
-@pytest.mark.nightly(reason="all of level 4; by day a broken device passes the checks that it does not break")
+@pytest.mark.nightly(
+    reason="all of level 4; by day a broken device passes the checks that it does not break"
+)
 def test_everything_is_kept_on_a_device_that_works(on_acme):
     document, wrong = verified(on_acme)
     assert wrong == {}
-    assert (document["level"], document["reached"], len(document["checks"])) == (4, 4, len(NAMES))
+    assert (document["level"], document["reached"], len(document["checks"])) == (
+        4,
+        4,
+        len(NAMES),
+    )
     assert [text.partition(" ")[0] for text in document["frameworks"]] == ["deepspeed"]
 
 
@@ -55,14 +63,25 @@ def test_what_is_broken_is_found_where_it_is_used(on_acme, tmp_path):
     _, wrong = verified(with_path(on_acme, tmp_path))
     assert wrong.keys() == {"zero_2_offloaded", "zero_in_bfloat16"}
     assert "plain torch on the processor has" in wrong["zero_2_offloaded"]
-    assert "bfloat16" in wrong["zero_in_bfloat16"] or "bf16" in wrong["zero_in_bfloat16"]
+    assert (
+        "bfloat16" in wrong["zero_in_bfloat16"] or "bf16" in wrong["zero_in_bfloat16"]
+    )
 
 
 # ---------------------------------------------------------------------------- doctor
 # The doctor asks the real DeepSpeed what it would choose.
 
 
-DOCTOR = ["-m", "accel_core", "doctor", "--topic", "others", "--json", "--timeout", "50"]
+DOCTOR = [
+    "-m",
+    "accel_core",
+    "doctor",
+    "--topic",
+    "others",
+    "--json",
+    "--timeout",
+    "50",
+]
 
 
 CHOICES = [
@@ -71,15 +90,25 @@ CHOICES = [
     (
         {"DS_ACCELERATOR": "npu,cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
         "others.fails",
-        {"level": "warning", "what": "DS_ACCELERATOR", "step": "export DS_ACCELERATOR=cpu;"},
+        {
+            "level": "warning",
+            "what": "DS_ACCELERATOR",
+            "step": "export DS_ACCELERATOR=cpu;",
+        },
     ),
-    ({"DS_ACCELERATOR": "npu,cpu", "ACCEL_INTEGRATIONS": "deepspeed"}, "others.integrated", {}),
+    (
+        {"DS_ACCELERATOR": "npu,cpu", "ACCEL_INTEGRATIONS": "deepspeed"},
+        "others.integrated",
+        {},
+    ),
 ]
 
 
 @pytest.mark.parametrize(("variables", "code", "words"), CHOICES)
 def test_what_deepspeed_would_choose(child, on_cpu, variables, code, words):
-    environ = {name: value for name, value in on_cpu.items() if name != "DS_ACCELERATOR"}
+    environ = {
+        name: value for name, value in on_cpu.items() if name != "DS_ACCELERATOR"
+    }
     [topic] = json.loads(child(DOCTOR, {**environ, **variables}).stdout)["topics"]
     [finding] = topic["findings"]
     assert finding["code"] == code

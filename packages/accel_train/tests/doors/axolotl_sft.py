@@ -15,12 +15,19 @@ def make(folder):
 
     words = ["<pad>", "<unk>", "<s>", "</s>", "plus", "is", *map(str, range(40))]
     special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
-    tokenizer, plain = tiny(LlamaConfig, LlamaForCausalLM, words, special, folder / "model")
+    tokenizer, plain = tiny(
+        LlamaConfig, LlamaForCausalLM, words, special, folder / "model"
+    )
     tokenizer.save_pretrained(folder / "model")
     pairs = [divmod(row * 37 % 400, 20) for row in range(64)]
     rows = [plain.encode(f"<s> {a} plus {b} is {a + b} </s>").ids for a, b in pairs]
-    lines = [{"input_ids": row, "attention_mask": [1] * len(row), "labels": row} for row in rows]
-    (folder / "data.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    lines = [
+        {"input_ids": row, "attention_mask": [1] * len(row), "labels": row}
+        for row in rows
+    ]
+    (folder / "data.jsonl").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in lines)
+    )
 
 
 def configuration(folder):
@@ -49,10 +56,25 @@ from axolotl.train import train  # noqa: E402
 from axolotl.utils.dict import DictDefault  # noqa: E402
 
 cfg = load_cfg(DictDefault(configuration(folder) | json.loads(sys.argv[2])))
-if cfg.device == "cpu":  # its own ranks name a device by number (0.21.0, utils/config/__init__.py:256)
+if (
+    cfg.device == "cpu"
+):  # its own ranks name a device by number (0.21.0, utils/config/__init__.py:256)
     cfg.device_map = {"": "cpu"}
-model, _, trainer = train(cfg=cfg, dataset_meta=load_datasets(cfg=cfg, cli_args=TrainerCliArgs()))
-steps = [[line["loss"], line["grad_norm"]] for line in trainer.state.log_history if "loss" in line]
-devices = {str(p.device) for p in model.parameters()} | {str(trainer.args.device), cfg.device}
+model, _, trainer = train(
+    cfg=cfg, dataset_meta=load_datasets(cfg=cfg, cli_args=TrainerCliArgs())
+)
+steps = [
+    [line["loss"], line["grad_norm"]]
+    for line in trainer.state.log_history
+    if "loss" in line
+]
+devices = {str(p.device) for p in model.parameters()} | {
+    str(trainer.args.device),
+    cfg.device,
+}
 print()
-print(json.dumps({"devices": sorted(devices), "dtype": str(cfg.torch_dtype), "trained": steps}))
+print(
+    json.dumps(
+        {"devices": sorted(devices), "dtype": str(cfg.torch_dtype), "trained": steps}
+    )
+)

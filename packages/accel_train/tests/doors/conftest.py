@@ -18,8 +18,14 @@ def home():
     def variables(framework="", *, vendor="acme", **more):
         found = os.environ.get(f"ACCEL_DOOR_{framework.upper()}")
         if framework and not found:
-            pytest.skip(f"{framework} lies in a folder that the session doors makes: ./dev doors")
-        return environment(vendor, {"OMP_NUM_THREADS": "1", **more}, path=[*filter(None, [found]), HERE])
+            pytest.skip(
+                f"{framework} lies in a folder that the session doors makes: ./dev doors"
+            )
+        return environment(
+            vendor,
+            {"OMP_NUM_THREADS": "1", **more},
+            path=[*filter(None, [found]), HERE],
+        )
 
     return variables
 
@@ -30,7 +36,9 @@ def beside(home):
 
     def start(framework, script, *arguments, environ=None, vendor="acme", **options):
         variables = {**home(framework, vendor=vendor), **(environ or {})}
-        return run_on(vendor, script, *arguments, environ=variables, timeout=300, **options)
+        return run_on(
+            vendor, script, *arguments, environ=variables, timeout=300, **options
+        )
 
     return start
 

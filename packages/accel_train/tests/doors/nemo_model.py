@@ -27,7 +27,9 @@ class Model(ModelPT):
         generator = torch.Generator().manual_seed(1)
         images = torch.randn(512, 64, generator=generator)
         pairs = torch.utils.data.TensorDataset(images, images[:, :10].argmax(1))
-        self._train_dl = torch.utils.data.DataLoader(pairs, batch_size=train_data_config.batch_size)
+        self._train_dl = torch.utils.data.DataLoader(
+            pairs, batch_size=train_data_config.batch_size
+        )
 
     setup_validation_data = setup_training_data
 
@@ -46,15 +48,29 @@ def train(folder, **asked):
     logging.disable(logging.WARNING)
     if asked["accelerator"] != "cpu":
         register()
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+    }
     trainer = pl.Trainer(max_epochs=1, **quiet, **asked)
-    manager = {"exp_dir": f"{folder}/experiment", "create_tensorboard_logger": False, "name": "small"}
+    manager = {
+        "exp_dir": f"{folder}/experiment",
+        "create_tensorboard_logger": False,
+        "name": "small",
+    }
     exp_manager(trainer, manager)
     optimizer = {"name": "adamw", "lr": 0.01, "betas": [0.9, 0.98]}
-    model = Model(OmegaConf.create({"train_ds": {"batch_size": 64}, "optim": optimizer}), trainer)
+    model = Model(
+        OmegaConf.create({"train_ds": {"batch_size": 64}, "optim": optimizer}), trainer
+    )
     torch.manual_seed(2)
     trainer.fit(model)
-    saved = [p.name for p in Path(folder, "experiment").rglob("*.nemo")] if trainer.is_global_zero else None
+    saved = (
+        [p.name for p in Path(folder, "experiment").rglob("*.nemo")]
+        if trainer.is_global_zero
+        else None
+    )
     seen = {"losses": model.losses, "devices": sorted(model.devices), "saved": saved}
     return {**seen, "parameters": jobs.digest(model)}
 

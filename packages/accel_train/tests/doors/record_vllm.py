@@ -23,7 +23,9 @@ DEVICE = """
 def members(source):
     """The members about devices, each with its kind and its parameters."""
     (platform,) = (
-        node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == "Platform"
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and node.name == "Platform"
     )
     found = {}
     for node in platform.body:
@@ -40,5 +42,9 @@ if __name__ == "__main__":
     files = dict(given.split("=", 1) for given in sys.argv[1:])
     read = [members(Path(file).read_text()) for file in files.values()]
     if any(found != read[0] for found in read):
-        sys.exit(f"the releases differ: {[found.items() - read[0].items() for found in read]}")
-    RECORD.write_text(json.dumps({"releases": [*files], "members": read[0]}, indent=1) + "\n")
+        sys.exit(
+            f"the releases differ: {[found.items() - read[0].items() for found in read]}"
+        )
+    RECORD.write_text(
+        json.dumps({"releases": [*files], "members": read[0]}, indent=1) + "\n"
+    )

@@ -34,12 +34,18 @@ def test_its_plugin_manager_loads_ours(beside):
     }
 
 
-@pytest.mark.nightly(reason="imports axolotl, for what every adapter does without our accelerator")
+@pytest.mark.nightly(
+    reason="imports axolotl, for what every adapter does without our accelerator"
+)
 def test_without_our_accelerator_axolotl_goes_on(beside):
-    answer = beside("axolotl", MANAGER, environ={**ON_THE_CPU, "DS_ACCELERATOR": "nothing"}).answer
+    answer = beside(
+        "axolotl", MANAGER, environ={**ON_THE_CPU, "DS_ACCELERATOR": "nothing"}
+    ).answer
     (said,) = answer.pop("said")
     assert answer == {"class": "AccelPlugin", "mixins": [], "cfg": {}}
-    assert said.startswith("axolotl cannot use accel's accelerator: BackendNotFoundError: DS_ACCELERATOR=")
+    assert said.startswith(
+        "axolotl cannot use accel's accelerator: BackendNotFoundError: DS_ACCELERATOR="
+    )
 
 
 def test_it_stands_aside_for_a_device_of_axolotls(beside):
@@ -63,7 +69,11 @@ def trained(beside, tmp_path_factory):
     def train(*, cpu=False, processes=1, **options):
         # Without it Accelerate would have each rank on the CPU train by itself.
         environ = {**ON_THE_CPU, "ACCELERATE_USE_CPU": "true"} if cpu else {}
-        how = {"environ": environ, "vendor": f"acme:{processes}", "processes": processes}
+        how = {
+            "environ": environ,
+            "vendor": f"acme:{processes}",
+            "processes": processes,
+        }
         return beside("axolotl", SCRIPT, folder, json.dumps(options), **how).answers
 
     return train
@@ -75,8 +85,12 @@ def test_fine_tuning_equals_the_cpus(ranks, trained):
     plain = {"bf16": False, "fp16": False}
     on_cpu = trained(cpu=True, processes=ranks, **plain)
     on_acme = trained(processes=ranks, **plain)
-    assert [answer["devices"] for answer in on_acme] == [[f"acme:{rank}"] for rank in range(ranks)]
-    assert [answer["trained"] for answer in on_acme] == [answer["trained"] for answer in on_cpu]
+    assert [answer["devices"] for answer in on_acme] == [
+        [f"acme:{rank}"] for rank in range(ranks)
+    ]
+    assert [answer["trained"] for answer in on_acme] == [
+        answer["trained"] for answer in on_cpu
+    ]
     losses = [loss for loss, _ in on_acme[0]["trained"]]
     assert len(losses) == 16
     assert losses[-1] < losses[0] - 1

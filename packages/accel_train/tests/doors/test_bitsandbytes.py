@@ -38,4 +38,7 @@ def test_an_error_is_a_warning_and_the_import_goes_on(beside):
     environ = {"DS_ACCELERATOR": "nothing", "PYTHONWARNINGS": "error::RuntimeWarning"}
     run = beside("bitsandbytes", SCRIPT, environ=environ)
     assert "acme" not in run.answer["supported"]
-    assert "bitsandbytes cannot use accel's accelerator: BackendNotFoundError" in run.ended[0].stderr
+    assert (
+        "bitsandbytes cannot use accel's accelerator: BackendNotFoundError"
+        in run.ended[0].stderr
+    )

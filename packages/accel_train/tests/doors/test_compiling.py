@@ -23,7 +23,8 @@ from accel_train.device_interface import register
 
 
 settable = pytest.mark.skipif(
-    not hasattr(torch.compiler, "set_default_backend"), reason="this torch has no default to set: before 2.13"
+    not hasattr(torch.compiler, "set_default_backend"),
+    reason="this torch has no default to set: before 2.13",
 )
 
 
@@ -90,12 +91,16 @@ def test_the_default_is_the_accelerators_in_the_block_alone(acc):
 @settable
 def test_blocks_of_threads_may_end_in_any_order(acc):
     seen = []
-    first = default_compiler(acc)  # by name: a choice for a block is this thread's alone
+    first = default_compiler(
+        acc
+    )  # by name: a choice for a block is this thread's alone
     first.__enter__()
     acc.set_compile_backend("eager")
     second = default_compiler(acc)
     for step in (second.__enter__, lambda: first.__exit__(None, None, None)):
-        thread = threading.Thread(target=lambda step=step: (step(), seen.append(default())))
+        thread = threading.Thread(
+            target=lambda step=step: (step(), seen.append(default()))
+        )
         thread.start()
         thread.join()
     second.__exit__(None, None, None)
@@ -123,15 +128,22 @@ UNLISTED = [
 def test_a_compiler_that_torch_does_not_list_is_one_sentence(acc, named, why):
     acc._compile_backend = named  # as from a declaration
     for attempt in (default_compiler().__enter__, through_the_door):
-        with pytest.raises(Exception, match=f"cpu declares the compiler '{named}', {why}") as raised:
+        with pytest.raises(
+            Exception, match=f"cpu declares the compiler '{named}', {why}"
+        ) as raised:
             attempt()
-        found = getattr(raised.value, "inner_exception", raised.value)  # torch wraps what a backend raises
+        found = getattr(
+            raised.value, "inner_exception", raised.value
+        )  # torch wraps what a backend raises
         assert isinstance(found, UnsupportedError)
 
 
 def test_torch_without_a_default_says_how_to_name_the_compiler(acc, monkeypatch):
     monkeypatch.delattr(torch.compiler, "set_default_backend", raising=False)
-    with pytest.raises(UnsupportedError, match=r'Name the compiler: torch.compile\(model, backend="accel"\)'):
+    with pytest.raises(
+        UnsupportedError,
+        match=r'Name the compiler: torch.compile\(model, backend="accel"\)',
+    ):
         default_compiler().__enter__()
     while_training(acc).__enter__()  # an integration goes on
     acc.set_compile_backend("inductor")
@@ -147,9 +159,13 @@ for attempt in (lambda: torch.compile(lambda x: x + 1, backend='accel')(torch.on
     except Exception as error: print(type(error).__name__, str(error).replace('\\n', ' '))
 print(getattr(torch.compiler, 'get_default_backend', lambda: 'inductor')())
 """
-    ended = run_python(["-c", code], clean_environment(DS_ACCELERATOR="nosuch")).succeeded()
+    ended = run_python(
+        ["-c", code], clean_environment(DS_ACCELERATOR="nosuch")
+    ).succeeded()
     door, block, after = ended.stdout.splitlines()
-    assert door.startswith("BackendCompilerFailed backend='accel' raised: BackendNotFoundError: ")
+    assert door.startswith(
+        "BackendCompilerFailed backend='accel' raised: BackendNotFoundError: "
+    )
     assert "nosuch" in door
     assert (block.partition(" ")[0], after) == ("BackendNotFoundError", "inductor")
 
@@ -161,14 +177,20 @@ block = accel_train.default_compiler()
 block.itself = block  # collected after torch's modules
 block.__enter__()
 """
-    assert not run_python(["-c", code], clean_environment(DS_ACCELERATOR="cpu")).succeeded().stderr
+    assert (
+        not run_python(["-c", code], clean_environment(DS_ACCELERATOR="cpu"))
+        .succeeded()
+        .stderr
+    )
 
 
 # ---------------------------------------------------------------------------- compiling on devices
 # torch.compile with the device's compiler on simulated devices, each test in a fork.
 
 
-BY_NIGHT = pytest.mark.nightly(reason="inductor compiles C++ for each graph, in each process")
+BY_NIGHT = pytest.mark.nightly(
+    reason="inductor compiles C++ for each graph, in each process"
+)
 
 
 @pytest.fixture(scope="session")
@@ -186,7 +208,9 @@ def trained(device, backend=None, **options):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []
     for rows in (2, 3, 4):
-        loss = step(torch.arange(8.0 * rows).view(rows, 8).to(device) / 10).pow(2).mean()
+        loss = (
+            step(torch.arange(8.0 * rows).view(rows, 8).to(device) / 10).pow(2).mean()
+        )
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -203,16 +227,22 @@ WAYS = [
 @settable
 @pytest.mark.parametrize(("device", "compiler", "interface"), WAYS)
 @forked()
-def test_each_way_trains_as_the_cpu_does_by_the_same_compiler(device, compiler, interface):
+def test_each_way_trains_as_the_cpu_does_by_the_same_compiler(
+    device, compiler, interface
+):
     from torch._dynamo.device_interface import get_interface_for_device
 
     assert accel_core.get_accelerator().get_compile_backend() == compiler
     cpu = trained("cpu", compiler)
     assert trained(device, "accel", fullgraph=True) == cpu
-    assert trained(device, "accel", dynamic=True) == trained("cpu", compiler, dynamic=True)
+    assert trained(device, "accel", dynamic=True) == trained(
+        "cpu", compiler, dynamic=True
+    )
     found = get_interface_for_device(device)
     assert (found.__module__, found.current_device()) == (interface, 0)
-    assert torch.compile(lambda x: x + 1, backend="accel")(torch.ones(1)).tolist() == [2.0]
+    assert torch.compile(lambda x: x + 1, backend="accel")(torch.ones(1)).tolist() == [
+        2.0
+    ]
     with default_compiler() as name:
         assert name == torch.compiler.get_default_backend() == compiler
         assert trained(device) == cpu
@@ -246,7 +276,9 @@ def test_the_generic_interface_serves_inductor_and_streams():
     kept = dynamo.get_interface_for_device("acme")
     register(acc)  # never over one that is there
     assert dynamo.get_interface_for_device("acme") is kept
-    for name in [name for name in dynamo.device_interfaces if name.partition(":")[0] == "acme"]:
+    for name in [
+        name for name in dynamo.device_interfaces if name.partition(":")[0] == "acme"
+    ]:
         del dynamo.device_interfaces[name]
     assert trained("acme", "accel") == trained("cpu", "inductor")
     interface = dynamo.get_interface_for_device("acme:1")
@@ -254,7 +286,11 @@ def test_the_generic_interface_serves_inductor_and_streams():
         assert interface.current_device() == 1
     assert interface.device_count() == 2
     assert (interface.exchange_device(1), acc.current_device()) == (0, 1)
-    seen = (interface.maybe_exchange_device(-1), acc.current_device(), interface.exchange_device(0))
+    seen = (
+        interface.maybe_exchange_device(-1),
+        acc.current_device(),
+        interface.exchange_device(0),
+    )
     assert seen == (1, 1, 1)
 
     def streams(x):
@@ -265,4 +301,6 @@ def test_the_generic_interface_serves_inductor_and_streams():
         torch.accelerator.synchronize()
         return y + 1
 
-    assert torch.compile(streams, backend="accel")(torch.ones(2, device="acme")).tolist() == [3.0, 3.0]
+    assert torch.compile(streams, backend="accel")(
+        torch.ones(2, device="acme")
+    ).tolist() == [3.0, 3.0]

@@ -14,7 +14,9 @@ from accel_train.doors._warned import warned
 # What our entry points cost: an adapter imports nothing of torch's or a framework's before it is asked.
 
 
-ADAPTERS = sorted(file.stem for file in Path(accel_train.doors.__file__).parent.glob("[a-z]*.py"))
+ADAPTERS = sorted(
+    file.stem for file in Path(accel_train.doors.__file__).parent.glob("[a-z]*.py")
+)
 MODULES = (
     "accelerate", "deepspeed", "deepspeed._launcher", "launch.worker", "lightning", "ops.cpu_adam",
     "ops.portable",
@@ -22,17 +24,35 @@ MODULES = (
 
 
 def test_neither_torch_nor_a_framework_is_imported_before_it_is_asked_for():
-    names = [f"accel_train.{name}" for name in (*MODULES, *(f"doors.{name}" for name in ADAPTERS))]
+    names = [
+        f"accel_train.{name}"
+        for name in (*MODULES, *(f"doors.{name}" for name in ADAPTERS))
+    ]
     code = f"import json, sys, {', '.join(names)}; from accel_train import forwarded"
-    loaded = run_python(["-c", f"{code}; print(json.dumps(list(sys.modules)))"], clean_environment()).answer
-    foreign = {"torch", "numpy", "deepspeed", "accelerate", "lightning", "pytorch_lightning", "verl", "vllm"}
+    loaded = run_python(
+        ["-c", f"{code}; print(json.dumps(list(sys.modules)))"], clean_environment()
+    ).answer
+    foreign = {
+        "torch",
+        "numpy",
+        "deepspeed",
+        "accelerate",
+        "lightning",
+        "pytorch_lightning",
+        "verl",
+        "vllm",
+    }
     foreign |= {"lmcache", "bitsandbytes", "transformers", "ray", "axolotl"}
     assert not foreign & {name.partition(".")[0] for name in loaded}
 
 
 def test_every_entry_point_leads_to_one():
     entries = distribution("accel-train").entry_points
-    modules = [e.module.rpartition(".")[2] for e in entries if ".doors." in e.value and "." in e.group]
+    modules = [
+        e.module.rpartition(".")[2]
+        for e in entries
+        if ".doors." in e.value and "." in e.group
+    ]
     assert set(modules) <= set(ADAPTERS)
 
 

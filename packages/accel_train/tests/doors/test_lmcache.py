@@ -51,7 +51,13 @@ def test_it_stands_aside_for_a_device_of_lmcaches(beside):
 
 
 def test_an_error_is_a_warning_and_lmcache_goes_on(beside):
-    run = beside("lmcache", SCRIPT.replace('"ignore"', '"default"'), environ={"DS_ACCELERATOR": "nothing"})
+    run = beside(
+        "lmcache",
+        SCRIPT.replace('"ignore"', '"default"'),
+        environ={"DS_ACCELERATOR": "nothing"},
+    )
     assert run.answer["type"] == "cpu"
     said = run.ended[0].stderr
-    assert said.count("LMCache cannot use accel's accelerator: BackendNotFoundError") == 1
+    assert (
+        said.count("LMCache cannot use accel's accelerator: BackendNotFoundError") == 1
+    )

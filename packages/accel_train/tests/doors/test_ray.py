@@ -22,7 +22,9 @@ def test_the_plugins_with_a_name_in_ray():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("backend", DECLARED, ids=lambda backend: f"{backend.name} {backend.hardware}")
+@pytest.mark.parametrize(
+    "backend", DECLARED, ids=lambda backend: f"{backend.name} {backend.hardware}"
+)
 def test_ray_has_that_resource_and_reads_that_variable(backend):
     accelerators = pytest.importorskip("ray._private.accelerators")
     managers = [

@@ -28,25 +28,46 @@ def test_every_member_of_its_platforms_contract():
 
     ours = get_platform()
     # It is verl's without a line written.
-    assert list(PlatformRegistry.registered_names()) == ["nvidia", "huawei", "amd", "accel"]
+    assert list(PlatformRegistry.registered_names()) == [
+        "nvidia",
+        "huawei",
+        "amd",
+        "accel",
+    ]
     assert (type(ours).__name__, ours.device_name) == ("AccelPlatform", "acme")
     assert ours.is_available()
     assert ours.is_platform_available(use_smi_check=True)
     # The contract is the one that we know, and each member can be called as verl's is declared.
     abstract = PlatformBase.__abstractmethods__
-    assert (len(abstract), len([n for n in vars(PlatformBase) if not n.startswith("_")])) == (22, 29)
+    assert (
+        len(abstract),
+        len([n for n in vars(PlatformBase) if not n.startswith("_")]),
+    ) == (22, 29)
     for name in abstract:
         if callable(theirs := getattr(PlatformBase, name)):
-            names = [parameter for parameter in inspect.signature(theirs).parameters if parameter != "self"]
+            names = [
+                parameter
+                for parameter in inspect.signature(theirs).parameters
+                if parameter != "self"
+            ]
             inspect.signature(getattr(ours, name)).bind(*names)
     with ours.nvtx_range("step"):
         pass
     ours.set_device(1)
     assert ours.device_module is torch.acme
     assert (ours.current_device(), ours.device_count()) == (1, 2)
-    assert list(ours.get_device_capability()) == [9, 0]  # what this simulated device reports
+    assert list(ours.get_device_capability()) == [
+        9,
+        0,
+    ]  # what this simulated device reports
     assert ours.communication_backend_name() in ("accl", "staged")
-    assert ours.cudart() is ours.profiler_start() is ours.profiler_stop() is ours.empty_cache() is None
+    assert (
+        ours.cudart()
+        is ours.profiler_start()
+        is ours.profiler_stop()
+        is ours.empty_cache()
+        is None
+    )
     assert ours.is_ipc_supported() is False
     # Ray has a custom resource for a device that it does not know.
     name = ours.ray_resource_name()
@@ -62,8 +83,14 @@ def test_every_member_of_its_platforms_contract():
     # An engine is registered when verl looks for it.
     from verl.workers.engine import EngineRegistry
 
-    found = [EngineRegistry.get_engine_cls(kind, "fsdp2") for kind in ("language_model", "value_model")]
-    assert [cls.__name__ for cls in found] == ["FSDPEngineWithLMHead", "FSDPEngineWithValueHead"]
+    found = [
+        EngineRegistry.get_engine_cls(kind, "fsdp2")
+        for kind in ("language_model", "value_model")
+    ]
+    assert [cls.__name__ for cls in found] == [
+        "FSDPEngineWithLMHead",
+        "FSDPEngineWithValueHead",
+    ]
 
 
 def test_its_import_parses_no_settings_without_a_pin(beside):
@@ -76,7 +103,9 @@ def test_a_pin_that_cannot_be_followed_is_an_error_and_not_nvidia():
     from accel_core import BackendNotFoundError
 
     with pytest.raises(BackendNotFoundError, match=r"^DS_ACCELERATOR='nothing'"):
-        importlib.import_module("verl.plugin.platform").get_platform().device_name.upper()
+        importlib.import_module(
+            "verl.plugin.platform"
+        ).get_platform().device_name.upper()
 
 
 @forked("verl", ACCEL_STRICT="perhaps")
@@ -84,7 +113,10 @@ def test_a_setting_that_cannot_be_read_is_a_warning_before_verl_falls_back():
     """Its own log is at INFO, above that error."""
     logging.basicConfig(level=logging.INFO)
     with pytest.warns(match="ACCEL_STRICT='perhaps'.*VERL_PLATFORM=nvidia$"):
-        assert importlib.import_module("verl.plugin.platform").get_platform().device_name == "cuda"
+        assert (
+            importlib.import_module("verl.plugin.platform").get_platform().device_name
+            == "cuda"
+        )
 
 
 @forked("verl")
@@ -113,15 +145,23 @@ def trained(beside, tmp_path_factory):
 
     def train(strategy, *, cpu=False, processes=1):
         options = ["trainer.device=cpu"] if cpu else []
-        environ = {"DS_ACCELERATOR": "cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} if cpu else {}
+        environ = (
+            {"DS_ACCELERATOR": "cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+            if cpu
+            else {}
+        )
         how = {"environ": environ, "processes": processes}
         return beside("verl", SCRIPT, folder, strategy, *options, **how).answer
 
     return train
 
 
-@pytest.mark.nightly(reason="fine-tunes with verl on a simulated device, eight trainings: minutes")
-@pytest.mark.parametrize(("strategy", "ranks"), [("fsdp2", 1), ("fsdp", 1), ("fsdp2", 2), ("fsdp", 2)])
+@pytest.mark.nightly(
+    reason="fine-tunes with verl on a simulated device, eight trainings: minutes"
+)
+@pytest.mark.parametrize(
+    ("strategy", "ranks"), [("fsdp2", 1), ("fsdp", 1), ("fsdp2", 2), ("fsdp", 2)]
+)
 def test_fine_tuning_equals_the_cpus(strategy, ranks, trained):
     on_cpu, on_acme = trained("fsdp2", cpu=True), trained(strategy, processes=ranks)
     assert on_acme["platform"] == ["AccelPlatform", "acme"]

@@ -84,14 +84,21 @@ def test_the_rest_asks_the_accelerator():
 
 
 def test_what_the_device_lacks_is_an_error_that_says_so():
-    with pytest.raises(ValueError, match=r"cpu does not support torch\.int3, expected one of torch\.float32"):
+    with pytest.raises(
+        ValueError,
+        match=r"cpu does not support torch\.int3, expected one of torch\.float32",
+    ):
         OnCpu.check_if_supports_dtype("torch.int3")  # type: ignore[arg-type]
-    with pytest.raises(UnsupportedError, match="cpu does not report the uuid of its devices"):
+    with pytest.raises(
+        UnsupportedError, match="cpu does not report the uuid of its devices"
+    ):
         OnCpu.get_device_uuid()
     with pytest.raises(InvalidDeviceError):
         OnCpu.get_device_name(-1)
 
 
 def test_a_class_without_a_declaration_is_refused_when_it_is_made():
-    with pytest.raises(InvalidBackendError, match=r"Nothing\.backend is None, expected an accel_core"):
+    with pytest.raises(
+        InvalidBackendError, match=r"Nothing\.backend is None, expected an accel_core"
+    ):
         type("Nothing", (DeviceMembers, Platform), {})

@@ -22,7 +22,16 @@ def make(folder):
     from accel_tests.jobs import tiny
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    words = ["<pad>", "<unk>", "<|im_start|>", "<|im_end|>", "user", "assistant", "plus", "is"]
+    words = [
+        "<pad>",
+        "<unk>",
+        "<|im_start|>",
+        "<|im_end|>",
+        "user",
+        "assistant",
+        "plus",
+        "is",
+    ]
     words += map(str, range(40))
     special = {"pad_token": "<pad>", "eos_token": "<|im_end|>"}
     tokenizer, _ = tiny(Qwen2Config, Qwen2ForCausalLM, words, special, folder / "model")
@@ -30,7 +39,9 @@ def make(folder):
     tokenizer.save_pretrained(folder / "model")
     pairs = [divmod(row * 37 % 400, 20) for row in range(64)]
     rows = [(("user", f"{a} plus {b}"), ("assistant", f"is {a + b}")) for a, b in pairs]
-    messages = [[{"role": role, "content": content} for role, content in row] for row in rows]
+    messages = [
+        [{"role": role, "content": content} for role, content in row] for row in rows
+    ]
     pd.DataFrame({"messages": messages}).to_parquet(folder / "train.parquet")
 
 
@@ -47,7 +58,10 @@ def on_the_cpu():
         """Members of `torch.<device type>` that verl calls, which `torch.cpu` lacks."""
 
         def __getattr__(self, name):
-            return getattr(accel_core.get_accelerator(), {"get_device_name": "device_name"}.get(name, name))
+            return getattr(
+                accel_core.get_accelerator(),
+                {"get_device_name": "device_name"}.get(name, name),
+            )
 
     class Platform(Members, PlatformBase):
         device_module = Module()
@@ -56,7 +70,9 @@ def on_the_cpu():
             return torch.device("cpu")
 
     set_platform(Platform())
-    distributed.initialize_global_process_group = lambda: torch.distributed.init_process_group("gloo")
+    distributed.initialize_global_process_group = lambda: (
+        torch.distributed.init_process_group("gloo")
+    )
 
 
 folder, strategy, *options = Path(sys.argv[1]), *sys.argv[2:]
@@ -66,7 +82,9 @@ if strategy == "make":
     sys.exit()
 metrics = folder / f"metrics-{os.getpid()}.jsonl"
 os.environ["VERL_FILE_LOGGER_PATH"] = str(metrics)
-for name, alone in as_rank(0, 1, free_port()).items():  # as torchrun sets them for one rank
+for name, alone in as_rank(
+    0, 1, free_port()
+).items():  # as torchrun sets them for one rank
     os.environ.setdefault(name, alone)
 sys.argv[1:] = [
     f"data.train_files={folder}/train.parquet", "data.train_batch_size=8", "data.micro_batch_size_per_gpu=4",
@@ -83,7 +101,15 @@ platform = verl.utils.device.get_platform()
 if os.environ.get("DS_ACCELERATOR") == "cpu":
     on_the_cpu()
 runpy.run_module("verl.trainer.sft_trainer", run_name="__main__")
-lines = [json.loads(line)["data"] for line in metrics.read_text().splitlines()] if metrics.exists() else []
+lines = (
+    [json.loads(line)["data"] for line in metrics.read_text().splitlines()]
+    if metrics.exists()
+    else []
+)
 steps = [[line["train/loss"], line["train/grad_norm"]] for line in lines]
 print()
-print(json.dumps({"platform": [type(platform).__name__, platform.device_name], "trained": steps}))
+print(
+    json.dumps(
+        {"platform": [type(platform).__name__, platform.device_name], "trained": steps}
+    )
+)

@@ -38,7 +38,12 @@ def ranks(parent):
         port, environs = free_port(), []
         for rank in range(count):
             own = each[rank] if rank < len(each) else {}
-            given = {"DS_ACCELERATOR": "cpu", **as_rank(rank, count, port), **variables, **own}
+            given = {
+                "DS_ACCELERATOR": "cpu",
+                **as_rank(rank, count, port),
+                **variables,
+                **own,
+            }
             kept = {name: value for name, value in given.items() if value != "<unset>"}
             environs.append(clean_environment(**kept))
         return parent(code, environs, timeout=timeout)
@@ -59,7 +64,9 @@ def cpu_backend(tmp_path):
         module = f"accel_{name}_plugin"
         modules = {module: plugins.declaring(declared)}
         site = tmp_path / folder
-        layouts.dist_info(site, f"accel-{name}", version, {layouts.GROUP: {name: module}}, modules)
+        layouts.dist_info(
+            site, f"accel-{name}", version, {layouts.GROUP: {name: module}}, modules
+        )
         return {"PYTHONPATH": str(site), "DS_ACCELERATOR": name}
 
     return install

@@ -38,20 +38,38 @@ def job(tmp_path):
     def run(pin, plugin="", **packages):
         site = tmp_path / "site"
         for device, source in packages.items():
-            announced = {} if source is SILENT else {"torch.backends": {device: f"torch_{device}:_autoload"}}
+            announced = (
+                {}
+                if source is SILENT
+                else {"torch.backends": {device: f"torch_{device}:_autoload"}}
+            )
             modules = {f"torch_{device}": source.format(device=device)}
             layouts.dist_info(site, f"torch-{device}", "1.0", announced, modules)
         if plugin:
-            declared = plugins.arguments(plugin, 950, vendor_import=f"torch_{plugin}", accelerator="")
+            declared = plugins.arguments(
+                plugin, 950, vendor_import=f"torch_{plugin}", accelerator=""
+            )
             modules = {f"accel_{plugin}_here": plugins.declaring(declared)}
             groups = {layouts.GROUP: {plugin: f"accel_{plugin}_here"}}
             layouts.dist_info(site, f"accel-{plugin}-here", "1.0", groups, modules)
         script = tmp_path / "train.py"
         script.write_text(SCRIPT)
         environ = clean_environment(PYTHONPATH=str(site), DS_ACCELERATOR=pin)
-        options = ["--nproc-per-node", "1", "--communication-backend", "staged", str(script)]
-        ended = run_python(["-m", "accel_core", "run", *options], environ, timeout=120).succeeded()
-        return [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("[")]
+        options = [
+            "--nproc-per-node",
+            "1",
+            "--communication-backend",
+            "staged",
+            str(script),
+        ]
+        ended = run_python(
+            ["-m", "accel_core", "run", *options], environ, timeout=120
+        ).succeeded()
+        return [
+            json.loads(line)
+            for line in ended.stdout.splitlines()
+            if line.startswith("[")
+        ]
 
     return run
 
@@ -71,9 +89,12 @@ def test_another_package_that_breaks_torch_takes_no_device_away(job):
 
 
 def test_a_known_vendor_beside_one_that_breaks_torch_is_loaded(job):
-    assert job("acme", plugin="acme", acme=BRINGS + "\n_autoload()\n_autoload = int\n", bar=BREAKS) == both(
-        "acme"
-    )
+    assert job(
+        "acme",
+        plugin="acme",
+        acme=BRINGS + "\n_autoload()\n_autoload = int\n",
+        bar=BREAKS,
+    ) == both("acme")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="simulated devices")

@@ -17,9 +17,21 @@ from accel_train.staged import obstacle
 
 TOLD = [
     *((name, "cpu", "") for name in ("gloo", "cpu:gloo", "cpu:gloo,cuda:gloo", "GLOO")),
-    ("accl", "cpu", "torch.distributed has no communication backend 'accl' here, expected one of"),
-    ("gloo", "npu", "the communication backend 'gloo' is for cpu and cuda, not for npu. Use staged"),
-    ("cpu:gloo", "npu", "'cpu:gloo' names no communication backend for npu. Use staged"),
+    (
+        "accl",
+        "cpu",
+        "torch.distributed has no communication backend 'accl' here, expected one of",
+    ),
+    (
+        "gloo",
+        "npu",
+        "the communication backend 'gloo' is for cpu and cuda, not for npu. Use staged",
+    ),
+    (
+        "cpu:gloo",
+        "npu",
+        "'cpu:gloo' names no communication backend for npu. Use staged",
+    ),
     ("cpu:gloo,npu:accl", "npu", "no communication backend 'accl' here"),
 ]
 
@@ -35,15 +47,25 @@ def test_the_launcher_finds_it_before_any_rank_starts(cpu_backend, monkeypatch):
         monkeypatch.setenv(key, value)
         if key == "PYTHONPATH":
             monkeypatch.syspath_prepend(value)  # which is what the child gets
-    with pytest.raises(LaunchError, match=r"torch\.distributed has no communication backend 'smoke' here"):
+    with pytest.raises(
+        LaunchError,
+        match=r"torch\.distributed has no communication backend 'smoke' here",
+    ):
         launch.ask_machine(None)
     assert launch.ask_machine(None, "gloo").communication == "gloo"
 
 
 def test_a_rank_says_which_declaration_is_wrong(ranks, cpu_backend):
-    made = ranks("init_process_group()", 1, **cpu_backend("carbon", communication_backend="smoke"))
+    made = ranks(
+        "init_process_group()",
+        1,
+        **cpu_backend("carbon", communication_backend="smoke"),
+    )
     assert made[0].returncode == 1
-    assert "carbon declares the communication backend 'smoke', and torch.distributed has no" in made[0].stderr
+    assert (
+        "carbon declares the communication backend 'smoke', and torch.distributed has no"
+        in made[0].stderr
+    )
 
 
 # ---------------------------------------------------------------------------- oneccl
@@ -61,7 +83,10 @@ torch.distributed.Backend.register_backend("ccl", create, devices=["cpu"])
 #: Each package, and what is said of it where gloo serves.
 PACKAGES = [
     (BINDINGS, ""),
-    ("raise OSError('libccl.so.1: cannot open shared object file')", "OSError: libccl.so.1"),
+    (
+        "raise OSError('libccl.so.1: cannot open shared object file')",
+        "OSError: libccl.so.1",
+    ),
     ("raise SystemExit(127)", "SystemExit: 127"),
     ("", "registers no backend ccl"),
 ]
@@ -99,14 +124,20 @@ for folder in sys.argv[1:]:
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork; oneCCL is for Linux")
-def test_oneccls_bindings_are_imported_for_a_process_group_and_gloo_serves_where_they_fail(tmp_path):
+@pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="needs os.fork; oneCCL is for Linux"
+)
+def test_oneccls_bindings_are_imported_for_a_process_group_and_gloo_serves_where_they_fail(
+    tmp_path,
+):
     folders = []
     for place, (source, _) in enumerate(PACKAGES):
         folders.append(tmp_path / str(place))
         folders[-1].mkdir()
         (folders[-1] / "oneccl_bindings_for_pytorch.py").write_text(source)
-    ended = run_python(["-c", EACH, *map(str, folders)], clean_environment(DS_ACCELERATOR="cpu")).succeeded()
+    ended = run_python(
+        ["-c", EACH, *map(str, folders)], clean_environment(DS_ACCELERATOR="cpu")
+    ).succeeded()
     for (_, said), answer in zip(PACKAGES, ended.answers, strict=True):
         named, ways, warned, after, there = answer
         way = "gloo" if said else "ccl"

@@ -13,10 +13,20 @@ from hypothesis import strategies as st
 
 import accel_train
 from accel_core import Backend, Environment, Granted, Hardware, Visibility, accelerator
-from accel_core.errors import BackendNotFoundError, BackendUnavailableError, LaunchError, SettingError
+from accel_core.errors import (
+    BackendNotFoundError,
+    BackendUnavailableError,
+    LaunchError,
+    SettingError,
+)
 from accel_train import as_deepspeed, as_shell, forwarded
 from accel_train.launch import command_line, formats, launch
-from accel_train.launch.cores import format_ranges, numa_nodes, parse_ranges, physical_cores
+from accel_train.launch.cores import (
+    format_ranges,
+    numa_nodes,
+    parse_ranges,
+    physical_cores,
+)
 from accel_train.launch.environment import pin_of
 from accel_train.launch.plan import Cores, Machine, describe, plan_ranks, share_out
 
@@ -24,7 +34,9 @@ from accel_train.launch.plan import Cores, Machine, describe, plan_ranks, share_
 # What `accel run` asks the accelerator, and what it plans for each rank.
 
 
-NEEDS_TORCHRUN = pytest.mark.skipif(not find_spec("torch"), reason="torchrun is torch's")
+NEEDS_TORCHRUN = pytest.mark.skipif(
+    not find_spec("torch"), reason="torchrun is torch's"
+)
 UUIDS = [f"MLU-{n}1111111-2222-3333-4444-555555555555" for n in range(2)]
 
 
@@ -37,7 +49,9 @@ def cards(torch_world, monkeypatch):
     monkeypatch.setenv("DS_ACCELERATOR", "")  # --backend sets it
     torch_world.backend(
         "mlu",
-        visibility=Visibility(variables=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"), grammar="mlu"),
+        visibility=Visibility(
+            variables=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"), grammar="mlu"
+        ),
         communication_backend="cncl",
     )
     return torch_world
@@ -72,8 +86,13 @@ def test_each_device_alone_has_the_id_that_the_vendor_knows(cards, monkeypatch, 
         ("None", [], "the ids of its devices in ACE_VISIBLE_MODULES are not known"),
     ],
 )
-def test_where_no_variable_is_set_the_vendor_is_asked_for_ids_that_are_no_indices(cards, ids, alone, reason):
-    source = ACCELERATOR.format(count="return 2") + f"    def _every_id(self):\n        return {ids}\n"
+def test_where_no_variable_is_set_the_vendor_is_asked_for_ids_that_are_no_indices(
+    cards, ids, alone, reason
+):
+    source = (
+        ACCELERATOR.format(count="return 2")
+        + f"    def _every_id(self):\n        return {ids}\n"
+    )
     source += (
         "    def device_properties(self, device_index=None):\n"
         "        from accel_core import DeviceProperties\n"
@@ -85,7 +104,11 @@ def test_where_no_variable_is_set_the_vendor_is_asked_for_ids_that_are_no_indice
         visibility=Visibility(variables=("ACE_VISIBLE_MODULES",), grammar="modules")
     )  # fmt: skip
     machine = launch.ask_machine(None)
-    assert (machine.alone, machine.not_alone, machine.pci) == (alone, reason, ["0000:3b:00.0"] * 2)
+    assert (machine.alone, machine.not_alone, machine.pci) == (
+        alone,
+        reason,
+        ["0000:3b:00.0"] * 2,
+    )
 
 
 def test_where_devices_cannot_be_shown_alone_the_reason_is_kept(cards, monkeypatch):
@@ -105,9 +128,13 @@ def test_the_cpu_is_no_device_to_show_alone(cards):
 
 
 def test_what_a_choice_raises_is_raised_here(cards, monkeypatch):
-    with pytest.raises(BackendNotFoundError, match="no installed distribution declares nowhere"):
+    with pytest.raises(
+        BackendNotFoundError, match="no installed distribution declares nowhere"
+    ):
         launch.ask_machine("nowhere")
-    with pytest.raises(LaunchError, match="--backend '@' is not valid, expected a backend name"):
+    with pytest.raises(
+        LaunchError, match="--backend '@' is not valid, expected a backend name"
+    ):
         launch.ask_machine("@")
     monkeypatch.setenv("ACCEL_PROBE", "sideways")
     with pytest.raises(SettingError, match="ACCEL_PROBE='sideways'"):
@@ -121,9 +148,13 @@ def test_a_vendor_that_dies_or_hangs_when_it_is_asked_is_told(cards, monkeypatch
     with pytest.raises(BackendUnavailableError, match=told):
         launch.ask_machine("dying")
     monkeypatch.setenv("ACCEL_PROBE_TIMEOUT", "5")
-    cards.module("hanging_device", ACCELERATOR.format(count="import time; time.sleep(60)"))
+    cards.module(
+        "hanging_device", ACCELERATOR.format(count="import time; time.sleep(60)")
+    )
     cards.backend("hanging", accelerator="hanging_device:Simulated")
-    with pytest.raises(BackendUnavailableError, match="no answer within 5 s; it was at: device_count"):
+    with pytest.raises(
+        BackendUnavailableError, match="no answer within 5 s; it was at: device_count"
+    ):
         launch.ask_machine("hanging")
 
 
@@ -131,7 +162,9 @@ def test_a_plugin_that_dies_at_its_import_is_passed_over_and_told(cards):
     cards.plugin("bad", "import os; os._exit(7)")
     machine = launch.ask_machine(None)
     assert (machine.name, machine.devices) == ("mlu", 2)
-    assert machine.warning.startswith("bad (accel-bad 1.0) is skipped: the process that loaded its plugin")
+    assert machine.warning.startswith(
+        "bad (accel-bad 1.0) is skipped: the process that loaded its plugin"
+    )
 
 
 def test_a_device_that_dies_after_it_was_chosen_is_told(cards):
@@ -159,13 +192,17 @@ def sixteen_cores(computer, monkeypatch):
     for node, cores, card in ((0, "0-7", "0000:af:00.0"), (1, "8-15", "0000:3b:00.0")):
         computer.write(f"sys/devices/system/node/node{node}/cpulist", cores)
         computer.write(f"sys/bus/pci/devices/{card}/numa_node", str(node))
-    monkeypatch.setattr("accel_core.hardware.allowed_cores", lambda: frozenset(range(16)))
+    monkeypatch.setattr(
+        "accel_core.hardware.allowed_cores", lambda: frozenset(range(16))
+    )
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     return computer.path
 
 
 def plan(root, *arguments, machine=MACHINE):
-    return plan_ranks(command_line.parse([*arguments, "train.py", "--lr", "1"]), machine, root)
+    return plan_ranks(
+        command_line.parse([*arguments, "train.py", "--lr", "1"]), machine, root
+    )
 
 
 @NEEDS_TORCHRUN
@@ -178,28 +215,49 @@ class TestPlan:
             ("mlu:1", "0-7", {"OMP_NUM_THREADS": "8"}),
         ]
 
-    def test_ranks_on_the_cpu_are_spread_and_may_outnumber_its_nodes(self, sixteen_cores):
+    def test_ranks_on_the_cpu_are_spread_and_may_outnumber_its_nodes(
+        self, sixteen_cores
+    ):
         assert [p.cores for p in plan(sixteen_cores, machine=CPU)] == ["0-7", "8-15"]
-        ranks = plan(sixteen_cores, "--nproc-per-node", "4", "--one-device-per-rank", machine=CPU)
+        ranks = plan(
+            sixteen_cores, "--nproc-per-node", "4", "--one-device-per-rank", machine=CPU
+        )
         assert [(p.device, p.cores) for p in ranks] == [
             ("cpu", "0-3"), ("cpu", "4-7"), ("cpu", "8-11"), ("cpu", "12-15"),
         ]  # fmt: skip
 
     @pytest.mark.parametrize(
-        "option", [["--no-bind"], ["--numa-binding", "node"], ["--virtual-local-rank"], ["--run-path"]]
+        "option",
+        [
+            ["--no-bind"],
+            ["--numa-binding", "node"],
+            ["--virtual-local-rank"],
+            ["--run-path"],
+        ],
     )
     def test_binding_is_left_to_others(self, sixteen_cores, option):
         try:
             command_line.parse([*option, "train.py"])
         except SystemExit:
             pytest.skip(f"this torchrun has no {option[0]}")
-        assert [(p.cores, p.environment) for p in plan(sixteen_cores, *option)] == [("", {}), ("", {})]
+        assert [(p.cores, p.environment) for p in plan(sixteen_cores, *option)] == [
+            ("", {}),
+            ("", {}),
+        ]
 
     def test_one_device_a_rank(self, sixteen_cores):
-        ranks = plan(sixteen_cores, "--one-device-per-rank", "--no-bind", "--nproc-per-node", "2")
+        ranks = plan(
+            sixteen_cores, "--one-device-per-rank", "--no-bind", "--nproc-per-node", "2"
+        )
         assert [p.environment for p in ranks] == MACHINE.alone
-        with pytest.raises(LaunchError, match="--one-device-per-rank is not possible: no variable"):
-            plan(sixteen_cores, "--one-device-per-rank", machine=MACHINE._replace(not_alone="no variable"))
+        with pytest.raises(
+            LaunchError, match="--one-device-per-rank is not possible: no variable"
+        ):
+            plan(
+                sixteen_cores,
+                "--one-device-per-rank",
+                machine=MACHINE._replace(not_alone="no variable"),
+            )
         with pytest.raises(LaunchError, match="cannot be used with --run-path or"):
             plan(sixteen_cores, "--one-device-per-rank", "--run-path")
 
@@ -213,20 +271,35 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("wanted", "devices", "message"),
         [
-            ("4", 2, "--nproc-per-node 4: 4 ranks but 2 mlu devices. Start at most 2, or choose another"),
+            (
+                "4",
+                2,
+                "--nproc-per-node 4: 4 ranks but 2 mlu devices. Start at most 2, or choose another",
+            ),
             ("2", 1, "2 ranks but 1 mlu device. Start at most 1"),
             ("0", 2, "--nproc-per-node 0: expected 1 or more ranks"),
-            ("many", 2, "--nproc-per-node 'many' is not valid: .*Expected a number, or auto"),
+            (
+                "many",
+                2,
+                "--nproc-per-node 'many' is not valid: .*Expected a number, or auto",
+            ),
             ("auto", 0, "mlu has no device on this host, so there is no rank to start"),
         ],
     )
     def test_what_is_refused(self, sixteen_cores, wanted, devices, message):
         with pytest.raises(LaunchError, match=message):
-            plan(sixteen_cores, "--nproc-per-node", wanted, machine=MACHINE._replace(devices=devices))
+            plan(
+                sixteen_cores,
+                "--nproc-per-node",
+                wanted,
+                machine=MACHINE._replace(devices=devices),
+            )
 
     def test_the_script_must_be_there_where_it_is_a_file(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        with pytest.raises(LaunchError, match=r"train\.py: no such script in .*For a module use -m"):
+        with pytest.raises(
+            LaunchError, match=r"train\.py: no such script in .*For a module use -m"
+        ):
             launch.check_script(command_line.parse(["train.py"]))
         launch.check_script(command_line.parse(["-m", "train"]))
         launch.check_script(command_line.parse(["--no-python", "train"]))
@@ -234,10 +307,16 @@ class TestPlan:
         launch.check_script(command_line.parse(["train.py"]))
 
     def test_the_plan_is_told_in_words(self, sixteen_cores):
-        arguments = command_line.parse(["--nnodes", "2", "--communication-backend", "gloo", "train.py"])
+        arguments = command_line.parse(
+            ["--nnodes", "2", "--communication-backend", "gloo", "train.py"]
+        )
         wants = MACHINE._replace(defaults={"CARD_MODE": "0"})
-        assert "all ranks: CARD_MODE=0 DS_ACCELERATOR=mlu" in describe(wants, arguments, [])
-        text = describe(MACHINE, arguments, plan(sixteen_cores, "--one-device-per-rank"))
+        assert "all ranks: CARD_MODE=0 DS_ACCELERATOR=mlu" in describe(
+            wants, arguments, []
+        )
+        text = describe(
+            MACHINE, arguments, plan(sixteen_cores, "--one-device-per-rank")
+        )
         assert text.splitlines() == [
             "mlu (accel-mlu 1.0) over gloo, 2 devices here, nodes 2",
             "all ranks: DS_ACCELERATOR=mlu ACCEL_COMMUNICATION_BACKEND=gloo ACCEL_INTEGRATIONS=auto",
@@ -258,7 +337,10 @@ def machine(computer):
         for node, text in (nodes or {}).items():
             computer.write(f"sys/devices/system/node/node{node}/cpulist", f"{text}\n")
         for core, text in (siblings or {}).items():
-            computer.write(f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list", f"{text}\n")
+            computer.write(
+                f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list",
+                f"{text}\n",
+            )
         return computer.path
 
     return write
@@ -278,14 +360,27 @@ def test_ranks_go_to_the_node_of_their_device_and_share_it(machine):
 
 def test_ranks_without_a_known_node_are_spread_over_all_nodes(machine):
     root = machine({0: "0-3", 1: "4-7"})
-    assert share_out([None] * 2, range(8), root) == [Cores((0, 1, 2, 3), 4, 0), Cores((4, 5, 6, 7), 4, 1)]
-    assert ids(share_out([None] * 4, range(8), root)) == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert share_out([None] * 2, range(8), root) == [
+        Cores((0, 1, 2, 3), 4, 0),
+        Cores((4, 5, 6, 7), 4, 1),
+    ]
+    assert ids(share_out([None] * 4, range(8), root)) == [
+        (0, 1),
+        (2, 3),
+        (4, 5),
+        (6, 7),
+    ]
     assert ids(share_out([None], range(8), root)) == [(0, 1, 2, 3)]
 
 
 def test_hyper_threads_of_a_core_stay_together_and_count_once(machine):
-    root = machine({0: "0-7"}, {core: f"{core % 4},{core % 4 + 4}" for core in range(8)})
-    assert share_out([0, 0], range(8), root) == [Cores((0, 1, 4, 5), 2, 0), Cores((2, 3, 6, 7), 2, 0)]
+    root = machine(
+        {0: "0-7"}, {core: f"{core % 4},{core % 4 + 4}" for core in range(8)}
+    )
+    assert share_out([0, 0], range(8), root) == [
+        Cores((0, 1, 4, 5), 2, 0),
+        Cores((2, 3, 6, 7), 2, 0),
+    ]
     assert physical_cores({7, 2, 3, 9}, root) == [(2,), (3, 7), (9,)]
 
 
@@ -297,16 +392,25 @@ def test_only_allowed_cores_are_given(machine):
 
 
 def test_more_ranks_than_cores_share_them_all(machine):
-    assert share_out([None] * 3, range(2), machine({0: "0-1"})) == [Cores((0, 1), 1, 0)] * 3
+    assert (
+        share_out([None] * 3, range(2), machine({0: "0-1"}))
+        == [Cores((0, 1), 1, 0)] * 3
+    )
 
 
 def test_a_quota_of_the_control_group_limits_the_threads_not_the_cores(machine):
     root = machine({0: "0-15"})
-    assert [share.threads for share in share_out([0, 0], range(16), root, quota=6.0)] == [3, 3]
-    assert [share.threads for share in share_out([0, 0], range(16), root, quota=0.5)] == [1, 1]
+    assert [
+        share.threads for share in share_out([0, 0], range(16), root, quota=6.0)
+    ] == [3, 3]
+    assert [
+        share.threads for share in share_out([0, 0], range(16), root, quota=0.5)
+    ] == [1, 1]
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "3-1", "0-", "1,,2", "0-99999999", "-1", "0-3\n4"])
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "3-1", "0-", "1,,2", "0-99999999", "-1", "0-3\n4"]
+)
 def test_malformed_files_count_as_absent(machine, text):
     root = machine({0: text}, {0: text})
     assert numa_nodes(root) == {}
@@ -332,7 +436,10 @@ def test_ranges_are_read_as_they_are_written(numbers):
 
 def test_only_folders_of_nodes_with_cores_are_nodes(machine):
     """The third has memory only, as with CXL or HBM."""
-    assert numa_nodes(machine({0: "0-1", 1: "2", 2: "", "s": "3", "": "4"})) == {0: (0, 1), 1: (2,)}
+    assert numa_nodes(machine({0: "0-1", 1: "2", 2: "", "s": "3", "": "4"})) == {
+        0: (0, 1),
+        1: (2,),
+    }
 
 
 # ---------------------------------------------------------------------------- environment
@@ -344,7 +451,10 @@ ENVIRON = {
     "ACCEL_STRICT": "1", "DS_ACCELERATOR": "card,cpu", "GLOO_SOCKET_IFNAME": "eth0", "HOME": "/home/me",
     "OMP_NUM_THREADS": "8", "TORCHELASTIC_RUN_ID": "job", "RANK": "3", "CARD_f%%": "() { :; }",
 }  # fmt: skip
-FIELDS = {"visibility": Visibility(("CARD_VISIBLE_DEVICES",)), "environment": Environment(("CARD", "CCL"))}
+FIELDS = {
+    "visibility": Visibility(("CARD_VISIBLE_DEVICES",)),
+    "environment": Environment(("CARD", "CCL")),
+}
 
 
 @pytest.fixture
@@ -353,7 +463,9 @@ def card(torch_world):
     return accelerator("card")
 
 
-def test_what_the_backend_and_every_backend_needs_is_forwarded_and_nothing_else(card, monkeypatch):
+def test_what_the_backend_and_every_backend_needs_is_forwarded_and_nothing_else(
+    card, monkeypatch
+):
     assert forwarded(card, ENVIRON) == {
         "ACCEL_STRICT": "1", "CARD_LOG": "1", "CCL_ROOT": "/opt/ccl", "DS_ACCELERATOR": "card",
         "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "8", "PYTHONPATH": "/home/me/src",
@@ -364,13 +476,18 @@ def test_what_the_backend_and_every_backend_needs_is_forwarded_and_nothing_else(
 
 
 @pytest.mark.parametrize("prefixes", [[""], "NCCL", ["CARD", "A_"], [None]])
-def test_a_class_that_exports_the_whole_environment_is_refused(card, monkeypatch, prefixes):
+def test_a_class_that_exports_the_whole_environment_is_refused(
+    card, monkeypatch, prefixes
+):
     """A declaration is checked; a class has its own export_envs(), a framework's too."""
     monkeypatch.setattr(type(card), "export_envs", lambda self: prefixes)
     if prefixes == "NCCL":  # one prefix, not its letters
         assert "CARD_LOG" not in forwarded(card, {**ENVIRON, "NAME": "x"})
         return
-    with pytest.raises(LaunchError, match=r"^export_envs\(\) of card has .*, expected a prefix of three"):
+    with pytest.raises(
+        LaunchError,
+        match=r"^export_envs\(\) of card has .*, expected a prefix of three",
+    ):
         forwarded(card, {**ENVIRON, "MY_SECRET": "x"})
 
 
@@ -382,7 +499,9 @@ def test_what_the_vendor_wants_set_goes_too_unless_it_is_set(torch_world):
     assert (given["CARD_LOG"], given["CARD_MODE"]) == ("1", "a=b")
 
 
-def test_a_name_that_two_distributions_declare_is_pinned_with_its_distribution(torch_world):
+def test_a_name_that_two_distributions_declare_is_pinned_with_its_distribution(
+    torch_world,
+):
     torch_world.backend("card")
     torch_world.plugin("card", declaring(arguments("card")), distribution="other-card")
     assert pin_of(accelerator("card@other-card")) == "card@other-card"
@@ -393,15 +512,29 @@ def test_a_name_that_two_distributions_declare_is_pinned_with_its_distribution(t
 @pytest.mark.parametrize(
     "value",
     [
-        *("plain", "two words", "it's", 'say "x"', "$HOME `id` \\", "two\nlines", "", "ü", "a,b"),
+        *(
+            "plain",
+            "two words",
+            "it's",
+            'say "x"',
+            "$HOME `id` \\",
+            "two\nlines",
+            "",
+            "ü",
+            "a,b",
+        ),
         os.fsdecode(b"\xff\xfe it's \x80\nline\xe9"),
     ],
 )
 def test_a_shell_gets_every_value_as_it_is(value):
     script = as_shell({"SOME_VALUE": value})
-    assert script.isascii()  # text that no locale on the way alters, whatever the value's bytes are
+    assert (
+        script.isascii()
+    )  # text that no locale on the way alters, whatever the value's bytes are
     show = f"{sys.executable} -c \"import os, json; print(json.dumps(os.environ['SOME_VALUE']))\""
-    done = subprocess.run(["sh", "-c", f"{script}\n{show}"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["sh", "-c", f"{script}\n{show}"], capture_output=True, text=True, check=True
+    )
     assert json.loads(done.stdout) == value
 
 
@@ -424,7 +557,9 @@ def test_what_deepspeeds_file_cannot_hold_is_refused(value):
 
 def test_the_packages_names_are_resolved_when_used():
     assert set(accel_train.__all__) <= set(dir(accel_train))
-    with pytest.raises(AttributeError, match=r"module 'accel_train' has no attribute 'missing'"):
+    with pytest.raises(
+        AttributeError, match=r"module 'accel_train' has no attribute 'missing'"
+    ):
         accel_train.missing  # noqa: B018
 
 
@@ -442,7 +577,10 @@ ODD = {
 }
 #: A byte that is not UTF-8, as Python keeps it.
 BYTES = {"CARD_F": "caf\udce9"}
-RAY, SLURM = r"^CARD_X: Ray replaces .* or use --format shell\.$", r"^CARD_X: Slurm's --export"
+RAY, SLURM = (
+    r"^CARD_X: Ray replaces .* or use --format shell\.$",
+    r"^CARD_X: Slurm's --export",
+)
 
 
 def declared(**fields):
@@ -450,7 +588,9 @@ def declared(**fields):
 
 
 def test_ray_gets_one_object_of_texts():
-    assert json.loads(formats.as_ray({**PLAIN, **ODD})) == {"env_vars": {**PLAIN, **ODD}}
+    assert json.loads(formats.as_ray({**PLAIN, **ODD})) == {
+        "env_vars": {**PLAIN, **ODD}
+    }
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ray's rule is the platform's")
@@ -470,8 +610,14 @@ def test_slurm_gets_a_line_of_its_words():
 @pytest.mark.parametrize(
     ("write", "value", "said"),
     [
-        *((formats.as_ray, value, RAY) for value in ("$HOME/x", "${HOME}", "a$b", *BYTES.values())),
-        *((formats.as_slurm, value, SLURM) for value in (*filter(None, ODD.values()), *BYTES.values())),
+        *(
+            (formats.as_ray, value, RAY)
+            for value in ("$HOME/x", "${HOME}", "a$b", *BYTES.values())
+        ),
+        *(
+            (formats.as_slurm, value, SLURM)
+            for value in (*filter(None, ODD.values()), *BYTES.values())
+        ),
         *((formats.as_slurm, value, SLURM) for value in ("a b", "a#b", "$HOME", "a\r")),
     ],
 )
@@ -482,8 +628,16 @@ def test_what_a_launcher_would_split_or_alter_is_refused(write, value, said):
 
 def words(text):
     """What a shell makes of the words, in a locale without any of the characters."""
-    shell = ["sh", "-c", 'eval "set -- $1"; for word; do printf "%s\\0" "$word"; done', "sh", text]
-    done = subprocess.run(shell, capture_output=True, check=True, env={"LC_ALL": "C", "PATH": os.defpath})
+    shell = [
+        "sh",
+        "-c",
+        'eval "set -- $1"; for word; do printf "%s\\0" "$word"; done',
+        "sh",
+        text,
+    ]
+    done = subprocess.run(
+        shell, capture_output=True, check=True, env={"LC_ALL": "C", "PATH": os.defpath}
+    )
     return done.stdout.split(b"\0")[:-1]
 
 
@@ -492,8 +646,12 @@ def test_docker_gets_the_devices_and_every_value():
     backend = declared(granted=Granted(docker="--gpus all --ipc=host"))
     given = {**PLAIN, **ODD, **BYTES}
     flags = words(formats.as_docker(given, backend))
-    expected = [part for name, value in given.items() for part in ("-e", f"{name}={value}")]
-    assert flags == [os.fsencode(word) for word in ("--gpus", "all", "--ipc=host", *expected)]
+    expected = [
+        part for name, value in given.items() for part in ("-e", f"{name}={value}")
+    ]
+    assert flags == [
+        os.fsencode(word) for word in ("--gpus", "all", "--ipc=host", *expected)
+    ]
 
 
 def test_every_device_of_this_host_stands_for_the_first(tmp_path):
@@ -502,10 +660,14 @@ def test_every_device_of_this_host_stands_for_the_first(tmp_path):
     (tmp_path / "card_control").touch()
     backend = declared(
         hardware=Hardware(nodes=(f"{tmp_path}/card[0-9]*",)),
-        granted=Granted(docker=f"--device {tmp_path}/card0 --device {tmp_path}/card_control"),
+        granted=Granted(
+            docker=f"--device {tmp_path}/card0 --device {tmp_path}/card_control"
+        ),
     )
     flags = formats.container_flags(backend)
-    assert flags[1::2] == [f"{tmp_path}/{name}" for name in ("card0", "card1", "card2", "card_control")]
+    assert flags[1::2] == [
+        f"{tmp_path}/{name}" for name in ("card0", "card1", "card2", "card_control")
+    ]
     assert set(flags[::2]) == {"--device"}
 
 
@@ -515,4 +677,7 @@ def test_the_tests_of_transformers_get_a_module(torch_world, tmp_path):
     spec = {}
     exec(compile(written, "accel_spec.py", "exec"), spec)  # as they import it
     assert spec["DEVICE_NAME"] == "card"
-    assert all(callable(spec[f"{name}_FN"]) for name in ("MANUAL_SEED", "EMPTY_CACHE", "DEVICE_COUNT"))
+    assert all(
+        callable(spec[f"{name}_FN"])
+        for name in ("MANUAL_SEED", "EMPTY_CACHE", "DEVICE_COUNT")
+    )

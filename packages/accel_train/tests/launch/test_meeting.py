@@ -28,7 +28,9 @@ def store():
 
 
 def record(rank, **more):
-    return Record(rank, f"host{rank}", **{"backend": "cpu", "communication": "gloo", **more})
+    return Record(
+        rank, f"host{rank}", **{"backend": "cpu", "communication": "gloo", **more}
+    )
 
 
 def all_agree(store, records, timeout=20, world_size=0):
@@ -81,7 +83,9 @@ def test_a_silent_rank_0_is_named(store, monkeypatch):
 
 
 def test_many_ranks_fill_one_line_each_kind(store):
-    records = [record(rank, backend="cuda" if rank % 2 else "cpu") for rank in range(40)]
+    records = [
+        record(rank, backend="cuda" if rank % 2 else "cpu") for rank in range(40)
+    ]
     message = str(all_agree(store, records)[5])
     assert "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 12 more (host host0, host2" in message
     assert len(message.splitlines()) == 4
@@ -92,7 +96,9 @@ def test_a_rank_that_is_late_is_waited_for(store):
         zero = pool.submit(agree, store, record(0), 2, 20)
         store.set("word/1", "stale")
         time.sleep(0.3)
-        assert agree(store, record(1), 2, 20)[1] == zero.result()[1] == ["host0", "host1"]
+        assert (
+            agree(store, record(1), 2, 20)[1] == zero.result()[1] == ["host0", "host1"]
+        )
 
 
 NO_RECORDS = [
@@ -104,7 +110,9 @@ NO_RECORDS = [
 
 
 @pytest.mark.parametrize(("left", "said"), NO_RECORDS)
-def test_a_record_that_is_none_is_a_fault_of_that_rank_and_told_to_all(store, left, said):
+def test_a_record_that_is_none_is_a_fault_of_that_rank_and_told_to_all(
+    store, left, said
+):
     """It was a TypeError on rank 0, and the others waited for a verdict."""
     from torch.distributed import PrefixStore
 
@@ -122,7 +130,9 @@ def test_a_record_that_is_none_is_a_fault_of_that_rank_and_told_to_all(store, le
         answers = all_agree(store, [record(0), record(2)], world_size=3)
     assert [type(answer) for answer in answers] == [RankMismatchError] * 2
     assert str(answers[0]) == str(answers[1])
-    assert str(answers[0]).startswith("rank 1 (host not known) cannot start: its record in the store is no")
+    assert str(answers[0]).startswith(
+        "rank 1 (host not known) cannot start: its record in the store is no"
+    )
     assert said in str(answers[0])
 
 
@@ -147,7 +157,9 @@ def test_what_rank_0_leaves_is_checked_too(store, name, verdict, said):
         pool.submit(rank_0_is_astray)
         (answer,) = all_agree(store, [record(1)], world_size=2)
     assert isinstance(answer, RankMismatchError)
-    assert str(answer).startswith("rank 1 (host host1): what rank 0 left in the store is")
+    assert str(answer).startswith(
+        "rank 1 (host host1): what rank 0 left in the store is"
+    )
     assert said in str(answer)
 
 
@@ -156,7 +168,10 @@ def test_what_rank_0_leaves_is_checked_too(store, name, verdict, said):
     [
         ({"version": "1.1"}, "cpu"),
         ({"communication": "cpu:gloo"}, "over cpu:gloo"),
-        ({"backend": "npu", "others": {"cpu": "no such file"}}, "; cpu there: no such file"),
+        (
+            {"backend": "npu", "others": {"cpu": "no such file"}},
+            "; cpu there: no such file",
+        ),
     ],
 )
 def test_what_differs_is_told(store, other, said):
@@ -173,7 +188,11 @@ def test_what_differs_is_told(store, other, said):
 def test_what_another_host_says_is_printed_without_what_a_terminal_obeys(store):
     evil = "\x1b]0;title\x07\nrank 0: all is well"
     others = {"cpu": evil}
-    message = str(all_agree(store, [record(0), record(1, backend="npu", version=evil, others=others)])[0])
+    message = str(
+        all_agree(
+            store, [record(0), record(1, backend="npu", version=evil, others=others)]
+        )[0]
+    )
     assert "\x1b" not in message
     assert message.count(r"\x1b]0;title\x07 rank 0") == 2
     assert "\n" + "rank 0: all" not in message
@@ -189,8 +208,16 @@ def test_a_rank_is_read_from_torchruns_variables():
     ("changed", "error", "said"),
     [
         ({"RANK": ""}, LaunchError, r"^RANK is not set: .* accel run train\.py"),
-        ({"LOCAL_RANK": "", "MASTER_ADDR": ""}, LaunchError, "^LOCAL_RANK, MASTER_ADDR are not set"),
-        (dict.fromkeys(VARIABLES, ""), LaunchError, f"^{', '.join(VARIABLES)} are not set"),
+        (
+            {"LOCAL_RANK": "", "MASTER_ADDR": ""},
+            LaunchError,
+            "^LOCAL_RANK, MASTER_ADDR are not set",
+        ),
+        (
+            dict.fromkeys(VARIABLES, ""),
+            LaunchError,
+            f"^{', '.join(VARIABLES)} are not set",
+        ),
         ({"RANK": "5"}, LaunchError, "rank 5 of 2 ranks: expected 0 to 1"),
         ({"RANK": "-1"}, SettingError, "RANK='-1' is not valid"),
         ({"WORLD_SIZE": "two"}, SettingError, "WORLD_SIZE='two' is not valid"),
@@ -216,21 +243,30 @@ class Card:
 
 
 @pytest.mark.parametrize(
-    ("count", "local_rank", "index"), [(1, 0, 0), (1, 3, 0), (1, None, 0), (4, 3, 3), (2, 0, 0)]
+    ("count", "local_rank", "index"),
+    [(1, 0, 0), (1, 3, 0), (1, None, 0), (4, 3, 3), (2, 0, 0)],
 )
 def test_a_rank_takes_its_own_device_or_the_only_one(count, local_rank, index):
     assert _device_index(Rank(0, 8, local_rank, "h"), Card(count)) == index
 
 
-@pytest.mark.parametrize(("count", "local_rank", "index"), [(0, 0, 0), (1, 3, 3), (2, 2, 2), (2, None, 0)])
-def test_on_the_cpu_a_rank_takes_its_number_however_many_devices_are_counted(count, local_rank, index):
+@pytest.mark.parametrize(
+    ("count", "local_rank", "index"), [(0, 0, 0), (1, 3, 3), (2, 2, 2), (2, None, 0)]
+)
+def test_on_the_cpu_a_rank_takes_its_number_however_many_devices_are_counted(
+    count, local_rank, index
+):
     assert _device_index(Rank(0, 8, local_rank, "h"), Card(count, "cpu")) == index
 
 
 @pytest.mark.parametrize(
     ("count", "local_rank", "message"),
     [
-        (2, 2, "LOCAL_RANK is 2, but card has 2 devices here .0 to 1.: start at most 2 ranks on this host"),
+        (
+            2,
+            2,
+            "LOCAL_RANK is 2, but card has 2 devices here .0 to 1.: start at most 2 ranks on this host",
+        ),
         (2, None, "LOCAL_RANK is not set, and card has 2 devices"),
         (0, 0, "card has no device here"),
     ],
@@ -249,7 +285,12 @@ WRONG = [
     ("timeout", 0, LaunchError, "a datetime.timedelta, or seconds above 0"),
     ("timeout", float("nan"), LaunchError, ""),
     ("timeout", 1e300, LaunchError, "a time that a datetime.timedelta"),
-    ("timeout", "2 minutes", TypeError, "a datetime.timedelta, or seconds above 0, not str"),
+    (
+        "timeout",
+        "2 minutes",
+        TypeError,
+        "a datetime.timedelta, or seconds above 0, not str",
+    ),
     ("silence", "long", TypeError, "seconds above 0, not str"),
     ("backend", 3, TypeError, "a name of torch.distributed's"),
     ("rank", "0", TypeError, "this process's number"),

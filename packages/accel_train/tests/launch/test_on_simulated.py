@@ -11,7 +11,9 @@ pytest.importorskip("torch")
 from accel_tests.on_disk import install_strangers
 from accel_tests.on_simulated import environment, run_on
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the simulated devices are built with g++")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="the simulated devices are built with g++"
+)
 
 SCRIPT = """
 import json, sys, torch

@@ -27,7 +27,9 @@ with init_process_group(timeout=30) as rank:
     rank.print(rank.is_main, file=sys.stdout)
 assert not torch.distributed.is_initialized()
 """
-FORGOTTEN = "rank = init_process_group(timeout=seconds(30))\nassert total(rank) == [3.0, 3.0]"
+FORGOTTEN = (
+    "rank = init_process_group(timeout=seconds(30))\nassert total(rank) == [3.0, 3.0]"
+)
 #: The barrier: gloo fails on a rank that still connects while another destroys its group already.
 DESTROYED = """
 with init_process_group() as rank:
@@ -76,9 +78,20 @@ TOLD = "{n} {n} 2 cpu gloo [3.0, 3.0] 0:00:30\n<RankContext rank {n} of 2 on cpu
         (DESTROYED, [], ["", ""]),
         (TORCHS_OWN, [{"NUMBER": "0", **UNSET}, {"NUMBER": "1", **UNSET}], ["", ""]),
         (OVERRIDDEN, [{}, {"DS_ACCELERATOR": "nowhere"}], ["gloo None\n"] * 2),
-        (SPOKEN, [{"HOST": "a"}, *[{"HOST": "b"}] * 3], ["[1, 3] {2: 1}\n", "", "", ""]),
+        (
+            SPOKEN,
+            [{"HOST": "a"}, *[{"HOST": "b"}] * 3],
+            ["[1, 3] {2: 1}\n", "", "", ""],
+        ),
     ],
-    ids=["start", "the end forgotten", "destroyed", "torch's own arguments", "overridden", "spoken for"],
+    ids=[
+        "start",
+        "the end forgotten",
+        "destroyed",
+        "torch's own arguments",
+        "overridden",
+        "spoken for",
+    ],
 )
 def test_ranks_come_and_go_without_a_word(ranks, code, each, printed):
     ended = ranks(SUM + code, len(printed), each)
@@ -113,9 +126,13 @@ except KeyError:
 """
     )
     assert [end.returncode for end in ended] == [0, 0], ended
-    assert ended[1].stderr.count("[c10d]") <= 1  # torch's word about the old store that was closed
+    assert (
+        ended[1].stderr.count("[c10d]") <= 1
+    )  # torch's word about the old store that was closed
     assert "Traceback" not in ended[1].stderr
-    assert ended[0].stderr.splitlines() == [f"rank 1 (host {HOST}) ended with KeyError: 'mine'"]
+    assert ended[0].stderr.splitlines() == [
+        f"rank 1 (host {HOST}) ended with KeyError: 'mine'"
+    ]
 
 
 # --- what the ranks must agree on -----------------------------------------------------------------------
@@ -130,21 +147,38 @@ DRIVER = f"import accel_core.current as current\ndef broken():\n    raise OSErro
 def message_of(ended):
     """The one that every rank ends with, without its host's name."""
     assert {end.returncode for end in ended} == {1}, ended
-    (message,) = {end.stderr.rpartition("RankMismatchError: ")[2].strip() for end in ended}
+    (message,) = {
+        end.stderr.rpartition("RankMismatchError: ")[2].strip() for end in ended
+    }
     return message.replace(f" (host {HOST})", "")
 
 
 def test_ranks_with_different_backends_are_told_which_and_why(ranks, cpu_backend):
-    message = message_of(ranks(JOIN, 2, [{**cpu_backend("other"), "DS_ACCELERATOR": ""}]))
-    assert "rank 0: other (accel-other 1.0) over gloo, as the highest-ranking" in message
-    assert re.search(r"rank 1: cpu \(accel-core .*\) over gloo, pinned by DS_ACCELERATOR='cpu'", message)
+    message = message_of(
+        ranks(JOIN, 2, [{**cpu_backend("other"), "DS_ACCELERATOR": ""}])
+    )
+    assert (
+        "rank 0: other (accel-other 1.0) over gloo, as the highest-ranking" in message
+    )
+    assert re.search(
+        r"rank 1: cpu \(accel-core .*\) over gloo, pinned by DS_ACCELERATOR='cpu'",
+        message,
+    )
 
 
 @pytest.mark.parametrize(
     ("code", "variables", "said"),
     [
-        (JOIN, {"DS_ACCELERATOR": "nowhere"}, "no installed distribution declares nowhere"),
-        (JOIN, {"LOCAL_RANK": "first"}, "LOCAL_RANK='first' is not valid, expected a whole number"),
+        (
+            JOIN,
+            {"DS_ACCELERATOR": "nowhere"},
+            "no installed distribution declares nowhere",
+        ),
+        (
+            JOIN,
+            {"LOCAL_RANK": "first"},
+            "LOCAL_RANK='first' is not valid, expected a whole number",
+        ),
         (f"{DRIVER}.get_accelerator = broken\n{JOIN}", {}, "OSError: gone"),
     ],
 )
@@ -175,8 +209,16 @@ except Exception as error:
 @pytest.mark.parametrize(
     ("code", "others", "own"),
     [
-        (REFUSED_BY_TORCH, "RankLostError (1,) rank 1 (host {host}) ended with TypeError: ", "TypeError () "),
-        (GROUP_ALREADY, f"RankMismatchError () {OF_RANK_1}: {ALREADY}", f"LaunchError () {ALREADY}"),
+        (
+            REFUSED_BY_TORCH,
+            "RankLostError (1,) rank 1 (host {host}) ended with TypeError: ",
+            "TypeError () ",
+        ),
+        (
+            GROUP_ALREADY,
+            f"RankMismatchError () {OF_RANK_1}: {ALREADY}",
+            f"LaunchError () {ALREADY}",
+        ),
     ],
 )
 def test_a_rank_keeps_its_error_which_the_others_hear_of(ranks, code, others, own):
@@ -186,9 +228,14 @@ def test_a_rank_keeps_its_error_which_the_others_hear_of(ranks, code, others, ow
 
 
 def test_a_rank_that_never_comes_is_missed_within_the_timeout(ranks):
-    ended = ranks("if os.environ['RANK'] != '1':\n    init_process_group(timeout=seconds(3))")
+    ended = ranks(
+        "if os.environ['RANK'] != '1':\n    init_process_group(timeout=seconds(3))"
+    )
     assert ended[0].returncode == 1
-    assert f"RankLostError: rank 0 (host {HOST}) did not meet the 1 others at 127.0.0.1:" in ended[0].stderr
+    assert (
+        f"RankLostError: rank 0 (host {HOST}) did not meet the 1 others at 127.0.0.1:"
+        in ended[0].stderr
+    )
     assert "within 3 s" in ended[0].stderr, ended[0].stderr
 
 
@@ -223,14 +270,18 @@ with init_process_group(timeout=seconds(30), silence=15) as rank:
 """
 
 
-@pytest.mark.parametrize(("code", "dead", "status"), [(KILLED, 2, -9), (DEAD_AT_THE_END, 0, 7)])
+@pytest.mark.parametrize(
+    ("code", "dead", "status"), [(KILLED, 2, -9), (DEAD_AT_THE_END, 0, 7)]
+)
 def test_a_rank_that_dies_is_named_at_once(ranks, code, dead, status):
     ended = ranks(WORK + code, 3)
     assert ended.pop(dead).returncode == status
     lost = f"rank {dead} (host {HOST}) ended without a message: it was killed, or it crashed"
     for end in ended:
         assert end.returncode == 1
-        assert end.stderr.startswith(f"{lost}\n")  # what the watch logs; nothing of torch's before it
+        assert end.stderr.startswith(
+            f"{lost}\n"
+        )  # what the watch logs; nothing of torch's before it
         assert f"RankLostError: {lost}" in end.stderr
         assert "[c10d]" not in end.stderr or dead
         # Torch's own error is kept.
@@ -254,7 +305,9 @@ def test_what_ended_a_rank_is_told_by_the_others(ranks):
     ended = ranks(WORK + WITHOUT_A_BLOCK)
     assert "ValueError: no such file" in ended[1].stderr
     assert "RankLostError" not in ended[1].stderr
-    assert f"rank 1 (host {HOST}) ended with ValueError: no such file" in ended[0].stderr
+    assert (
+        f"rank 1 (host {HOST}) ended with ValueError: no such file" in ended[0].stderr
+    )
 
 
 def test_a_rank_that_is_busy_or_stopped_is_waited_for_at_the_end(ranks):
@@ -275,5 +328,7 @@ for who in range(2):
     assert [end.returncode for end in ended] == [0, 0], ended
     for end, other in zip(ended, (1, 0), strict=True):
         # Once told, and nothing of torch's about a store.
-        said = [line for line in end.stderr.splitlines() if "has answered again" not in line]
+        said = [
+            line for line in end.stderr.splitlines() if "has answered again" not in line
+        ]
         assert said == [f"rank {other} (host {HOST}) has been silent for 0.5 s"]

@@ -38,8 +38,14 @@ class Job:
             self.ports[rank] = given["listener"].getsockname()[1]
         if rank > 0:
             given["line"] = self.line(rank, 0 if speaker == rank else speaker)
-            given["call"] = lambda timeout: lines.call(["127.0.0.1"], self.port, "round", rank, timeout)
-        self.made.append(Watch(rank, self._hosts, self._silence, name="round", library="gloo", **given))
+            given["call"] = lambda timeout: lines.call(
+                ["127.0.0.1"], self.port, "round", rank, timeout
+            )
+        self.made.append(
+            Watch(
+                rank, self._hosts, self._silence, name="round", library="gloo", **given
+            )
+        )
         self.made[-1].start()
         return self.made[-1]
 
@@ -64,7 +70,9 @@ def alone():
 def job(alone, request, monkeypatch):
     """`job(size)`: the watches of all ranks; in one, rank 1 speaks for all but rank 0, as for its host."""
     if request.param == "spoken":
-        monkeypatch.setattr(watch, "speakers", lambda hosts: [0] + [1] * (len(hosts) - 1))
+        monkeypatch.setattr(
+            watch, "speakers", lambda hosts: [0] + [1] * (len(hosts) - 1)
+        )
 
     def make(size, silence=0.5):
         made = alone(size, silence)
@@ -119,7 +127,9 @@ def test_a_rank_that_has_gone_is_not_missed_before_the_end(job):
     one.stop()
     time.sleep(1.2)
     assert not zero.trouble
-    with pytest.raises(RankLostError, match=r"rank 1 \(host host1\) left without shutdown\(\)") as raised:
+    with pytest.raises(
+        RankLostError, match=r"rank 1 \(host host1\) left without shutdown\(\)"
+    ) as raised:
         zero.gather(30)
     assert raised.value.ranks == (1,)
 
@@ -130,7 +140,9 @@ def test_a_line_that_the_kernel_closes_is_a_loss_at_once(alone):
     made.line(2).close()
     until(lambda: zero.trouble and one.trouble, timeout=5)
     for eye in (zero, one):
-        with pytest.raises(RankLostError, match=r"rank 2 \(host host2\) ended without a message"):
+        with pytest.raises(
+            RankLostError, match=r"rank 2 \(host host2\) ended without a message"
+        ):
             eye.gather(30)
 
 
@@ -148,7 +160,9 @@ def test_all_come_to_the_end_and_leave_it_together(job):
     with ThreadPoolExecutor() as pool:
         pool.map(leave, (zero, one))
         with two._changed:
-            until(lambda: zero.trouble and one.trouble)  # a silence, which ends nothing here
+            until(
+                lambda: zero.trouble and one.trouble
+            )  # a silence, which ends nothing here
             assert not ended
         pool.submit(leave, two)
     assert len(ended) == 3
@@ -168,10 +182,15 @@ def test_who_is_waited_for_is_told_by_every_rank(job):
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(leave, watches[:3], range(3), (30, 30, 1.5)))
-    assert str(said[2]).startswith("rank 2 (host host2) waited 1.5 s at the end for rank 3: still at work")
+    assert str(said[2]).startswith(
+        "rank 2 (host host2) waited 1.5 s at the end for rank 3: still at work"
+    )
     assert said[2].ranks == (3,)
     for rank in range(2):
-        assert "rank 2 (host host2) ended with RankLostError: rank 2 (host host2) waited" in str(said[rank])
+        assert (
+            "rank 2 (host host2) ended with RankLostError: rank 2 (host host2) waited"
+            in str(said[rank])
+        )
 
 
 FORKED = """
@@ -224,7 +243,9 @@ def killed(ended):
     ended._stop.set()
     ended._there.send(b"!")
     ended._thread.join()
-    for each in filter(None, (*ended._all_lines(), ended._listener, ended._here, ended._there)):
+    for each in filter(
+        None, (*ended._all_lines(), ended._listener, ended._here, ended._there)
+    ):
         each.close()
 
 
@@ -235,7 +256,9 @@ def test_only_in_a_large_job_the_first_rank_of_a_host_speaks_for_it(monkeypatch)
     assert watch.speakers(hosts) == [0, 1, 2, 2, 4, 2]
 
 
-@pytest.mark.parametrize(("ends", "silence"), [((1,), 0.5), ((1, 2), 0.5), ((2,), 30), ((0,), 30)])
+@pytest.mark.parametrize(
+    ("ends", "silence"), [((1,), 0.5), ((1, 2), 0.5), ((2,), 30), ((0,), 30)]
+)
 @pytest.mark.parametrize("job", ["spoken"], indirect=True)
 def test_a_loss_on_either_side_of_a_speaker_is_its_own_alone(job, ends, silence):
     watches = job(4, silence)
@@ -277,7 +300,9 @@ def test_a_speaker_that_is_silent_silences_nobody_else(job, silent):
             time.sleep(0.5)
             assert zero.loss().ranks == silent
         until(lambda: not zero.trouble)
-        time.sleep(0.5)  # until its speaker, which has come back, has ended with who has called since
+        time.sleep(
+            0.5
+        )  # until its speaker, which has come back, has ended with who has called since
         assert not zero.trouble
         for each in (pool.submit(leave, zero), *left):
             each.result(20)
@@ -296,7 +321,12 @@ def test_who_calls_when_all_have_come_to_the_end_learns_it(alone):
 
 @pytest.mark.parametrize(
     "error",
-    [ValueError("mine"), RuntimeError("DataLoader timed out after 5 seconds: its socket, connection reset")],
+    [
+        ValueError("mine"),
+        RuntimeError(
+            "DataLoader timed out after 5 seconds: its socket, connection reset"
+        ),
+    ],
 )
 def test_only_errors_of_collectives_are_waited_for(job, error):
     zero, one = job(2, silence=30)
@@ -305,14 +335,19 @@ def test_only_errors_of_collectives_are_waited_for(job, error):
     assert zero.explain(error) is None
     assert time.monotonic() - start < 10
     until(lambda: one.trouble)
-    assert str(one.loss()) == f"rank 0 (host host0) ended with {type(error).__name__}: {error}"
+    assert (
+        str(one.loss())
+        == f"rank 0 (host host0) ended with {type(error).__name__}: {error}"
+    )
 
 
 def test_an_error_without_a_loss_behind_it_stays_and_is_told(job):
     zero, one = job(2)
     assert one.explain(RuntimeError("gloo: something else")) is None
     until(lambda: zero.trouble)
-    assert "rank 1 (host host1) ended with RuntimeError: gloo: something else" in str(zero.loss())
+    assert "rank 1 (host host1) ended with RuntimeError: gloo: something else" in str(
+        zero.loss()
+    )
 
 
 def test_what_torch_raises_below_a_collective_is_about_the_others(job):
@@ -321,10 +356,16 @@ def test_what_torch_raises_below_a_collective_is_about_the_others(job):
     one.stop("ValueError: mine")
     import torch
 
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
+    torch.distributed.init_process_group(
+        "gloo", rank=0, world_size=1, store=torch.distributed.HashStore()
+    )
     try:
-        with pytest.raises(RuntimeError, match="allreduce of sparse tensors only works with") as raised:
-            torch.distributed.all_reduce(torch.ones(2).to_sparse(), torch.distributed.ReduceOp.MAX)
+        with pytest.raises(
+            RuntimeError, match="allreduce of sparse tensors only works with"
+        ) as raised:
+            torch.distributed.all_reduce(
+                torch.ones(2).to_sparse(), torch.distributed.ReduceOp.MAX
+            )
     finally:
         torch.distributed.destroy_process_group()
     zero._libraries = None  # gloo's name is in the text
@@ -334,8 +375,17 @@ def test_what_torch_raises_below_a_collective_is_about_the_others(job):
 # --- strangers ------------------------------------------------------------------------------------------
 
 
-STRANGE = (b"GET / HTTP/1.1\r\n\r\n", b"[" * 4000 + b"\n", b"x" * 10000, b'["hello", 5]\n')
-STRANGE += (b'["hello", ["round", [1]]]\n', b'["hello", ["round"]]\n', b'["hello", ["round", true]]\n')
+STRANGE = (
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"[" * 4000 + b"\n",
+    b"x" * 10000,
+    b'["hello", 5]\n',
+)
+STRANGE += (
+    b'["hello", ["round", [1]]]\n',
+    b'["hello", ["round"]]\n',
+    b'["hello", ["round", true]]\n',
+)
 
 
 @pytest.mark.parametrize("said", STRANGE)
@@ -343,7 +393,9 @@ def test_a_stranger_is_sent_away(alone, said):
     made = alone(2, silence=30)
     with socket.create_connection(("127.0.0.1", made.port), timeout=10) as stranger:
         stranger.sendall(said)
-        with contextlib.suppress(ConnectionResetError):  # it closed with something of ours unread
+        with contextlib.suppress(
+            ConnectionResetError
+        ):  # it closed with something of ours unread
             assert stranger.recv(100) == b""
     made.join(1)
     assert not made.made[0].trouble
@@ -371,7 +423,9 @@ def test_an_address_that_refuses_is_passed_over(alone):
         free = other.getsockname()[1]
     with pytest.raises(ConnectionRefusedError):
         lines.call(["127.0.0.1"], free, "round", 1, 0.3)
-    with contextlib.closing(lines.call(["host.invalid", "127.0.0.1"], made.port, "round", 1, 10)) as line:
+    with contextlib.closing(
+        lines.call(["host.invalid", "127.0.0.1"], made.port, "round", 1, 10)
+    ) as line:
         assert line.rank == 0
 
 
@@ -390,14 +444,19 @@ def test_ranks_that_do_not_fit_are_said_and_neither_lost_nor_spun_on(caplog):
         resource.setrlimit(resource.RLIMIT_NOFILE, (listener.fileno() + 60, before[1]))
         assert lines.make_room(1) == 0
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > listener.fileno() + 60
-        resource.setrlimit(resource.RLIMIT_NOFILE, (zero._there.fileno() + 10, before[1]))
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (zero._there.fileno() + 10, before[1])
+        )
         zero.start()
         until(lambda: zero._matters and len(zero._matters) == len(zero._lines))
         began = time.process_time()
         time.sleep(1)
         assert time.process_time() - began < 0.5
         assert len(zero._lines) == len(zero._matters) < 40
-        assert "cannot start. Raise the hard limit of open files on the host of rank 0: ulimit" in caplog.text
+        assert (
+            "cannot start. Raise the hard limit of open files on the host of rank 0: ulimit"
+            in caplog.text
+        )
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
         for each in (*held, zero):

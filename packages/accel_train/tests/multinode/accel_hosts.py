@@ -49,11 +49,15 @@ class Transcript:
                         return when, match
                 left = end - time.monotonic()
                 if left <= 0:
-                    raise AssertionError(f"{pattern!r} did not come within {timeout:g} s:\n{self}")
+                    raise AssertionError(
+                        f"{pattern!r} did not come within {timeout:g} s:\n{self}"
+                    )
                 self._changed.wait(left)
 
     def __str__(self):
-        return "\n".join(f"{when:7.2f} {host:>7} | {text}" for when, host, text in self.lines)
+        return "\n".join(
+            f"{when:7.2f} {host:>7} | {text}" for when, host, text in self.lines
+        )
 
 
 class Hosts:
@@ -76,7 +80,9 @@ class Hosts:
             self.start(self.names[0], ["true"]).wait()
         except (OSError, subprocess.CalledProcessError) as error:
             self._remove()
-            pytest.skip(f"network namespaces cannot be made here: {error} {getattr(error, 'stderr', '')}")
+            pytest.skip(
+                f"network namespaces cannot be made here: {error} {getattr(error, 'stderr', '')}"
+            )
         return self
 
     def __exit__(self, kind, error, trace):
@@ -97,7 +103,9 @@ class Hosts:
             (folder / "hosts").write_text(table)
             (folder / "nsswitch.conf").write_text("hosts: files\n")
             _ip(f"netns add {space}")
-            _ip(f"-n {self._switch} link add port-{name} type veth peer eth0 netns {space}")
+            _ip(
+                f"-n {self._switch} link add port-{name} type veth peer eth0 netns {space}"
+            )
             _ip(f"-n {self._switch} link set port-{name} master bridge up")
             _ip(f"-n {space} address add {_SUBNET}.{number}/24 dev eth0")
             for link in ("eth0", "lo"):
@@ -114,8 +122,21 @@ class Hosts:
 
     def start(self, host, command, environ=None):
         """Start a command on a host; what it prints goes into the transcript."""
-        inside = ["ip", "netns", "exec", self._space(host), "unshare", "--uts", "sh", "-c", _NAMED, host]
-        started = Started(host, [*inside, *command], dict(environ or os.environ), self.transcript)
+        inside = [
+            "ip",
+            "netns",
+            "exec",
+            self._space(host),
+            "unshare",
+            "--uts",
+            "sh",
+            "-c",
+            _NAMED,
+            host,
+        ]
+        started = Started(
+            host, [*inside, *command], dict(environ or os.environ), self.transcript
+        )
         self._started.append(started)
         return started
 
@@ -134,10 +155,16 @@ class Started:
     """A process on a host."""
 
     def __init__(self, host, command, environ, transcript):
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        pipes = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT,
+        }
         how = {**pipes, "text": True, "errors": "replace", "start_new_session": True}
         self._process = subprocess.Popen(command, env=environ, **how)
-        self._reader = threading.Thread(target=self._read, args=(host, transcript), daemon=True)
+        self._reader = threading.Thread(
+            target=self._read, args=(host, transcript), daemon=True
+        )
         self._reader.start()
 
     def _read(self, host, transcript):
@@ -167,7 +194,9 @@ class Started:
 
 def sweep():
     """Remove the hosts of runs that are no more."""
-    for space, pid in re.findall(rf"^({_PREFIX}-(\d+)-\S+)", _ip("netns list"), re.MULTILINE):
+    for space, pid in re.findall(
+        rf"^({_PREFIX}-(\d+)-\S+)", _ip("netns list"), re.MULTILINE
+    ):
         if not Path("/proc", pid).exists():
             _delete(space)
 
@@ -185,4 +214,6 @@ def _delete(space):
 
 
 def _ip(words):
-    return subprocess.run(["ip", *words.split()], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["ip", *words.split()], capture_output=True, text=True, check=True
+    ).stdout

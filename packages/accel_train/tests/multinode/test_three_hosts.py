@@ -31,17 +31,23 @@ def launch(hosts, name, checkpoint):
         str(EXAMPLE), "--steps", "100", "--every", "20", "--pause", "0.02", "--checkpoint", str(checkpoint),
         "--timeout", str(TIMEOUT), "--silence", str(SILENCE),
     ]  # fmt: skip
-    return hosts.start(name, command, clean_environment(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="eth0"))
+    return hosts.start(
+        name, command, clean_environment(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="eth0")
+    )
 
 
 def supervise(hosts, agents, checkpoint, timeout):
     """Wait until every agent has succeeded; one that fails is started again."""
     end = time.monotonic() + timeout
     while any(agent.returncode != 0 for agent in agents.values()):
-        assert time.monotonic() < end, f"not done after {timeout:g} s:\n{hosts.transcript}"
+        assert time.monotonic() < end, (
+            f"not done after {timeout:g} s:\n{hosts.transcript}"
+        )
         for name, agent in agents.items():
             if agent.returncode:
-                hosts.transcript.add("test", f"the agent on {name} ended with {agent.returncode}: again")
+                hosts.transcript.add(
+                    "test", f"the agent on {name} ended with {agent.returncode}: again"
+                )
                 agent.wait()
                 agents[name] = launch(hosts, name, checkpoint)
         time.sleep(0.1)
@@ -58,12 +64,19 @@ def undisturbed(tmp_path_factory):
     """The report of a run in which nothing happens."""
     shared = tmp_path_factory.mktemp("undisturbed") / "last.pt"
     with Hosts(["a", "b", "c"]) as hosts:
-        supervise(hosts, {name: launch(hosts, name, shared) for name in hosts.names}, shared, timeout=90)
+        supervise(
+            hosts,
+            {name: launch(hosts, name, shared) for name in hosts.names},
+            shared,
+            timeout=90,
+        )
         return report(hosts)
 
 
 @pytest.mark.parametrize("comes_back", ["by its cable", "by a reboot"])
-def test_a_host_that_is_cut_off_is_named_and_the_result_stays(comes_back, undisturbed, hosts, tmp_path):
+def test_a_host_that_is_cut_off_is_named_and_the_result_stays(
+    comes_back, undisturbed, hosts, tmp_path
+):
     shared = tmp_path / "last.pt"
     agents = {name: launch(hosts, name, shared) for name in hosts.names}
     lines = hosts.transcript
@@ -81,13 +94,17 @@ def test_a_host_that_is_cut_off_is_named_and_the_result_stays(comes_back, undist
         assert raised - cut < TIMEOUT + SILENCE + 4
     if comes_back == "by a reboot":
         agents["c"].kill()
-        lines.add("test", "c is switched off and on; its supervisor starts the agent again")
+        lines.add(
+            "test", "c is switched off and on; its supervisor starts the agent again"
+        )
         agents["c"] = launch(hosts, "c", shared)
     hosts.reconnect("c")
     supervise(hosts, agents, shared, timeout=120)
 
     for host in hosts.names:
-        _, found = lines.wait_for(r"rank \d of 3 on \w: from step (\d+)", host, after=cut, timeout=5)
+        _, found = lines.wait_for(
+            r"rank \d of 3 on \w: from step (\d+)", host, after=cut, timeout=5
+        )
         assert int(found[1]) >= 40
     disturbed = report(hosts)
     assert undisturbed["steps"] == 100
@@ -107,9 +124,18 @@ with init_process_group(timeout=timedelta(seconds=90), silence={SILENCE}) as ran
 def test_a_host_that_is_cut_off_at_the_end_is_named_and_not_waited_for(hosts):
     """A rank that only does not come is waited for, for 90 s here; nothing of c's closes a connection."""
     for number, name in enumerate(hosts.names):
-        place = {"RANK": str(number), "WORLD_SIZE": "3", "LOCAL_RANK": "0", "MASTER_ADDR": "a"}
+        place = {
+            "RANK": str(number),
+            "WORLD_SIZE": "3",
+            "LOCAL_RANK": "0",
+            "MASTER_ADDR": "a",
+        }
         environ = clean_environment(
-            **place, MASTER_PORT="29400", DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="eth0"
+            **place,
+            MASTER_PORT="29400",
+            DS_ACCELERATOR="cpu",
+            OMP_NUM_THREADS="1",
+            GLOO_SOCKET_IFNAME="eth0",
         )
         hosts.start(name, [sys.executable, "-c", AT_THE_END], environ)
     lines = hosts.transcript
@@ -120,6 +146,8 @@ def test_a_host_that_is_cut_off_at_the_end_is_named_and_not_waited_for(hosts):
     silent = rf"rank 2 \(host c\) has been silent for {SILENCE} s"
     for name in ("a", "b"):
         logged, _ = lines.wait_for(f"^{silent}", name, after=cut)
-        raised, _ = lines.wait_for(f"RankLostError: {silent}, and its host does not answer", name, after=cut)
+        raised, _ = lines.wait_for(
+            f"RankLostError: {silent}, and its host does not answer", name, after=cut
+        )
         assert logged - cut < 2 * SILENCE
         assert raised - cut < 4 * SILENCE

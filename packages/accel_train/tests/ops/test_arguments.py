@@ -21,7 +21,14 @@ from accel_train.ops import arguments, compiler  # noqa: E402
 from accel_train.ops.cpu_adam import CPUAdamBuilder  # noqa: E402
 from accel_train.ops.portable import _tensors  # noqa: E402
 
-ADAM = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.0, "correct": True}
+ADAM = {
+    "lr": 0.1,
+    "beta1": 0.9,
+    "beta2": 0.99,
+    "eps": 1e-8,
+    "weight_decay": 0.0,
+    "correct": True,
+}
 
 
 @pytest.fixture(params=["compiled", "portable", "DeepSpeed's"])
@@ -33,7 +40,9 @@ def adam(request, monkeypatch):
         return CheckedOperator("cpu_adam", op("CPUAdamBuilder"))
     if why := compiler.fault(compiler.Language.CXX):
         pytest.skip(why)
-    monkeypatch.setenv("ACCEL_CACHE", str(request.config.cache.mkdir("accel-core") / "cache"))
+    monkeypatch.setenv(
+        "ACCEL_CACHE", str(request.config.cache.mkdir("accel-core") / "cache")
+    )
     return CPUAdamBuilder().load()
 
 
@@ -42,7 +51,12 @@ def is_portable(adam):
 
 
 def four(count=6):
-    return [torch.ones(count), torch.ones(count), torch.zeros(count), torch.zeros(count)]
+    return [
+        torch.ones(count),
+        torch.ones(count),
+        torch.zeros(count),
+        torch.zeros(count),
+    ]
 
 
 def call(adam, name, tensors, optimizer_id=3, step=1, **changed):
@@ -61,8 +75,14 @@ NUMBERS = [
     ({"weight_decay": -0.1}, "weight_decay is -0.1, expected 0 or more"),
     ({"step": 0}, "step is 0, expected 1 or more"),
     ({"step": 2.5}, r"step is 2.5, expected 1 or more"),
-    ({"step": 2**64 + 1}, "step is 18446744073709551617, expected 1 or more, in 64 bits"),
-    ({"optimizer_id": 2**63}, r"optimizer_id is 9223372036854775808, expected a whole number, in"),
+    (
+        {"step": 2**64 + 1},
+        "step is 18446744073709551617, expected 1 or more, in 64 bits",
+    ),
+    (
+        {"optimizer_id": 2**63},
+        r"optimizer_id is 9223372036854775808, expected a whole number, in",
+    ),
     ({"optimizer_id": "first"}, "optimizer_id is 'first'"),
 ]
 
@@ -76,14 +96,18 @@ def test_numbers_that_no_two_agree_on_are_refused_by_both(adam, changed, said):
     assert [t.sum().item() for t in tensors] == [6, 6, 0, 0]
 
 
-@pytest.mark.parametrize("changed", [{"optimizer_id": -(2**31)}, {"step": torch.tensor(2)}])
+@pytest.mark.parametrize(
+    "changed", [{"optimizer_id": -(2**31)}, {"step": torch.tensor(2)}]
+)
 def test_large_numbers_and_those_in_tensors_are_taken_by_both(adam, changed):
     tensors = four()
     call(adam, "adam_update", tensors, **changed)
     assert (tensors[0] < 1).all()
 
 
-@pytest.mark.parametrize("changed", [{"beta1": 0.0}, {"beta2": 0}, {"weight_decay": 10.0}, torch.bfloat16])
+@pytest.mark.parametrize(
+    "changed", [{"beta1": 0.0}, {"beta2": 0}, {"weight_decay": 10.0}, torch.bfloat16]
+)
 def test_a_step_after_which_nothing_is_left_is_not_undone_by_either(adam, changed):
     narrow = changed is torch.bfloat16
     tensors = [tensor.bfloat16() for tensor in four()] if narrow else four()
@@ -119,7 +143,9 @@ def test_views_that_are_not_contiguous_are_updated_in_place(adam, dtype):
     before = plain[0].clone()
     call(adam, "adam_update", plain)
     assert (plain[0] != before).any()
-    assert all(torch.equal(both[:, :, 0], one) for both, one in zip(wide, plain, strict=True))
+    assert all(
+        torch.equal(both[:, :, 0], one) for both, one in zip(wide, plain, strict=True)
+    )
     assert torch.equal(wide[0][:, :, 1], before)
 
 
@@ -133,7 +159,9 @@ def test_an_optimizer_that_is_not_there_is_named(adam):
 def test_a_rate_that_is_one_in_float32_is_refused_where_float32_is_all_there_is(adam):
     tensors, nearly = four(), 1 - 2.0**-30
     if not is_portable(adam):
-        with pytest.raises(OpInputError, match=r"beta1 is 0.9999\d+, .* also in float32"):
+        with pytest.raises(
+            OpInputError, match=r"beta1 is 0.9999\d+, .* also in float32"
+        ):
             call(adam, "adam_update", tensors, beta1=nearly)
     else:
         call(adam, "adam_update", tensors, beta1=nearly)
@@ -178,7 +206,9 @@ def test_what_has_no_memory_is_refused_before_its_address_is_taken(make):
     for place in range(4):
         tensors = four()
         tensors[place] = make()
-        with pytest.raises(OpInputError, match=r"op: .*Tensor\) has no memory for its 6 elements"):
+        with pytest.raises(
+            OpInputError, match=r"op: .*Tensor\) has no memory for its 6 elements"
+        ):
             arguments.update_on_host("op", ["g", "p", "m", "v"], [tensors], pytest.fail)
 
 
@@ -190,12 +220,21 @@ UNFIT = [
     ({1: [1.0]}, r"is \[1.0\] \(list\), expected a tensor"),
     ({2: torch.zeros(1).expand(6)}, r"repeats its elements \(expand\(\)\)"),
     ({3: torch.zeros(7)}, "exp_avg_sq.* has 7 elements, but .* has 6"),
-    ({0: torch.zeros(6, dtype=torch.int64)}, "is torch.int64.*expected one of torch.float32"),
+    (
+        {0: torch.zeros(6, dtype=torch.int64)},
+        "is torch.int64.*expected one of torch.float32",
+    ),
     ({1: torch.zeros(6, device="meta")}, "on meta"),
     ({1: torch.eye(6).to_sparse()}, "is .*torch.sparse_coo"),
     # The portable one computes with these.
-    ({1: torch.zeros(6, dtype=torch.bfloat16)}, "^cpu_adam: grads are torch.bfloat16, params torch.float32"),
-    ({2: torch.zeros(6).bfloat16()}, "^cpu_adam: exp_avg is torch.bfloat16, exp_avg_sq torch.float32"),
+    (
+        {1: torch.zeros(6, dtype=torch.bfloat16)},
+        "^cpu_adam: grads are torch.bfloat16, params torch.float32",
+    ),
+    (
+        {2: torch.zeros(6).bfloat16()},
+        "^cpu_adam: exp_avg is torch.bfloat16, exp_avg_sq torch.float32",
+    ),
     (HALVES, "^cpu_adam: .*expected both float32 or both torch.float32"),
 ]
 
@@ -208,11 +247,17 @@ def test_tensors_that_do_not_match_are_refused(adam, changed, said):
         call(adam, "adam_update", tensors)
     if taken:
         return
-    assert all(tensors[place] is tensor or tensor.sum() in (0, 6) for place, tensor in enumerate(tensors))
+    assert all(
+        tensors[place] is tensor or tensor.sum() in (0, 6)
+        for place, tensor in enumerate(tensors)
+    )
 
 
 def test_what_only_deepspeeds_own_has_is_named_with_the_next_step(adam):
-    with pytest.raises(AttributeError, match=r"ZenFlow's .*accel ops CPUAdam --build`, or set ACCEL_COMPILE"):
+    with pytest.raises(
+        AttributeError,
+        match=r"ZenFlow's .*accel ops CPUAdam --build`, or set ACCEL_COMPILE",
+    ):
         adam.zenflow_adam_create  # noqa: B018 - the question is the test
     assert not hasattr(adam, "adam_sideways")
 
@@ -220,12 +265,18 @@ def test_what_only_deepspeeds_own_has_is_named_with_the_next_step(adam):
 # ---------------------------------------------------------------------------- portable operators of many rows
 
 
-@pytest.mark.parametrize("wrong", [torch.ones(4), torch.ones(3).long(), torch.ones(1).expand(3), None])
+@pytest.mark.parametrize(
+    "wrong", [torch.ones(4), torch.ones(3).long(), torch.ones(1).expand(3), None]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["FusedAdamBuilder", "FusedLionBuilder"])
 def test_a_wrong_row_is_found_before_another_one_is_changed(name, dtype, wrong):
     if name == "FusedAdamBuilder":
-        count, step, numbers = 4, op(name).multi_tensor_adam, (0.1, 0.9, 0.99, 1e-8, 1, 1, 1, 0.1)
+        count, step, numbers = (
+            4,
+            op(name).multi_tensor_adam,
+            (0.1, 0.9, 0.99, 1e-8, 1, 1, 1, 0.1),
+        )
     else:
         count, step, numbers = 3, op(name).multi_tensor_lion, (0.1, 0.9, 0.99, 1, 0.1)
     lists = [[torch.ones(3, dtype=dtype) for _ in range(3)] for _ in range(count)]
@@ -239,7 +290,9 @@ def test_a_wrong_row_is_found_before_another_one_is_changed(name, dtype, wrong):
 def test_lists_and_modes_that_are_none_are_refused(whose):
     """DeepSpeed's row by row, before one is changed."""
     ours, one, kept = op("FusedAdamBuilder"), torch.ones(1), torch.ones(8)
-    adam = (ours if whose == "ours" else CheckedOperator("fused_adam", ours)).multi_tensor_adam
+    adam = (
+        ours if whose == "ours" else CheckedOperator("fused_adam", ours)
+    ).multi_tensor_adam
     short = [[kept, kept[:3]], [kept, kept], [kept] * 2, [kept] * 2]
     theirs = (
         ([[one]] * 4, {"beta1": 1}, "beta1 is 1"),
@@ -264,13 +317,20 @@ def test_lists_and_modes_that_are_none_are_refused(whose):
     fused([[torch.ones(8)], [kept], [torch.zeros(8)], [torch.zeros(8)]])
     assert (kept < 1).all()
     fused([[]] * 4)
-    with pytest.raises(OpInputError, match="fused_lion: 4 lists of tensors, expected 3"):
-        op("FusedLionBuilder").multi_tensor_lion(1, None, [[one]] * 4, 0.1, 0.9, 0.99, 1, 0.0)
+    with pytest.raises(
+        OpInputError, match="fused_lion: 4 lists of tensors, expected 3"
+    ):
+        op("FusedLionBuilder").multi_tensor_lion(
+            1, None, [[one]] * 4, 0.1, 0.9, 0.99, 1, 0.0
+        )
 
 
 def test_lamb_refuses_another_mode_and_a_copy_of_another_size():
     p, m, v, g = (torch.ones(3) for _ in range(4))
-    for written, mode, said in (([], 3, "mode is 3"), ([0.0] * 2, 1, "p_copy has 2 elements, expected 3")):
+    for written, mode, said in (
+        ([], 3, "mode is 3"),
+        ([0.0] * 2, 1, "p_copy has 2 elements, expected 3"),
+    ):
         numbers = (0.1, 0.9, 0.99, 10.0, 0.01, 1e-8, 1.0, 1, mode, 1, 0.0)
         with pytest.raises(OpInputError, match=f"fused_lamb: {said}"):
             op("FusedLambBuilder").lamb(p, torch.tensor(written), m, v, g, *numbers)
@@ -285,9 +345,14 @@ def test_each_host_operator_has_optimizers_by_number(caplog):
     with pytest.raises(OpInputError, match="step is 0"):
         host.adagrad_update(10, 0, 0.1, 1e-8, 0, one, one, one.clone())
     assert [host.destroy_adagrad(10), lion.destroy_lion(9)] == [0, 0]
-    with pytest.raises(OpInputError, match=r"cpu_adagrad: optimizer 10 was not created. Call create_adagrad"):
+    with pytest.raises(
+        OpInputError,
+        match=r"cpu_adagrad: optimizer 10 was not created. Call create_adagrad",
+    ):
         host.adagrad_update(10, 1, 0.1, 1e-8, 0, one, one, one.clone())
-    with pytest.raises(OpInputError, match=r"cpu_lion: optimizer 9 was not created. Call create_lion"):
+    with pytest.raises(
+        OpInputError, match=r"cpu_lion: optimizer 9 was not created. Call create_lion"
+    ):
         lion.lion_update(9, 1, 0.1, 0.9, 0.9, 0, one, one, one.clone())
 
 
@@ -300,12 +365,27 @@ HOSTS = [
 
 @pytest.mark.parametrize("state", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("name", "settings", "numbers", "states"), HOSTS)
-def test_large_tensors_on_the_cpu_pass_in_pieces(name, settings, numbers, states, state, monkeypatch):
-    host = op({"adam": "CPUAdamBuilder", "adagrad": "CPUAdagradBuilder", "lion": "CPULionBuilder"}[name])
+def test_large_tensors_on_the_cpu_pass_in_pieces(
+    name, settings, numbers, states, state, monkeypatch
+):
+    host = op(
+        {
+            "adam": "CPUAdamBuilder",
+            "adagrad": "CPUAdagradBuilder",
+            "lion": "CPULionBuilder",
+        }[name]
+    )
 
     def stepped():
-        p, g = (torch.randn(1003, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
-        tensors = [p.requires_grad_(), g, *(torch.full((1003,), 0.25).to(state) for _ in range(states))]
+        p, g = (
+            torch.randn(1003, generator=torch.Generator().manual_seed(seed))
+            for seed in (0, 1)
+        )
+        tensors = [
+            p.requires_grad_(),
+            g,
+            *(torch.full((1003,), 0.25).to(state) for _ in range(states)),
+        ]
         getattr(host, f"create_{name}")(8, *settings)
         getattr(host, f"{name}_update")(8, 3, *numbers, *tensors)
         getattr(host, f"destroy_{name}")(8)
@@ -314,7 +394,9 @@ def test_large_tensors_on_the_cpu_pass_in_pieces(name, settings, numbers, states
     whole = stepped()
     pieces, split = [], torch.split
     monkeypatch.setattr(_tensors, "_PIECE", 64)
-    monkeypatch.setattr(torch, "split", lambda t, size: pieces.extend(split(t, size)) or split(t, size))
+    monkeypatch.setattr(
+        torch, "split", lambda t, size: pieces.extend(split(t, size)) or split(t, size)
+    )
     assert all(torch.equal(a, b) for a, b in zip(stepped(), whole, strict=True))
     assert {len(piece) for piece in pieces} == {64, 1003 % 64}
 
@@ -329,9 +411,15 @@ def test_small_tensors_on_the_cpu_are_updated_together(monkeypatch):
 # ---------------------------------------------------------------------------- DeepSpeed's own
 
 
-@pytest.mark.parametrize(("kind", "numbers"), [("lion", (0.1, 0.9, 0.99, 0)), ("adagrad", (0.1, 1e-8, 0))])
+@pytest.mark.parametrize(
+    ("kind", "numbers"), [("lion", (0.1, 0.9, 0.99, 0)), ("adagrad", (0.1, 1e-8, 0))]
+)
 def test_each_of_deepspeeds_operators_has_its_own_order(kind, numbers):
-    own, weight, one = op(f"CPU{kind.capitalize()}Builder"), torch.ones(3), torch.ones(3)
+    own, weight, one = (
+        op(f"CPU{kind.capitalize()}Builder"),
+        torch.ones(3),
+        torch.ones(3),
+    )
     calls = []
 
     def compiled(*given):
@@ -339,12 +427,18 @@ def test_each_of_deepspeeds_operators_has_its_own_order(kind, numbers):
         return getattr(own, f"{kind}_update")(*given)
 
     create = {f"create_{kind}": getattr(own, f"create_{kind}")}
-    checked = CheckedOperator(f"cpu_{kind}", SimpleNamespace(**create, **{f"{kind}_update": compiled}))
+    checked = CheckedOperator(
+        f"cpu_{kind}", SimpleNamespace(**create, **{f"{kind}_update": compiled})
+    )
     update, rest = getattr(checked, f"{kind}_update"), (weight, one, torch.zeros(3))
-    with pytest.raises(OpInputError, match=rf"optimizer 5 was not created. Call create_{kind}\(5, …"):
+    with pytest.raises(
+        OpInputError, match=rf"optimizer 5 was not created. Call create_{kind}\(5, …"
+    ):
         update(5, 1, *numbers, *rest)
     settings = {"lion": (0.1, 0.9, 0.9, 0, False), "adagrad": (0.1, 1e-8, 0, False)}
-    with pytest.raises(OpInputError, match="2147483648, expected a whole number, in 32 bits"):
+    with pytest.raises(
+        OpInputError, match="2147483648, expected a whole number, in 32 bits"
+    ):
         getattr(checked, f"create_{kind}")(2**31, *settings[kind])
     getattr(checked, f"create_{kind}")(5, *settings[kind])
     for wrong, said in (

@@ -22,7 +22,8 @@ from accel_train.ops import cache
 LIBRARY, MANIFEST = "op.so", "manifest.json"
 POSIX = pytest.mark.skipif(os.name == "nt", reason="owners and modes are POSIX's")
 ROOT_ONLY = pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a file to another user"
+    not hasattr(os, "geteuid") or os.geteuid() != 0,
+    reason="only root can give a file to another user",
 )
 PLACES = ["root", "ops", "entry", "library", "manifest"]
 EACH = pytest.mark.parametrize("which", PLACES)
@@ -70,7 +71,9 @@ FOLDERS = [
 
 
 @pytest.mark.parametrize(("variables", "platform", "expected"), FOLDERS)
-def test_the_folder_is_the_one_that_is_set_else_the_platforms(variables, platform, expected, monkeypatch):
+def test_the_folder_is_the_one_that_is_set_else_the_platforms(
+    variables, platform, expected, monkeypatch
+):
     monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
     assert cache.default_root(variables, platform) == Path(expected)
     monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError))
@@ -80,7 +83,12 @@ def test_the_folder_is_the_one_that_is_set_else_the_platforms(variables, platfor
 
 
 def test_each_set_of_inputs_has_a_place_of_its_own(root):
-    inputs = ({"torch": "2.13.0"}, {"torch": "2.12.0"}, {"torch": "2.13.0", "flags": ["-O3"]}, {})
+    inputs = (
+        {"torch": "2.13.0"},
+        {"torch": "2.12.0"},
+        {"torch": "2.13.0", "flags": ["-O3"]},
+        {},
+    )
     assert len({cache.entry("op", each).name for each in inputs}) == 4
     assert cache.entry("op", {"a": 1, "b": 2}) == cache.entry("op", {"b": 2, "a": 1})
 
@@ -160,7 +168,13 @@ HARMED = [
     (elsewhere, ["{folder}/evil.so"]),
     *(
         (text, ["rm -r {folder}"])
-        for text in ("", "{", "[]", '{"library": "op.so"}', '{"library": 1, "sha256": ""}')
+        for text in (
+            "",
+            "{",
+            "[]",
+            '{"library": "op.so"}',
+            '{"library": 1, "sha256": ""}',
+        )
     ),
 ]
 
@@ -178,7 +192,9 @@ def test_what_is_not_what_was_built_is_refused(built, tmp_path, harm, words):
 
 def path_of(entry, which):
     folder = entry.folder
-    return (entry.root, folder.parent, folder, folder / LIBRARY, folder / MANIFEST)[PLACES.index(which)]
+    return (entry.root, folder.parent, folder, folder / LIBRARY, folder / MANIFEST)[
+        PLACES.index(which)
+    ]
 
 
 @POSIX
@@ -211,7 +227,10 @@ def test_a_link_and_what_belongs_to_another_user_are_refused(built, which, tmp_p
 def test_a_folder_above_that_others_can_write_is_refused(built, tmp_path):
     """Whoever may write there puts another tree in the place of ours."""
     tmp_path.chmod(0o777)
-    assert f"{tmp_path}, above the folder for compiled operators, can be written by others" in refused(built)
+    assert (
+        f"{tmp_path}, above the folder for compiled operators, can be written by others"
+        in refused(built)
+    )
     tmp_path.chmod(0o1777)  # sticky, as /tmp is
     assert built.build(never) == built.find()
     # A link on the way counts, and the folders that it leads through.
@@ -232,7 +251,10 @@ def test_a_folder_above_that_others_can_write_is_refused(built, tmp_path):
 def test_a_folder_above_of_another_user_or_group_is_refused(built, tmp_path):
     """As where root has kept another's HOME."""
     os.chown(tmp_path, 65534, -1)
-    assert f"{tmp_path}, above the folder for compiled operators, belongs to user 65534" in refused(built)
+    assert (
+        f"{tmp_path}, above the folder for compiled operators, belongs to user 65534"
+        in refused(built)
+    )
     os.chown(tmp_path, 0, 65534)
     assert built.find() is not None
     tmp_path.chmod(0o770)
@@ -259,7 +281,9 @@ def test_a_read_only_folder_is_named_and_what_is_in_it_still_loads(monkeypatch):
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setenv("ACCEL_CACHE", f"{folder}/cache")
         kept, new = cache.entry("kept", {}), cache.entry("new", {})
-        cache.Entry(Path(folder, "before"), kept.name, {}).build(make)  # all is imported
+        cache.Entry(Path(folder, "before"), kept.name, {}).build(
+            make
+        )  # all is imported
         os.chown(folder, 65534, 65534)
         if (child := os.fork()) == 0:
             os.setgroups([])
@@ -273,7 +297,11 @@ def test_a_read_only_folder_is_named_and_what_is_in_it_still_loads(monkeypatch):
             except OpCacheError as error:
                 said = str(error)
             words = f"{folder}/cache/ops cannot be written: Permission denied. Set ACCEL_CACHE"
-            good = kept.find().read_bytes() == b"code" and said == new.fault() and said.startswith(words)
+            good = (
+                kept.find().read_bytes() == b"code"
+                and said == new.fault()
+                and said.startswith(words)
+            )
             os._exit(0 if good else 1)
         assert os.waitpid(child, 0)[1] == 0
 

@@ -30,7 +30,9 @@ from accel_train.ops.compiler import Job, Language
 #: Why nothing can be compiled here; the tests that compile are then skipped.
 WHY_NOT = compiler.fault(compiler.Language.CXX)
 COMPILES = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
-POSIX = pytest.mark.skipif(os.name == "nt", reason="the compilers here are shell scripts")
+POSIX = pytest.mark.skipif(
+    os.name == "nt", reason="the compilers here are shell scripts"
+)
 
 #: Small on purpose: torch's own headers take half a minute.
 SOURCE = """
@@ -94,7 +96,9 @@ def written(tmp_path_factory):
 def compiled(written, tmp_path_factory):
     """A folder with a compiler that notes its runs, and the cache that holds the operator."""
     folder = tmp_path_factory.mktemp("compiled")
-    executable(folder / "c++", f'echo "$@" >> {folder}/runs\nexec {shutil.which("c++")} "$@"')
+    executable(
+        folder / "c++", f'echo "$@" >> {folder}/runs\nexec {shutil.which("c++")} "$@"'
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ACCEL_CACHE", str(folder / "cache"))
         patch.setenv("CXX", str(folder / "c++"))
@@ -141,7 +145,9 @@ def filled(builder, compiled, monkeypatch):
 
 @COMPILES
 @POSIX
-def test_what_was_compiled_is_found_by_another_process_and_loaded_once(builder, filled, compiled, written):
+def test_what_was_compiled_is_found_by_another_process_and_loaded_once(
+    builder, filled, compiled, written
+):
     """That of several at once one compiles is the cache's: test_cache.py."""
     assert len(runs(compiled)) == 2  # one file, one link
     code = (
@@ -194,7 +200,11 @@ def test_each_input_changes_the_place(builder, written, monkeypatch):
         assert builder._entry().name != base
     finally:
         header.write_text(before)
-    for member, value in {"cxx_args": ["-O1"], "extra_ldflags": ["-s"], "libraries_args": ["m"]}.items():
+    for member, value in {
+        "cxx_args": ["-O1"],
+        "extra_ldflags": ["-s"],
+        "libraries_args": ["m"],
+    }.items():
         with monkeypatch.context() as patch:
             patch.setattr(type(builder), member, lambda self, value=value: value)
             assert builder._entry().name != base, member
@@ -209,14 +219,18 @@ def test_each_input_changes_the_place(builder, written, monkeypatch):
 
 @COMPILES
 @POSIX
-def test_native_flags_bring_the_processor_into_the_place(builder, tmp_path, monkeypatch):
+def test_native_flags_bring_the_processor_into_the_place(
+    builder, tmp_path, monkeypatch
+):
     """A compiler that says other macros for -march=native stands for another processor."""
     monkeypatch.setattr(type(builder), "cxx_args", lambda self: ["-march=native"])
     monkeypatch.setenv("CXX", str(tmp_path / "c++"))
     names = set()
     for macro in ("__AVX2__", "__AVX512F__"):
         real = shutil.which("c++")
-        text = f'case "$*" in *-dM*) echo "#define {macro} 1";; *) exec {real} "$@";; esac'
+        text = (
+            f'case "$*" in *-dM*) echo "#define {macro} 1";; *) exec {real} "$@";; esac'
+        )
         executable(tmp_path / "c++", text)
         names.add(builder._entry().name)
     assert len(names) == 2
@@ -239,13 +253,21 @@ def test_a_compile_error_shows_its_first_line_and_keeps_the_log(tmp_path, monkey
         assert "UNKNOWN" in first
         log = Path(second.partition("output: ")[2])
         assert first.partition("compile: ")[2] in log.read_text()
-        assert [path for path in (tmp_path / "cache" / "ops").iterdir() if path.is_dir()] == []
+        assert [
+            path for path in (tmp_path / "cache" / "ops").iterdir() if path.is_dir()
+        ] == []
         assert not builder.is_built()
 
 
 NO_COMPILER = [
-    ({"CXX": "/nowhere/c++ -m64"}, "the C++ compiler '/nowhere/c++ -m64' is not on PATH (CXX names it)"),
-    ({"CXX": 'g++ "'}, "CXX='g++ \"' is not a valid command line: No closing quotation."),
+    (
+        {"CXX": "/nowhere/c++ -m64"},
+        "the C++ compiler '/nowhere/c++ -m64' is not on PATH (CXX names it)",
+    ),
+    (
+        {"CXX": 'g++ "'},
+        "CXX='g++ \"' is not a valid command line: No closing quotation.",
+    ),
     ({"PATH": ""}, "the C++ compiler 'c++' is not on PATH (set CXX"),
     ({"CXX": "{tools}/c++"}, "{tools}/c++ does not run: no licence"),
     ({"PATH": "{tools}"}, "ninja, with which torch compiles, is missing"),
@@ -254,7 +276,9 @@ NO_COMPILER = [
 
 @POSIX
 @pytest.mark.parametrize(("variables", "expected"), NO_COMPILER)
-def test_without_a_compiler_it_is_told(builder, variables, expected, tmp_path, monkeypatch, capfd):
+def test_without_a_compiler_it_is_told(
+    builder, variables, expected, tmp_path, monkeypatch, capfd
+):
     executable(tmp_path / "c++", "echo no licence >&2\nexit 1")
     monkeypatch.delenv("CXX", raising=False)
     expected = expected.format(tools=tmp_path)
@@ -278,11 +302,16 @@ def test_missing_headers_and_sources_are_told(builder, tmp_path, monkeypatch):
     real = compiler.sysconfig.get_path
     with monkeypatch.context() as patch:
         patch.setattr(
-            "sysconfig.get_path", lambda name, *a: str(tmp_path) if name == "include" else real(name, *a)
+            "sysconfig.get_path",
+            lambda name, *a: str(tmp_path) if name == "include" else real(name, *a),
         )
-        assert builder.compatibility().startswith(f"Python's headers are missing ({tmp_path}/Python.h)")
+        assert builder.compatibility().startswith(
+            f"Python's headers are missing ({tmp_path}/Python.h)"
+        )
     monkeypatch.setattr(type(builder), "sources", lambda self: ["csrc/gone.cpp"])
-    assert builder.compatibility().endswith("gone.cpp cannot be read: No such file or directory")
+    assert builder.compatibility().endswith(
+        "gone.cpp cannot be read: No such file or directory"
+    )
     with pytest.raises(OpBuildError, match=r"gone\.cpp"):
         builder.load()
 
@@ -292,12 +321,18 @@ def test_missing_headers_and_sources_are_told(builder, tmp_path, monkeypatch):
 
 @COMPILES
 @POSIX
-def test_what_was_built_ahead_of_time_is_preferred_and_needs_no_compiler(tmp_path, monkeypatch):
+def test_what_was_built_ahead_of_time_is_preferred_and_needs_no_compiler(
+    tmp_path, monkeypatch
+):
     pytest.importorskip("setuptools")
     write(tmp_path)
     (tmp_path / "setup.py").write_text(SETUP)
-    code = f"import sys; sys.path[:] = {['.', *sys.path]!r}; exec(open('setup.py').read())"
-    run_python(["-c", code, "build_ext", "--inplace"], os.environ, cwd=tmp_path).succeeded()
+    code = (
+        f"import sys; sys.path[:] = {['.', *sys.path]!r}; exec(open('setup.py').read())"
+    )
+    run_python(
+        ["-c", code, "build_ext", "--inplace"], os.environ, cwd=tmp_path
+    ).succeeded()
     monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", "")
     for builder in in_package(tmp_path, monkeypatch):
@@ -317,7 +352,9 @@ def test_what_was_built_ahead_of_time_and_is_broken_is_told(tmp_path, monkeypatc
     for builder in in_package(tmp_path, monkeypatch):
         assert builder.is_built() is False
         (package / f"answer_op{suffix}").write_bytes(b"for another torch")
-        with pytest.raises(OpBuildError, match="was built ahead of time and does not load") as caught:
+        with pytest.raises(
+            OpBuildError, match="was built ahead of time and does not load"
+        ) as caught:
             builder.load()
         assert isinstance(caught.value.__cause__, ImportError)
         assert isinstance(caught.value, AccelError)
@@ -328,14 +365,19 @@ def test_what_was_built_ahead_of_time_and_is_broken_is_told(tmp_path, monkeypatc
 
 
 @COMPILES
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are read in /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="processes are read in /proc"
+)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_compilers_end_with_their_builder(tmp_path, number):
     note = tmp_path / "pid"
     (tmp_path / "answer.cpp").write_text("")
     script = tmp_path / "c++"
     note_and_wait = f"echo $$ > {note}~; mv {note}~ {note}; exec sleep 60"
-    executable(script, f'case "$*" in *" -c "*) {note_and_wait};; esac\nexec {shutil.which("c++")} "$@"')
+    executable(
+        script,
+        f'case "$*" in *" -c "*) {note_and_wait};; esac\nexec {shutil.which("c++")} "$@"',
+    )
     code = (
         # Whoever runs the tests in the background of a shell has the signal ignored, for all that they start.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -346,7 +388,9 @@ def test_compilers_end_with_their_builder(tmp_path, number):
         "compile_library(job, folder, folder / 'log')"
     )
     environ = {**os.environ, "CXX": str(script)}
-    builder = subprocess.Popen([sys.executable, "-c", code], env=environ, stderr=subprocess.DEVNULL)
+    builder = subprocess.Popen(
+        [sys.executable, "-c", code], env=environ, stderr=subprocess.DEVNULL
+    )
     try:
         until(note.exists, 60)
         builder.send_signal(number)
@@ -405,7 +449,9 @@ def test_what_is_missing_for_a_device_is_told(suffix, tmp_path, monkeypatch):
         assert "is built without XPU" in builder.compatibility()
         monkeypatch.setattr(torch.version, "xpu", "20250301", raising=False)
         monkeypatch.setenv("PATH", str(tools))
-        assert builder.compatibility().startswith("the SYCL compiler icpx is not on PATH")
+        assert builder.compatibility().startswith(
+            "the SYCL compiler icpx is not on PATH"
+        )
         tool("icpx", "Intel oneAPI DPC++ 2025.3")
         assert builder.compatibility() == ""
         monkeypatch.delattr(cpp_extension, "SyclExtension")
@@ -419,7 +465,9 @@ def test_what_is_missing_for_a_device_is_told(suffix, tmp_path, monkeypatch):
     assert builder.compatibility().startswith("nvcc is missing (CUDA_HOME is None)")
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(tmp_path))
     tool("nvcc", "Cuda compilation tools, release 11.8, V11.8.89")
-    assert "is from CUDA 11, but torch is built for CUDA 12.8" in builder.compatibility()
+    assert (
+        "is from CUDA 11, but torch is built for CUDA 12.8" in builder.compatibility()
+    )
     tool("nvcc", "Cuda compilation tools, release 12.4, V12.4.1")
     assert builder.compatibility() == ""
     monkeypatch.setattr(torch.version, "hip", "6.4")
@@ -427,7 +475,9 @@ def test_what_is_missing_for_a_device_is_told(suffix, tmp_path, monkeypatch):
     assert builder.compatibility().startswith("hipcc is missing")
 
 
-def test_the_devices_for_which_torch_compiles_are_part_of_the_place(tmp_path, monkeypatch):
+def test_the_devices_for_which_torch_compiles_are_part_of_the_place(
+    tmp_path, monkeypatch
+):
     import torch
     from torch.utils import cpp_extension
 
@@ -453,12 +503,18 @@ def test_the_headers_of_a_source_are_followed(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     job = Job("op", (tmp_path / "src/a.cpp",), (tmp_path / "inc",), (), (), ())
-    found = {str(Path(path).relative_to(tmp_path).as_posix()) for path in compiler.content(job)}
+    found = {
+        str(Path(path).relative_to(tmp_path).as_posix())
+        for path in compiler.content(job)
+    }
     assert found == {"src/a.cpp", "src/near.h", "inc/far.h"}
 
 
 STEPS = [
-    ("extension.h:9:10: fatal error: Python.h: No such file or directory", "python3-dev"),
+    (
+        "extension.h:9:10: fatal error: Python.h: No such file or directory",
+        "python3-dev",
+    ),
     ("x.cpp:1:10: fatal error: 'Python.h' file not found", "python3-dev"),
     ("x.cpp:1:10: fatal error: gone.h: No such file or directory", ""),
     ("/usr/bin/ld: final link failed: No space left on device", "ACCEL_CACHE"),
@@ -467,7 +523,10 @@ STEPS = [
     ("RuntimeError: Ninja is required to load C++ extensions", "pip install ninja"),
     ("/bin/sh: 1: c++: not found", "such as g++"),
     ("c++: fatal error: cannot execute 'cc1plus': execvp: No such file", "such as g++"),
-    ("ImportError: libc.so.6: version `GLIBC_2.38' not found (required by x.so)", "set CXX"),
+    (
+        "ImportError: libc.so.6: version `GLIBC_2.38' not found (required by x.so)",
+        "set CXX",
+    ),
     ("ImportError: x.so: undefined symbol: _ZN3c104cuda9SetDeviceEa", "another torch"),
     ("x.cpp:4:2: error: no", ""),
 ]
@@ -481,13 +540,37 @@ def test_the_step_fits_the_cause(output, step):
 
 
 LOGS = [
-    ("[1/2] c++ -Werror x.cpp\nx.cpp:3:1: warning: w", "x.cpp:4:2: error: no", "ninja: error: stopped"),
-    ("ninja: error: stopped", "x.cpp:1:10: fatal error: gone.h: No such file", "x.cpp:2:1: error: b"),
+    (
+        "[1/2] c++ -Werror x.cpp\nx.cpp:3:1: warning: w",
+        "x.cpp:4:2: error: no",
+        "ninja: error: stopped",
+    ),
+    (
+        "ninja: error: stopped",
+        "x.cpp:1:10: fatal error: gone.h: No such file",
+        "x.cpp:2:1: error: b",
+    ),
     ("nvcc -c k.cu", '/a/k.cu(12): error: identifier "x" is undefined', ""),
-    ("", "x.cpp(4): error C2065: 'x': undeclared", "x.cpp(5): error C2065: 'y': undeclared"),
-    ("a.o: in function `f':", "x.cpp:(.text+0x5): undefined reference to `g()'", "collect2: error: ld"),
-    ("", "/usr/bin/ld: cannot find -lgone: No such file", "collect2: error: ld returned 1 exit status"),
-    ("Traceback (most recent call last):", "OSError: /x/op.so: undefined symbol: _Z1gv", "more"),
+    (
+        "",
+        "x.cpp(4): error C2065: 'x': undeclared",
+        "x.cpp(5): error C2065: 'y': undeclared",
+    ),
+    (
+        "a.o: in function `f':",
+        "x.cpp:(.text+0x5): undefined reference to `g()'",
+        "collect2: error: ld",
+    ),
+    (
+        "",
+        "/usr/bin/ld: cannot find -lgone: No such file",
+        "collect2: error: ld returned 1 exit status",
+    ),
+    (
+        "Traceback (most recent call last):",
+        "OSError: /x/op.so: undefined symbol: _Z1gv",
+        "more",
+    ),
     ("Traceback (most recent call last):\n  File", "ImportError: no torch", ""),
     ("something", "else", "\n"),
     ("", "the compiler printed nothing", None),

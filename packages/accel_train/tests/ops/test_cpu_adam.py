@@ -22,7 +22,10 @@ pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 
 def by_night(*values):
-    return [pytest.param(value, marks=pytest.mark.nightly(reason="a table of 42 cells")) for value in values]
+    return [
+        pytest.param(value, marks=pytest.mark.nightly(reason="a table of 42 cells"))
+        for value in values
+    ]
 
 
 RECORDED = Path(__file__).parent / "data" / "deepspeed_cpu_adam.json"
@@ -54,7 +57,14 @@ def threads(request):
 
 
 def update(op, step, p, g, m, v, *, adamw=True, **changed):
-    values = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "decay": 0.01, "correct": True}
+    values = {
+        "lr": 1e-2,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "eps": 1e-8,
+        "decay": 0.01,
+        "correct": True,
+    }
     op.create_adam(7, 1e-2, values["beta1"], values["beta2"], 1e-8, 0.01, adamw, False)
     op.adam_update(7, step, *{**values, **changed}.values(), p, g, m, v)
     op.destroy_adam(7)
@@ -103,7 +113,9 @@ def test_a_processor_with_avx2_alone_gives_the_same_bits(op):
 
 def test_a_processor_without_vectors_that_fuse_gives_the_same_within_rounding(op):
     if op.capability == "NEON":
-        pytest.skip("every 64-bit ARM processor has NEON: nothing less can be asked for")
+        pytest.skip(
+            "every 64-bit ARM processor has NEON: nothing less can be asked for"
+        )
     used, results = steps_with("default")
     assert used == "baseline"
     recorded = json.loads(RECORDED.read_text())["cases"]
@@ -112,7 +124,9 @@ def test_a_processor_without_vectors_that_fuse_gives_the_same_within_rounding(op
 
 def furthest(found, recorded):
     """The largest relative distance of a tensor from the recorded one, as wholes."""
-    pairs = [[as_floats(bits) for bits in pair] for pair in zip(found, recorded, strict=True)]
+    pairs = [
+        [as_floats(bits) for bits in pair] for pair in zip(found, recorded, strict=True)
+    ]
     return max(distance(*pair) for pair in pairs)
 
 
@@ -127,11 +141,15 @@ def as_floats(bits):
 
 # Around the piece that a thread takes; by night what lies farther from it.
 @pytest.mark.parametrize("count", [1023, 70_003, *by_night(1, 15, 1024, 1025, 40_000)])
-@pytest.mark.parametrize("case", adam_cases.CASES[:2] + adam_cases.CASES[-1:], ids=lambda case: case[0])
+@pytest.mark.parametrize(
+    "case", adam_cases.CASES[:2] + adam_cases.CASES[-1:], ids=lambda case: case[0]
+)
 def test_the_number_of_threads_changes_no_bit(op, threads, count, case):
     found = [adam_cases.bits(tensor) for tensor in adam_cases.run(op, case, count)]
     torch.set_num_threads(1)
-    assert found == [adam_cases.bits(tensor) for tensor in adam_cases.run(op, case, count)]
+    assert found == [
+        adam_cases.bits(tensor) for tensor in adam_cases.run(op, case, count)
+    ]
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.01])
@@ -146,16 +164,33 @@ def test_sixty_steps_are_those_of_torch(op, name, decay):
     p, m, v = adam_cases.numbers(0, count), torch.zeros(count), torch.zeros(count)
     op.create_adam(5, 1e-3, 0.9, 0.999, 1e-8, decay, name == "AdamW", False)
     for step in range(1, 61):
-        op.adam_update(5, step, 1e-3, 0.9, 0.999, 1e-8, decay, True, p, adam_cases.numbers(step, count), m, v)
+        op.adam_update(
+            5,
+            step,
+            1e-3,
+            0.9,
+            0.999,
+            1e-8,
+            decay,
+            True,
+            p,
+            adam_cases.numbers(step, count),
+            m,
+            v,
+        )
     op.destroy_adam(5)
     for betas in ((0.9, 0.999), (torch.tensor(0.9).item(), torch.tensor(0.999).item())):
         parameter = adam_cases.numbers(0, count).double().requires_grad_()
-        optimizer = getattr(torch.optim, name)([parameter], lr=1e-3, betas=betas, weight_decay=decay)
+        optimizer = getattr(torch.optim, name)(
+            [parameter], lr=1e-3, betas=betas, weight_decay=decay
+        )
         for step in range(1, 61):
             parameter.grad = adam_cases.numbers(step, count).double()
             optimizer.step()
         state = optimizer.state[parameter]
-        assert max(distance(p, parameter.detach()), distance(m, state["exp_avg"])) < 1e-6
+        assert (
+            max(distance(p, parameter.detach()), distance(m, state["exp_avg"])) < 1e-6
+        )
     assert distance(v, state["exp_avg_sq"]) < 1e-6
 
 
@@ -183,7 +218,18 @@ def test_float32_values_of_every_size_are_rounded_as_torch_rounds(op, dtype):
     p = numbers[numbers.isfinite()].clone()
     for decay in (1.0, 1.0001, 1.0003, 1.2345678, 3.3e-3, 2.7e-6, 77.7):
         m, v, q = torch.zeros_like(p), torch.zeros_like(p), p.clone()
-        update(op, 1, q, torch.zeros_like(p), m, v, adamw=False, beta1=0.0, decay=decay, lr=0.0)
+        update(
+            op,
+            1,
+            q,
+            torch.zeros_like(p),
+            m,
+            v,
+            adamw=False,
+            beta1=0.0,
+            decay=decay,
+            lr=0.0,
+        )
         expected = (p.float() * decay).to(dtype)
         assert torch.equal(m, expected), decay
 

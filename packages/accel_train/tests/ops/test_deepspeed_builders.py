@@ -51,8 +51,13 @@ def tools(tmp_path, monkeypatch):
 def test_a_builder_that_says_no_is_quoted_without_colours(capsys):
     says = "\x1b[93m [WARNING] \x1b[0m odd_op needs libodd.\n\x1b[93m [WARNING] \x1b[0m install libodd-dev"
     builder = Builder(compatible=False, says=says)
-    assert op_builders.compatibility(builder) == "odd_op needs libodd; install libodd-dev"
-    assert op_builders.compatibility(Builder(compatible=False)) == "DeepSpeed's own check rejects it"
+    assert (
+        op_builders.compatibility(builder) == "odd_op needs libodd; install libodd-dev"
+    )
+    assert (
+        op_builders.compatibility(Builder(compatible=False))
+        == "DeepSpeed's own check rejects it"
+    )
     assert capsys.readouterr().out == ""
 
 
@@ -60,7 +65,9 @@ def test_what_another_thread_prints_meanwhile_is_not_taken_for_its_complaint(cap
     class Slow(Builder):
         def is_compatible(self, verbose=False):
             if verbose:
-                thread = threading.Thread(target=print, args=("[WARNING] of somebody else's",))
+                thread = threading.Thread(
+                    target=print, args=("[WARNING] of somebody else's",)
+                )
                 thread.start()
                 thread.join(10)
             return super().is_compatible(verbose)
@@ -71,9 +78,14 @@ def test_what_another_thread_prints_meanwhile_is_not_taken_for_its_complaint(cap
 
 
 @pytest.mark.skipif(os.name == "nt", reason="programs without an extension")
-def test_what_has_to_be_compiled_needs_a_compiler_ninja_and_for_cuda_the_toolkit(tools, monkeypatch):
+def test_what_has_to_be_compiled_needs_a_compiler_ninja_and_for_cuda_the_toolkit(
+    tools, monkeypatch
+):
     builder = Builder("csrc/odd.cpp")
-    assert "the C++ compiler 'c++' is missing: install one, or set CXX" in op_builders.compatibility(builder)
+    assert (
+        "the C++ compiler 'c++' is missing: install one, or set CXX"
+        in op_builders.compatibility(builder)
+    )
     tools("c++")
     assert "pip install ninja" in op_builders.compatibility(builder)
     tools("ninja")
@@ -88,7 +100,9 @@ def test_what_has_to_be_compiled_needs_a_compiler_ninja_and_for_cuda_the_toolkit
     monkeypatch.setattr("torch.version.cuda", "0.0 (simulated)")
     assert "does not run on a simulated device" in op_builders.compatibility(builder)
     monkeypatch.setenv("CXX", "ccache clang++-99")
-    assert "the C++ compiler 'ccache' is missing" in op_builders.compatibility(Builder("csrc/odd.cpp"))
+    assert "the C++ compiler 'ccache' is missing" in op_builders.compatibility(
+        Builder("csrc/odd.cpp")
+    )
 
 
 def test_what_is_built_needs_nothing(disk, tools, tmp_path):
@@ -98,13 +112,21 @@ def test_what_is_built_needs_nothing(disk, tools, tmp_path):
     assert op_builders.is_built(builder) is False
     disk.deepspeed("acme")
     (tmp_path / "deepspeed" / "ops" / "odd").mkdir()
-    (tmp_path / "deepspeed" / "ops" / "odd" / "odd_op.cpython-311-x86_64-linux-gnu.so").touch()
+    (
+        tmp_path
+        / "deepspeed"
+        / "ops"
+        / "odd"
+        / "odd_op.cpython-311-x86_64-linux-gnu.so"
+    ).touch()
     assert op_builders.is_built(builder) is True
     assert op_builders.compatibility(builder) == ""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="torch takes no other compiler there")
-def test_what_torch_would_compile_again_is_not_built(disk, tools, tmp_path, monkeypatch):
+def test_what_torch_would_compile_again_is_not_built(
+    disk, tools, tmp_path, monkeypatch
+):
     builder = Builder("csrc/odd.cpp")
     kept = tmp_path / "kept" / "odd_op"
     kept.mkdir(parents=True)
@@ -122,7 +144,9 @@ def test_what_torch_would_compile_again_is_not_built(disk, tools, tmp_path, monk
     source.touch()
     (kept / "odd_op.so").touch()
     rules = "cxx = g++-12\nbuild odd.o: compile "
-    (kept / "build.ninja").write_text(f"{rules}/another/environment/deepspeed/ops/csrc/odd.cpp\n")
+    (kept / "build.ninja").write_text(
+        f"{rules}/another/environment/deepspeed/ops/csrc/odd.cpp\n"
+    )
     assert op_builders.is_built(builder) is False
     (kept / "build.ninja").write_text(f"{rules}{str(source).replace(' ', '$ ')}\n")
     assert op_builders.is_built(builder) is True
@@ -154,9 +178,13 @@ class Loading(Builder):
         return self
 
 
-def test_a_builder_says_that_it_compiles_and_where_it_is_kept(tools, tmp_path, monkeypatch, capfd):
+def test_a_builder_says_that_it_compiles_and_where_it_is_kept(
+    tools, tmp_path, monkeypatch, capfd
+):
     provider, source = op_builders.DeepSpeedProvider({}), f"{__name__}:Loading"
-    assert provider.load(source) is provider.load(source) is Loading, "the class stays DeepSpeed's own"
+    assert provider.load(source) is provider.load(source) is Loading, (
+        "the class stays DeepSpeed's own"
+    )
     builder = Loading("csrc/odd.cpp")
     assert builder.load(verbose=True) is builder
     assert capfd.readouterr().err == (
@@ -180,13 +208,17 @@ print(file_baton.FileBaton(sys.argv[1]).try_acquire(), flush=True); sys.stdin.re
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("seen", [True, False])
-def test_a_builder_waits_for_who_compiles_until_that_is_gone(tools, tmp_path, monkeypatch, capfd, seen):
+def test_a_builder_waits_for_who_compiles_until_that_is_gone(
+    tools, tmp_path, monkeypatch, capfd, seen
+):
     """A lock that another container may hold is removed when the folder is an hour old."""
     lock = tmp_path / "kept" / "odd_op" / "lock"
     lock.parent.mkdir(parents=True)
     monkeypatch.setattr(torchs_locks, "_is_seen", lambda path, owner: seen)
     Loading._loaded_ops.clear()
-    builder = op_builders.DeepSpeedProvider({}).load(f"{__name__}:Loading")("csrc/odd.cpp")
+    builder = op_builders.DeepSpeedProvider({}).load(f"{__name__}:Loading")(
+        "csrc/odd.cpp"
+    )
     piped = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
     with subprocess.Popen([sys.executable, "-S", "-c", HOLD, lock], **piped) as child:
         assert child.stdout.readline() == b"True\n"
@@ -194,8 +226,13 @@ def test_a_builder_waits_for_who_compiles_until_that_is_gone(tools, tmp_path, mo
         threading.Timer(3, lambda: seen or os.utime(lock, (1, 1))).start()
         assert builder.load() is builder
     first, *rest = capfd.readouterr().err.splitlines()
-    assert first.startswith(f"accel-core: waiting for process {child.pid} ({sys.executable} -S -c ")
-    assert [f"If nothing compiles it there: rm {lock}" in line for line in rest[:-3]] == [True] * (not seen)
+    assert first.startswith(
+        f"accel-core: waiting for process {child.pid} ({sys.executable} -S -c "
+    )
+    assert [
+        f"If nothing compiles it there: rm {lock}" in line for line in rest[:-3]
+    ] == [True] * (not seen)
     assert (
-        rest[-3] == f"accel-core: removed {lock}: the process that was compiling DeepSpeed's odd_op is gone"
+        rest[-3]
+        == f"accel-core: removed {lock}: the process that was compiling DeepSpeed's odd_op is gone"
     )

@@ -9,7 +9,16 @@ from accel_train.ops import portable
 
 torch = pytest.importorskip("torch")
 
-from accel_tests.optimizers import ARGUMENTS, close, gradients, op, tensors, torchs, tried, zeros  # noqa: E402
+from accel_tests.optimizers import (
+    ARGUMENTS,
+    close,
+    gradients,
+    op,
+    tensors,
+    torchs,
+    tried,
+    zeros,
+)
 from hypothesis import strategies as st  # noqa: E402
 
 
@@ -29,7 +38,12 @@ def test_a_builder_says_what_it_is_and_loads_its_functions(name, op):
     builder = getattr(portable, name)()
     assert builder.NAME == builder.name == op
     assert builder.absolute_name() == f"accel_train.ops.portable.{op}"
-    assert builder.is_built() is builder.is_compatible() is builder.is_compatible(verbose=True) is True
+    assert (
+        builder.is_built()
+        is builder.is_compatible()
+        is builder.is_compatible(verbose=True)
+        is True
+    )
     with pytest.raises(UnsupportedError, match=f"{op}: .* no build"):
         builder.builder()
     module = builder.load(verbose=False)
@@ -45,10 +59,14 @@ def test_without_torch_a_builder_is_not_compatible(monkeypatch):
 
 @pytest.mark.parametrize("decoupled", [False, True], ids=["Adam", "AdamW"])
 @tried(*ARGUMENTS)
-def test_both_adams_equal_torchs(decoupled, shapes, steps, seed, beta1, beta2, weight_decay, lr):
+def test_both_adams_equal_torchs(
+    decoupled, shapes, steps, seed, beta1, beta2, weight_decay, lr
+):
     start = tensors(shapes, seed)
     kind = torch.optim.AdamW if decoupled else torch.optim.Adam
-    theirs = torchs(kind, start, steps, seed, lr=lr, betas=(beta1, beta2), weight_decay=weight_decay)
+    theirs = torchs(
+        kind, start, steps, seed, lr=lr, betas=(beta1, beta2), weight_decay=weight_decay
+    )
 
     fused, together = op("FusedAdamBuilder"), [t.clone() for t in start]
     m, v = zeros(together), zeros(together)
@@ -60,9 +78,23 @@ def test_both_adams_equal_torchs(decoupled, shapes, steps, seed, beta1, beta2, w
         g = gradients(start, step, seed)
         given_g = [t.clone() for t in g]
         lists = [g, together, m, v]
-        fused.multi_tensor_adam(1, flag, lists, lr, beta1, beta2, 1e-8, step, int(decoupled), 1, weight_decay)
+        fused.multi_tensor_adam(
+            1,
+            flag,
+            lists,
+            lr,
+            beta1,
+            beta2,
+            1e-8,
+            step,
+            int(decoupled),
+            1,
+            weight_decay,
+        )
         for p, one, state in zip(alone, g, states, strict=True):
-            host.adam_update(7001, step, lr, beta1, beta2, 1e-8, weight_decay, True, p, one, *state)
+            host.adam_update(
+                7001, step, lr, beta1, beta2, 1e-8, weight_decay, True, p, one, *state
+            )
         close(g, given_g, rtol=0, atol=0)
     host.destroy_adam(7001)
     close(together, theirs)
@@ -74,7 +106,11 @@ def test_adam_without_bias_correction(decoupled):
     start = tensors([(5, 3)], 1)
     p = [start[0].clone()]
     m, v = zeros(p), zeros(p)
-    weight, average, square = start[0].double(), torch.zeros(5, 3).double(), torch.zeros(5, 3).double()
+    weight, average, square = (
+        start[0].double(),
+        torch.zeros(5, 3).double(),
+        torch.zeros(5, 3).double(),
+    )
     for step in range(1, 30):
         g = gradients(start, step, 1)
         numbers = (1e-2, 0.9, 0.99, 1e-8, step, int(decoupled), 0, 0.1)
@@ -89,18 +125,27 @@ def test_adam_without_bias_correction(decoupled):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("narrow", [True, False], ids=["narrow states", "float32 states"])
+@pytest.mark.parametrize(
+    "narrow", [True, False], ids=["narrow states", "float32 states"]
+)
 def test_low_precision_is_computed_in_float32(dtype, narrow):
     start = tensors([(40,), (3, 3)], 5, dtype)
     m, v = (zeros(start, dtype if narrow else torch.float32) for _ in range(2))
     p = [t.clone() for t in start]
     g = gradients(start, 1, 5)
-    op("FusedAdamBuilder").multi_tensor_adam(1, None, [g, p, m, v], 1e-2, 0.9, 0.999, 1e-8, 1, 1, 1, 0.1)
+    op("FusedAdamBuilder").multi_tensor_adam(
+        1, None, [g, p, m, v], 1e-2, 0.9, 0.999, 1e-8, 1, 1, 1, 0.1
+    )
     wide = [t.float() for t in start]
     for one, weight, gradient in zip(p, wide, g, strict=True):
         average, square = gradient.float() * 0.1, gradient.float() ** 2 * 0.001
         step = average / 0.1 / ((square / 0.001).sqrt() + 1e-8)
-        close([one], [(weight * (1 - 1e-3) - 1e-2 * step).to(dtype)], rtol=0, atol=torch.finfo(dtype).eps)
+        close(
+            [one],
+            [(weight * (1 - 1e-3) - 1e-2 * step).to(dtype)],
+            rtol=0,
+            atol=torch.finfo(dtype).eps,
+        )
     assert {t.dtype for t in (*m, *v)} == {dtype if narrow else torch.float32}
     assert all(t.abs().sum() > 0 for t in (*m, *v))
 
@@ -109,7 +154,9 @@ def test_one_call_takes_lists_of_several_precisions():
     start = [
         t.to(d)
         for t, d in zip(
-            tensors([(9,)] * 4, 3), (torch.float32, torch.bfloat16, torch.float64, torch.float16), strict=True
+            tensors([(9,)] * 4, 3),
+            (torch.float32, torch.bfloat16, torch.float64, torch.float16),
+            strict=True,
         )
     ]
     together, alone = [t.clone() for t in start], [t.clone() for t in start]
@@ -129,11 +176,35 @@ def test_states_may_be_flat_as_deepspeeds_swap_buffers_are():
     m, v = torch.zeros(12), torch.zeros(12)
     call = op("FusedAdamBuilder").multi_tensor_adam
     call(1, None, [[g], [p], [m], [v]], 1e-2, 0.9, 0.999, 1e-8, 1, 1, 1, 0.1)
-    call(1, None, [[g], [twin], zeros([p]), zeros([p])], 1e-2, 0.9, 0.999, 1e-8, 1, 1, 1, 0.1)
+    call(
+        1,
+        None,
+        [[g], [twin], zeros([p]), zeros([p])],
+        1e-2,
+        0.9,
+        0.999,
+        1e-8,
+        1,
+        1,
+        1,
+        0.1,
+    )
     close([p], [twin], rtol=0, atol=0)
     assert m.abs().sum() > 0
     with pytest.raises(ValueError, match="not contiguous"):
-        call(1, None, [[g.t()], [p], [m], [v.view(3, 4).t()]], 1e-2, 0.9, 0.999, 1e-8, 1, 1, 1, 0.1)
+        call(
+            1,
+            None,
+            [[g.t()], [p], [m], [v.view(3, 4).t()]],
+            1e-2,
+            0.9,
+            0.999,
+            1e-8,
+            1,
+            1,
+            1,
+            0.1,
+        )
 
 
 # ---------------------------------------------------------------------------- Adagrad
@@ -142,14 +213,25 @@ def test_states_may_be_flat_as_deepspeeds_swap_buffers_are():
 @tried("shapes", "steps", "seed", "weight_decay", "lr")
 def test_adagrad_equals_torchs(shapes, steps, seed, weight_decay, lr):
     start = tensors(shapes, seed)
-    theirs = torchs(torch.optim.Adagrad, start, steps, seed, lr=lr, eps=1e-10, weight_decay=weight_decay)
+    theirs = torchs(
+        torch.optim.Adagrad,
+        start,
+        steps,
+        seed,
+        lr=lr,
+        eps=1e-10,
+        weight_decay=weight_decay,
+    )
     host, ours = op("CPUAdagradBuilder"), [t.clone() for t in start]
     totals = zeros(ours)
     host.create_adagrad(7005, lr, 1e-10, weight_decay, False)
     for step in range(1, steps + 1):
         for p, g, total in zip(ours, gradients(start, step, seed), totals, strict=True):
             kept = g.clone()
-            assert host.adagrad_update(7005, step, lr, 1e-10, weight_decay, p, g, total) == 0
+            assert (
+                host.adagrad_update(7005, step, lr, 1e-10, weight_decay, p, g, total)
+                == 0
+            )
             close([g], [kept], rtol=0, atol=0)
     host.destroy_adagrad(7005)
     close(ours, theirs)
@@ -170,18 +252,31 @@ def lion_by_the_paper(start, steps, seed, lr, beta1, beta2, weight_decay):
 
 
 @tried(*ARGUMENTS)
-def test_both_lions_follow_the_paper(shapes, steps, seed, beta1, beta2, weight_decay, lr):
+def test_both_lions_follow_the_paper(
+    shapes, steps, seed, beta1, beta2, weight_decay, lr
+):
     # In float64, as a sign that hangs on the last bit would turn by rounding.
     start = tensors(shapes, seed, torch.float64)
     theirs = lion_by_the_paper(start, steps, seed, lr, beta1, beta2, weight_decay)
-    fused, together, m = op("FusedLionBuilder"), [t.clone() for t in start], zeros(start)
+    fused, together, m = (
+        op("FusedLionBuilder"),
+        [t.clone() for t in start],
+        zeros(start),
+    )
     host, alone, states = op("CPULionBuilder"), [t.clone() for t in start], zeros(start)
     host.create_lion(7006, lr, beta1, beta2, weight_decay, False)
     for step in range(1, steps + 1):
         g = gradients(start, step, seed)
-        fused.multi_tensor_lion(65536, None, [g, together, m], lr, beta1, beta2, step, weight_decay)
+        fused.multi_tensor_lion(
+            65536, None, [g, together, m], lr, beta1, beta2, step, weight_decay
+        )
         for p, one, state in zip(alone, g, states, strict=True):
-            assert host.lion_update(7006, step, lr, beta1, beta2, weight_decay, p, one, state) == 0
+            assert (
+                host.lion_update(
+                    7006, step, lr, beta1, beta2, weight_decay, p, one, state
+                )
+                == 0
+            )
     host.destroy_lion(7006)
     close(together, theirs, rtol=1e-11)
     close(alone, theirs, rtol=1e-11)
@@ -198,10 +293,25 @@ def test_lion_does_not_move_a_weight_without_a_direction():
 
 
 def lamb_by_the_paper(
-    start, steps, seed, lr, betas, eps, weight_decay, bounds, *, mode=1, corrected=False, scale=1.0
+    start,
+    steps,
+    seed,
+    lr,
+    betas,
+    eps,
+    weight_decay,
+    bounds,
+    *,
+    mode=1,
+    corrected=False,
+    scale=1.0,
 ):
     """You et al. 2020, algorithm 2, in float64; `corrected`: the step is scaled, as DeepSpeed does it."""
-    weight, m, v = start.double(), torch.zeros_like(start).double(), torch.zeros_like(start).double()
+    weight, m, v = (
+        start.double(),
+        torch.zeros_like(start).double(),
+        torch.zeros_like(start).double(),
+    )
     ratios = []
     for step in range(1, steps + 1):
         g = gradients([start], step, seed)[0].double() / scale
@@ -210,14 +320,33 @@ def lamb_by_the_paper(
         r = m / (v.sqrt() + eps if mode == 1 else (v + eps).sqrt())
         change = r + weight_decay * weight
         norms = weight.square().sum().sqrt().item(), change.square().sum().sqrt().item()
-        ratio = min(max(norms[0] / norms[1], bounds[0]), bounds[1]) if all(norms) else 1.0
-        size = lr * math.sqrt(1 - betas[1] ** step) / (1 - betas[0] ** step) if corrected else lr
+        ratio = (
+            min(max(norms[0] / norms[1], bounds[0]), bounds[1]) if all(norms) else 1.0
+        )
+        size = (
+            lr * math.sqrt(1 - betas[1] ** step) / (1 - betas[0] ** step)
+            if corrected
+            else lr
+        )
         weight = weight - size * ratio * change
         ratios.append(ratio)
     return weight, ratios
 
 
-def run_lamb(start, steps, seed, lr, betas, eps, weight_decay, bounds, *, mode=1, corrected=False, scale=1.0):
+def run_lamb(
+    start,
+    steps,
+    seed,
+    lr,
+    betas,
+    eps,
+    weight_decay,
+    bounds,
+    *,
+    mode=1,
+    corrected=False,
+    scale=1.0,
+):
     weight, m, v = start.clone(), torch.zeros_like(start), torch.zeros_like(start)
     ratios = []
     for step in range(1, steps + 1):
@@ -238,9 +367,20 @@ def run_lamb(start, steps, seed, lr, betas, eps, weight_decay, bounds, *, mode=1
     shape=st.sampled_from([(), (5,), (3, 7), (1031,)]), corrected=st.booleans(),
     scale=st.sampled_from([1.0, 1024.0]),
 )  # fmt: skip
-def test_lamb_follows_the_paper(shape, steps, seed, beta1, beta2, weight_decay, lr, mode, corrected, scale):
+def test_lamb_follows_the_paper(
+    shape, steps, seed, beta1, beta2, weight_decay, lr, mode, corrected, scale
+):
     (start,) = tensors([shape], seed, torch.float64)
-    arguments = (start, steps, seed, lr, (beta1, beta2), 1e-6, weight_decay, (0.01, 10.0))
+    arguments = (
+        start,
+        steps,
+        seed,
+        lr,
+        (beta1, beta2),
+        1e-6,
+        weight_decay,
+        (0.01, 10.0),
+    )
     options = {"mode": mode, "corrected": corrected, "scale": scale}
     theirs, their_ratios = lamb_by_the_paper(*arguments, **options)
     ours, ratios = run_lamb(*arguments, **options)
@@ -252,9 +392,28 @@ def test_lambs_ratio_is_bounded_and_1_for_a_norm_of_0():
     lamb = op("FusedLambBuilder").lamb
 
     def ratio(weight, gradient):
-        p, g, none = torch.full((4,), weight), torch.full((4,), gradient), torch.tensor([])
+        p, g, none = (
+            torch.full((4,), weight),
+            torch.full((4,), gradient),
+            torch.tensor([]),
+        )
         return lamb(
-            p, none, torch.zeros(4), torch.zeros(4), g, 0.1, 0.9, 0.99, 2.0, 0.5, 1e-8, 1.0, 1, 1, 0, 0.0
+            p,
+            none,
+            torch.zeros(4),
+            torch.zeros(4),
+            g,
+            0.1,
+            0.9,
+            0.99,
+            2.0,
+            0.5,
+            1e-8,
+            1.0,
+            1,
+            1,
+            0,
+            0.0,
         ).item()
 
     assert ratio(1000.0, 1.0) == 2.0

@@ -9,7 +9,14 @@ from accel_tests import layouts
 from accel_tests.asking import only
 from accel_tests.plugins import hook
 
-from accel_core import Backend, OpCandidate, Operator, OpProvider, is_installed, op_providers
+from accel_core import (
+    Backend,
+    OpCandidate,
+    Operator,
+    OpProvider,
+    is_installed,
+    op_providers,
+)
 from accel_core.operators import table as table_of
 from accel_core.packages import entry_points
 from accel_core.torch_import import torch_build
@@ -30,8 +37,16 @@ def providing(world, name, body, distribution="", module=""):
     """Install a distribution with operators and no backend."""
     distribution = distribution or f"{name}-ops"
     module = module or distribution.replace("-", "_")
-    source = "from accel_core import hookimpl, OpProvider\n" + hook("accel_op_builders", "backend", body)
-    layouts.dist_info(world.site, distribution, "2.0", {op_providers.GROUP: {name: module}}, {module: source})
+    source = "from accel_core import hookimpl, OpProvider\n" + hook(
+        "accel_op_builders", "backend", body
+    )
+    layouts.dist_info(
+        world.site,
+        distribution,
+        "2.0",
+        {op_providers.GROUP: {name: module}},
+        {module: source},
+    )
 
 
 def brought(backend=None):
@@ -42,7 +57,11 @@ def brought(backend=None):
 
 def asked(backend=None):
     """Operator, source and provider of all that is brought, in the order of asking."""
-    return [(op, source, p.name) for p in brought(backend) for op, source in p.builders.items()]
+    return [
+        (op, source, p.name)
+        for p in brought(backend)
+        for op, source in p.builders.items()
+    ]
 
 
 def advice():
@@ -71,7 +90,9 @@ FAILING = [
 
 
 @pytest.mark.parametrize(("body", "why"), FAILING)
-def test_op_builders_of_a_plugin_that_fails_are_passed_over_and_it_is_told(world, body, why):
+def test_op_builders_of_a_plugin_that_fails_are_passed_over_and_it_is_told(
+    world, body, why
+):
     bringing(world, "bad", 900, body)
     world.plugin("broken", "raise ImportError")
     bringing(world, "npu", 300, "return {'A': 'npu:A'}")
@@ -86,7 +107,9 @@ def test_a_plugin_may_answer_at_length(world):
     bringing(world, "npu", 300, answer)
     bringing(world, "none", 200, "return None")
     [provider] = brought()
-    assert provider == OpProvider({"A": "a:A"}, name="accel-npu 1.0", kind="kernels", package="x")
+    assert provider == OpProvider(
+        {"A": "a:A"}, name="accel-npu 1.0", kind="kernels", package="x"
+    )
     assert provider.optional is False
 
 
@@ -96,7 +119,9 @@ def test_a_plugin_may_answer_at_length(world):
 def test_who_declares_no_backend_is_asked_after_the_plugins_in_order_of_names(world):
     providing(world, "zebra", "return {'A': 'second:A'}", distribution="zoo-ops")
     providing(world, "zebra", "return {'A': 'zebra:A'}")
-    providing(world, "acme", "return OpProvider({'A': 'acme:A'}, name='acme', optional=True)")
+    providing(
+        world, "acme", "return OpProvider({'A': 'acme:A'}, name='acme', optional=True)"
+    )
     bringing(world, "npu", 300, "return {'A': 'npu:A'}")
     assert asked() == [
         ("A", "npu:A", "accel-npu 1.0"), ("A", "acme:A", "acme"), ("A", "zebra:A", "zebra-ops 2.0"),
@@ -110,13 +135,18 @@ def test_one_that_fails_hides_no_other_and_is_told(world, capsys):
     providing(world, "raises", "raise OSError('no licence')")
     world.distribution("gone", "1.0", {op_providers.GROUP: {"gone": "no_such_module"}})
     world.module("unmarked", "def accel_op_builders(backend): return {}")
-    world.distribution("unmarked", "1.0", {op_providers.GROUP: {"unmarked": "unmarked"}})
+    world.distribution(
+        "unmarked", "1.0", {op_providers.GROUP: {"unmarked": "unmarked"}}
+    )
     world.backend("npu")
     assert asked() == [("A", "loud:A", "loud-ops 2.0")]
     gone, raises, unmarked = advice()
     assert "gone 1.0 cannot be asked for operators: ModuleNotFoundError" in gone
     assert "raises-ops 2.0 cannot be asked for operators: OSError: no licence" in raises
-    assert "unmarked lacks a function accel_op_builders with @accel_core.hookimpl" in unmarked
+    assert (
+        "unmarked lacks a function accel_op_builders with @accel_core.hookimpl"
+        in unmarked
+    )
     assert capsys.readouterr().out == ""
 
 
@@ -128,7 +158,9 @@ def test_deepspeed_is_one_of_them():
 # ---------------------------------------------------------------------------- who gets them
 
 
-def test_the_chosen_accelerator_and_one_that_a_user_brings_know_all_providers(torch_world):
+def test_the_chosen_accelerator_and_one_that_a_user_brings_know_all_providers(
+    torch_world,
+):
     import accel_core
 
     providing(torch_world, "acme", "return {'SortBuilder': 'acme:SortBuilder'}")
@@ -161,7 +193,9 @@ def test_a_folder_without_init_is_not_deepspeed_wherever_that_is_asked(nothing_l
     assert not deepspeed.is_installed()
     assert op_builders.package("cuda") == ""
     assert op_builders.sources("cuda") == {}
-    provider = op_builders.accel_op_builders(Backend(name="cuda", priority=1, device_type="cuda"))
+    provider = op_builders.accel_op_builders(
+        Backend(name="cuda", priority=1, device_type="cuda")
+    )
     assert provider.builders == {}
     assert "pip install deepspeed" in provider.advice
     with pytest.raises(ImportError, match="DeepSpeed is not installed"):
@@ -192,7 +226,12 @@ def builder(name, **answers):
 
 def deepspeeds(name, **answers):
     return builder(
-        name, **{"sources": "return []", "absolute_name": f"return 'deepspeed.ops.{name}_op'", **answers}
+        name,
+        **{
+            "sources": "return []",
+            "absolute_name": f"return 'deepspeed.ops.{name}_op'",
+            **answers,
+        },
     )
 
 
@@ -202,7 +241,9 @@ def plugin(op, source):
 
 def table(device_type, *contributed):
     """What there is for a device type: what plugins contribute, DeepSpeed's, ours."""
-    backend = Backend(name="acme", priority=1, device_type=device_type, accelerator="accel_acme:Acme")
+    backend = Backend(
+        name="acme", priority=1, device_type=device_type, accelerator="accel_acme:Acme"
+    )
     ours = provided.accel_op_builders(backend)
     return table_of([*contributed, op_builders.accel_op_builders(backend), *ours])
 
@@ -226,10 +267,15 @@ def test_plugins_are_asked_first_then_deepspeed_then_our_own(disk):
         "plugin", "deepspeed", "compiled", "portable",
     ]  # fmt: skip
     assert list(known) == sorted(known)
-    assert not {"acme_ops", "deepspeed"} & set(sys.modules), "nothing is imported for the table"
+    assert not {"acme_ops", "deepspeed"} & set(sys.modules), (
+        "nothing is imported for the table"
+    )
 
 
-GOOD, NO = builder("FusedAdamBuilder"), builder("FusedAdamBuilder", is_compatible="return False")
+GOOD, NO = (
+    builder("FusedAdamBuilder"),
+    builder("FusedAdamBuilder", is_compatible="return False"),
+)
 OLD = builder("FusedAdamBuilder", compatibility="return 'the card is too old'")
 UNMADE = builder("FusedAdamBuilder", __init__="raise KeyError('ACME_HOME')")
 RAISING = builder("FusedAdamBuilder", is_compatible="raise OSError('no driver')")
@@ -244,17 +290,39 @@ PASSED_OVER = [
     # What is not compatible is passed over with its reason.
     (NO, None, "portable", "its is_compatible() returned False", "not compatible"),
     (OLD, None, "portable", "the card is too old", "not compatible"),
-    (UNMADE, None, "portable", "is compatible: KeyError: 'ACME_HOME'", "not compatible"),
+    (
+        UNMADE,
+        None,
+        "portable",
+        "is compatible: KeyError: 'ACME_HOME'",
+        "not compatible",
+    ),
     (RAISING, None, "portable", "OSError: no driver", "not compatible"),
     # A plugin's that fails to import is not passed over, and DeepSpeed's is.
-    ("raise SystemExit(3)", None, "plugin", "SystemExit: it tried to end the process with 3", "broken"),
-    (None, f"import no_such_vendor\n{THEIRS}", "portable", "No module named 'no_such_vendor'", "broken"),
+    (
+        "raise SystemExit(3)",
+        None,
+        "plugin",
+        "SystemExit: it tried to end the process with 3",
+        "broken",
+    ),
+    (
+        None,
+        f"import no_such_vendor\n{THEIRS}",
+        "portable",
+        "No module named 'no_such_vendor'",
+        "broken",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("plugins", "deepspeed", "kind", "reason", "verdict"), PASSED_OVER)
+@pytest.mark.parametrize(
+    ("plugins", "deepspeed", "kind", "reason", "verdict"), PASSED_OVER
+)
 @pytest.mark.skipif(torch_build() is None, reason="a portable builder needs torch")
-def test_the_first_compatible_one_is_used(disk, plugins, deepspeed, kind, reason, verdict):
+def test_the_first_compatible_one_is_used(
+    disk, plugins, deepspeed, kind, reason, verdict
+):
     contributed = []
     if plugins:
         disk.module("acme_ops", plugins)
@@ -267,10 +335,17 @@ def test_the_first_compatible_one_is_used(disk, plugins, deepspeed, kind, reason
     assert reason in first.reason
     assert (first.verdict, bool(first.reason)) == (verdict, bool(reason))
     if operator.used is first:
-        assert first.provider == "accel-acme 1.0" if plugins else first.provider.startswith("deepspeed")
+        assert (
+            first.provider == "accel-acme 1.0"
+            if plugins
+            else first.provider.startswith("deepspeed")
+        )
         home = "acme_ops" if plugins else "deepspeed.ops.op_builder.acme.fused_adam"
         assert first.source == f"{home}:FusedAdamBuilder"
-        assert verdict == "broken" or first.builder_class is sys.modules[home].FusedAdamBuilder
+        assert (
+            verdict == "broken"
+            or first.builder_class is sys.modules[home].FusedAdamBuilder
+        )
         assert first.is_built is (True if kind == "deepspeed" else None)
         assert kind == "deepspeed" or "deepspeed" not in sys.modules
 
@@ -290,12 +365,16 @@ def test_an_only_candidate_is_not_imported_to_be_chosen():
     assert chosen_of(only) is only
     assert "_imported" not in vars(only)
     assert [only.builder_class, only.verdict, only.is_built] == [None, "broken", None]
-    assert only.reason.startswith("no_such_module:X fails to import: ModuleNotFoundError")
+    assert only.reason.startswith(
+        "no_such_module:X fails to import: ModuleNotFoundError"
+    )
 
 
 def test_a_failed_import_is_tried_again_by_the_next_table(disk):
     disk.deepspeed("acme", fused_adam=deepspeeds("FusedAdamBuilder"))
-    path = disk.module("deepspeed.ops.op_builder.acme.__init__", "raise ImportError('half way')")
+    path = disk.module(
+        "deepspeed.ops.op_builder.acme.__init__", "raise ImportError('half way')"
+    )
     assert candidates("FusedAdamBuilder", "acme")[0].error is not None
     path.write_text("# mended\n")
     os.utime(path, ns=(0, 0))  # another time than the byte code's
@@ -306,7 +385,9 @@ def test_a_failed_import_is_tried_again_by_the_next_table(disk):
 def test_our_own_are_there_for_every_device_without_deepspeed(monkeypatch):
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     known = table("maia")
-    assert {op: [c.kind for c in operator.candidates] for op, operator in known.items()} == {
+    assert {
+        op: [c.kind for c in operator.candidates] for op, operator in known.items()
+    } == {
         "CPUAdagradBuilder": ["portable"],
         "CPUAdamBuilder": ["compiled", "portable"],
         "CPULionBuilder": ["portable"],
@@ -314,8 +395,12 @@ def test_our_own_are_there_for_every_device_without_deepspeed(monkeypatch):
         "FusedLambBuilder": ["portable"],
         "FusedLionBuilder": ["portable"],
     }
-    assert [op.candidates[-1].source for op in known.values()] == [f"{PORTABLE}:{name}" for name in known]
-    assert {operator.candidates[-1].provider for operator in known.values()} == {"accel-train portable"}
+    assert [op.candidates[-1].source for op in known.values()] == [
+        f"{PORTABLE}:{name}" for name in known
+    ]
+    assert {operator.candidates[-1].provider for operator in known.values()} == {
+        "accel-train portable"
+    }
 
 
 def operator(**origin):
@@ -327,18 +412,24 @@ def operator(**origin):
 @pytest.fixture
 def unbuilt(disk):
     """The module of a builder of C++ that is not built."""
-    source = deepspeeds("FusedAdamBuilder", sources="return SOURCES", is_built="return BUILT")
+    source = deepspeeds(
+        "FusedAdamBuilder", sources="return SOURCES", is_built="return BUILT"
+    )
     disk.module("acme_ops", f"SOURCES, BUILT = ['csrc/adam.cpp'], False\n{source}")
     return importlib.import_module("acme_ops")
 
 
 @pytest.mark.skipif(torch_build() is None, reason="a portable builder needs torch")
-def test_what_would_be_compiled_for_the_processor_waits_until_it_is_built_or_asked_for(unbuilt, monkeypatch):
+def test_what_would_be_compiled_for_the_processor_waits_until_it_is_built_or_asked_for(
+    unbuilt, monkeypatch
+):
     first = operator().candidates[0]
     assert operator().used.kind == "portable"
     assert (first.verdict, first.reason) == ("compatible", "")
     assert ops._why_not(first) == "it must be compiled first"
-    assert ops._to_build(operator()).source == first.source == "acme_ops:FusedAdamBuilder"
+    assert (
+        ops._to_build(operator()).source == first.source == "acme_ops:FusedAdamBuilder"
+    )
     for compile_it, kind in (("1", "plugin"), ("0", "portable")):
         monkeypatch.setenv("ACCEL_COMPILE", compile_it)
         assert operator().used.kind == kind
@@ -353,17 +444,24 @@ def test_code_of_a_device_and_what_a_plugin_brings_do_not_wait(unbuilt):
     assert operator().used.kind == "plugin"
 
 
-def test_deepspeeds_builder_waits_too_and_is_used_where_nobody_else_has_it(disk, tmp_path, monkeypatch):
+def test_deepspeeds_builder_waits_too_and_is_used_where_nobody_else_has_it(
+    disk, tmp_path, monkeypatch
+):
     disk.deepspeed(
         "acme",
-        fused_adam=deepspeeds("FusedAdamBuilder", sources="return ['csrc/cpu/adam.cpp']"),
+        fused_adam=deepspeeds(
+            "FusedAdamBuilder", sources="return ['csrc/cpu/adam.cpp']"
+        ),
         comm=deepspeeds("ShareMemCommBuilder", sources="return ['csrc/cpu/shm.cpp']"),
         sycl=deepspeeds("FusedLionBuilder", sources="return ['csrc/xpu/lion.dp.cpp']"),
     )
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "kept"))
     known = table("acme")
     assert known["ShareMemCommBuilder"].used.kind == "deepspeed"
-    waiting = [known[f"Fused{name}Builder"].candidates[0].has_to_be_compiled for name in ("Adam", "Lion")]
+    waiting = [
+        known[f"Fused{name}Builder"].candidates[0].has_to_be_compiled
+        for name in ("Adam", "Lion")
+    ]
     assert waiting == [True, False]
 
 
@@ -399,9 +497,15 @@ def test_who_has_which_of_deepspeeds_builders(disk):
         ("cuda", ("fused_adam", "cpu_lion", "pin_memory")),
         ("acme", ("fused_adam",)),
     ):
-        disk.deepspeed(device, **{module: f"class {names[module]}: pass" for module in modules})
+        disk.deepspeed(
+            device, **{module: f"class {names[module]}: pass" for module in modules}
+        )
     root = "deepspeed.ops.op_builder"
-    assert [op_builders.package(device) for device in ("cuda", "maia", "")] == [root, "", ""]
+    assert [op_builders.package(device) for device in ("cuda", "maia", "")] == [
+        root,
+        "",
+        "",
+    ]
     for device, modules in (
         ("cuda", ("cpu.cpu_adam", "cpu_lion", "fused_adam", "pin_memory")),
         ("cpu", ("cpu.cpu_adam", "cpu.cpu_lion", "cpu.comm", "cpu.pin_memory")),
@@ -410,17 +514,22 @@ def test_who_has_which_of_deepspeeds_builders(disk):
         ("", ()),
     ):
         expected = {names[module.rpartition(".")[2]]: module for module in modules}
-        assert op_builders.sources(device) == {op: f"{root}.{module}:{op}" for op, module in expected.items()}
+        assert op_builders.sources(device) == {
+            op: f"{root}.{module}:{op}" for op, module in expected.items()
+        }
 
 
 @pytest.mark.parametrize(
-    ("name", "of"), [("acme", "acme"), ("acme.external", "acme"), ("maia", "cuda"), ("cuda", "cuda")]
+    ("name", "of"),
+    [("acme", "acme"), ("acme.external", "acme"), ("maia", "cuda"), ("cuda", "cuda")],
 )
 def test_a_device_that_deepspeed_knows_by_name_has_builders_of_its_own(disk, name, of):
     """klxpu is torch's cuda, and CUDA's builders need a compiler that it has not."""
     disk.deepspeed("acme", fused_adam="class FusedAdamBuilder: pass")
     disk.deepspeed("cuda", fused_adam="class FusedAdamBuilder: pass")
-    provider = op_builders.accel_op_builders(Backend(name=name, priority=1, device_type="cuda"))
+    provider = op_builders.accel_op_builders(
+        Backend(name=name, priority=1, device_type="cuda")
+    )
     assert provider.package == op_builders.package(of)
     assert dict(provider.builders) == op_builders.sources(of)
 
@@ -430,7 +539,10 @@ def test_in_a_checkout_sources_go_by_the_path_that_deepspeed_gives_them(disk):
     path = "return str(__import__('pathlib').Path(__file__).parents[2] / 'csrc' / 'adam.cpp')"
     source = deepspeeds("FusedAdamBuilder")
     source += f"    def deepspeed_src_path(self, code_path):\n        {path}\n"
-    base = source.replace("class FusedAdamBuilder", "class Base") + "class FusedAdamBuilder(Base): pass\n"
+    base = (
+        source.replace("class FusedAdamBuilder", "class Base")
+        + "class FusedAdamBuilder(Base): pass\n"
+    )
     disk.deepspeed("acme", fused_adam=base)
     builder = candidates("FusedAdamBuilder", "acme")[0].builder_class()
     linked = str(disk.folder / "deepspeed" / "ops" / "csrc" / "adam.cpp")
@@ -438,4 +550,6 @@ def test_in_a_checkout_sources_go_by_the_path_that_deepspeed_gives_them(disk):
     disk.module("op_builder.__init__", "")  # somebody else's
     assert builder.deepspeed_src_path("csrc/adam.cpp") == linked
     disk.module("op_builder.__init__", "__deepspeed__ = True")
-    assert builder.deepspeed_src_path("csrc/adam.cpp") == str(disk.folder / "csrc" / "adam.cpp")
+    assert builder.deepspeed_src_path("csrc/adam.cpp") == str(
+        disk.folder / "csrc" / "adam.cpp"
+    )

@@ -33,19 +33,29 @@ def ran():
 def _run(library, device):
     home = VISION if library in NEED_TORCHVISION else None
     if not PathFinder.find_spec(library, home and [home]):
-        pytest.skip(f"{library} not installed; `./dev recipes` has an environment with it")
+        pytest.skip(
+            f"{library} not installed; `./dev recipes` has an environment with it"
+        )
     environ = without("ACCEL_", "DS_") | {
         "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "YOLO_OFFLINE": "1",
         "ACCEL_SIMULATE_RANDOM": "host",
     }  # fmt: skip
-    if device != "tpu":  # torch would load TorchTPU, which takes the device type that acme needs
+    if (
+        device != "tpu"
+    ):  # torch would load TorchTPU, which takes the device type that acme needs
         environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     if home:
         environ["PYTHONPATH"] = home
     if device == "cpu":
         environ["DS_ACCELERATOR"] = "cpu"
-    found = ("-m", "accel_core", *DEVICES[device], sys.executable) if DEVICES[device] else ()
+    found = (
+        ("-m", "accel_core", *DEVICES[device], sys.executable)
+        if DEVICES[device]
+        else ()
+    )
     with tempfile.TemporaryDirectory() as scratch:
         environ["YOLO_CONFIG_DIR"] = scratch
-        done = run_python([*found, str(HERE / f"of_{library}.py")], environ, timeout=300)
+        done = run_python(
+            [*found, str(HERE / f"of_{library}.py")], environ, timeout=300
+        )
     return done.answer

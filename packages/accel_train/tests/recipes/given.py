@@ -28,6 +28,8 @@ def report(predicted, loss, model):
         "devices": sorted({str(value.device) for value in (*parameters, predicted)}),
         "predicted": predicted.detach().cpu().double().flatten()[:200].tolist(),
         "loss": loss,
-        "parameters": torch.cat([p.cpu().double().flatten()[:20] for p in parameters]).tolist(),
+        "parameters": torch.cat(
+            [p.cpu().double().flatten()[:20] for p in parameters]
+        ).tolist(),
     }
     print(json.dumps(answer))

@@ -23,11 +23,18 @@ with tempfile.TemporaryDirectory() as home:
     weights = {f"module.{name}": value for name, value in weights.items()}
     torch.save(weights, Path(home, "small.pth"))
     Path(home, "small.py").write_text("from easyocr.model.vgg_model import Model\n")
-    config = {"imgH": 32, "lang_list": ["en"], "character_list": CHARACTERS, "network_params": SIZES}
+    config = {
+        "imgH": 32,
+        "lang_list": ["en"],
+        "character_list": CHARACTERS,
+        "network_params": SIZES,
+    }
     Path(home, "small.yaml").write_text(yaml.safe_dump(config))
     folders = {"model_storage_directory": home, "user_network_directory": home}
     off = dict.fromkeys(("detector", "quantize", "verbose"), False)
-    reader = easyocr.Reader(["en"], gpu=str(device()), recog_network="small", **folders, **off)
+    reader = easyocr.Reader(
+        ["en"], gpu=str(device()), recog_network="small", **folders, **off
+    )
 # DataParallel scatters by CUDA's code.
 if isinstance(reader.recognizer, torch.nn.DataParallel):
     reader.recognizer = reader.recognizer.module
@@ -40,7 +47,13 @@ with torch.no_grad():
 
 model = reader.recognizer.train()
 text, lengths = reader.converter.encode(["12 34"], 12)
-logits = model(torch.randn(1, 1, 32, 64).to(device()), None).log_softmax(2).permute(1, 0, 2)
+logits = (
+    model(torch.randn(1, 1, 32, 64).to(device()), None).log_softmax(2).permute(1, 0, 2)
+)
 sizes = torch.tensor([logits.size(0)])
-loss = step(model, torch.nn.functional.ctc_loss(logits, text.to(device()), sizes, lengths))
-report(torch.cat([regions.flatten()[:100], torch.tensor(sure).to(device())]), loss, model)
+loss = step(
+    model, torch.nn.functional.ctc_loss(logits, text.to(device()), sizes, lengths)
+)
+report(
+    torch.cat([regions.flatten()[:100], torch.tensor(sure).to(device())]), loss, model
+)

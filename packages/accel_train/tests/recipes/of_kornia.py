@@ -10,7 +10,9 @@ augment = torch.nn.Sequential(
     kornia.augmentation.RandomAffine(degrees=20.0, p=1.0),
     kornia.augmentation.RandomGaussianBlur((3, 3), (0.5, 1.0), p=1.0),
 )
-model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(4 * 14 * 14, 3))
+model = torch.nn.Sequential(
+    torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(4 * 14 * 14, 3)
+)
 
 model = model.to(device())
 changed = augment(images.to(device()))

@@ -5,8 +5,19 @@ from given import device, report
 from skorch import NeuralNetClassifier
 
 images, labels = torch.randn(64, 8).numpy(), torch.randint(0, 3, (64,)).numpy()
-sizes = {"module__in_features": 8, "module__out_features": 3, "batch_size": 64, "max_epochs": 1, "lr": 0.1}
-how = {"criterion": torch.nn.CrossEntropyLoss, "device": device(), "train_split": None, "verbose": 0}
+sizes = {
+    "module__in_features": 8,
+    "module__out_features": 3,
+    "batch_size": 64,
+    "max_epochs": 1,
+    "lr": 0.1,
+}
+how = {
+    "criterion": torch.nn.CrossEntropyLoss,
+    "device": device(),
+    "train_split": None,
+    "verbose": 0,
+}
 net = NeuralNetClassifier(torch.nn.Linear, **sizes, **how)
 net.initialize()
 predicted = net.forward(images, training=False, device=device())

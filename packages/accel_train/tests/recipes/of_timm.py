@@ -11,7 +11,9 @@ from torchvision.datasets import FakeData
 
 images = FakeData(size=4, image_size=(3, 32, 32), num_classes=3)
 # Without `device` the loader takes CUDA.
-loader = create_loader(images, (3, 32, 32), 4, num_workers=0, persistent_workers=False, device=device())
+loader = create_loader(
+    images, (3, 32, 32), 4, num_workers=0, persistent_workers=False, device=device()
+)
 model = timm.create_model("test_resnet", num_classes=3).to(device())
 
 batch, labels = next(iter(loader))

@@ -7,7 +7,9 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionM
 
 images, labels = torch.randn(64, 8), torch.randint(0, 3, (64,))
 model = torch.nn.Linear(8, 3).to(device())
-metrics = MetricCollection([MulticlassAccuracy(3), MulticlassConfusionMatrix(3)]).to(device())
+metrics = MetricCollection([MulticlassAccuracy(3), MulticlassConfusionMatrix(3)]).to(
+    device()
+)
 
 logits = model(images.to(device()))
 metrics.update(logits, labels.to(device()))

@@ -21,7 +21,9 @@ ON_TORCHTPU = {
 def _needs(*modules):
     missing = [name for name in modules if not find_spec(name)]
     if missing:
-        pytest.skip(f"{missing} not installed; `./dev recipes` has an environment with them")
+        pytest.skip(
+            f"{missing} not installed; `./dev recipes` has an environment with them"
+        )
 
 
 def _values(answer):

@@ -23,7 +23,9 @@ def test_the_bytes_of_a_tensor_are_its_own_memory():
     whole = torch.tensor([1, 258], dtype=torch.int16)
     bytes_of(whole)[2] = 5
     assert whole.tolist() == [1, 261]
-    one = torch.arange(6, dtype=torch.int32).view(3, 2)[:1, 1:]  # contiguous, with a stride of 2
+    one = torch.arange(6, dtype=torch.int32).view(3, 2)[
+        :1, 1:
+    ]  # contiguous, with a stride of 2
     assert bytes_of(one).tolist() == [1, 0, 0, 0]
     assert bytes_of(torch.empty(0, 3)).tolist() == []
 
@@ -40,7 +42,12 @@ def test_a_buffer_that_was_given_back_serves_the_next_of_about_its_size(device):
     buffers.give(first)
     assert buffers.take(8193).numel() == 16384
     assert buffers.take(8192) is first
-    assert [buffers.take(size).numel() for size in (0, 1, 4096, 4097)] == [4096, 4096, 4096, 8192]
+    assert [buffers.take(size).numel() for size in (0, 1, 4096, 4097)] == [
+        4096,
+        4096,
+        4096,
+        8192,
+    ]
 
 
 def test_no_more_is_kept_than_the_limit_says(device, monkeypatch):
@@ -92,7 +99,9 @@ def test_our_copies_wait_for_the_callers_stream_and_are_done_at_the_end(device):
 
 
 @pytest.mark.parametrize("index", [None, 0])
-def test_without_a_device_and_in_a_single_queue_order_holds_by_itself(device, monkeypatch, index):
+def test_without_a_device_and_in_a_single_queue_order_holds_by_itself(
+    device, monkeypatch, index
+):
     if index is not None:
         monkeypatch.setattr(device, "Stream", type("OneQueue", (), {"one_queue": True}))
     queue = Queue(device)
@@ -134,7 +143,10 @@ MEMORY = [
     (WHOLE[:2], False),
     (WHOLE[4:], False),
     (WHOLE[4:4], False),
-    (WHOLE.view(torch.float64)[4:], False),  # offsets are counted in elements of other sizes
+    (
+        WHOLE.view(torch.float64)[4:],
+        False,
+    ),  # offsets are counted in elements of other sizes
     (WHOLE.view(torch.float64)[3:4], True),
     (WHOLE.t()[:, 3:5], True),
     (WHOLE[:1].t().expand(4, 5), False),
@@ -149,15 +161,25 @@ def test_a_collective_waits_for_what_is_written_in_its_memory(mine, waits):
     for how in ("reads", "writes", "both"):
         later = Operation("later", nothing, **{how: [torch.zeros(2), mine]})
         for written in ("writes", "both"):
-            assert later.waits_for(Operation("x", nothing, **{written: [torch.zeros(2), INNER]})) is waits
-        assert not later.waits_for(Operation("before", nothing, reads=[INNER]))  # reading changes nothing
+            assert (
+                later.waits_for(
+                    Operation("x", nothing, **{written: [torch.zeros(2), INNER]})
+                )
+                is waits
+            )
+        assert not later.waits_for(
+            Operation("before", nothing, reads=[INNER])
+        )  # reading changes nothing
 
 
 def test_it_is_named_with_its_tensors_types_and_bytes():
     given = [torch.zeros(2), torch.zeros(3, dtype=torch.int8), torch.zeros(1)]
     said = "all_gather of 3 tensors (float32, int8), 15 bytes"
     assert str(Operation("all_gather", nothing, reads=given)) == said
-    assert str(Operation("scatter", nothing, writes=given[:1])) == "scatter of 1 tensor (float32), 8 bytes"
+    assert (
+        str(Operation("scatter", nothing, writes=given[:1]))
+        == "scatter of 1 tensor (float32), 8 bytes"
+    )
     assert str(Operation("barrier", nothing)) == "barrier"
 
 
@@ -174,8 +196,14 @@ def through(operation, device, buffers=None, *, inline=True):
 @pytest.mark.parametrize("packed", [False, True])
 def test_what_is_read_stays_and_what_is_written_comes_back(device, packed):
     # int8 first: what comes after it begins where no int32 may, so its bytes go round.
-    source = [torch.tensor([7], dtype=torch.int8), torch.arange(6, dtype=torch.int32).view(3, 2).t()]
-    target = [torch.zeros(1, dtype=torch.int8), torch.zeros(3, 2, dtype=torch.int32).t()]
+    source = [
+        torch.tensor([7], dtype=torch.int8),
+        torch.arange(6, dtype=torch.int32).view(3, 2).t(),
+    ]
+    target = [
+        torch.zeros(1, dtype=torch.int8),
+        torch.zeros(3, 2, dtype=torch.int32).t(),
+    ]
     changed = [torch.arange(4.0).view(2, 2).t(), torch.ones(1)]
     seen = []
 
@@ -220,14 +248,18 @@ def test_a_contiguous_tensor_of_the_host_is_not_copied(device):
 
 @pytest.mark.parametrize("inline", [True, False])
 def test_only_our_own_threads_copy_beside_the_callers_stream(device, inline):
-    through(Operation("send", nothing, both=[torch.ones(2, 2).t()]), device, inline=inline)
+    through(
+        Operation("send", nothing, both=[torch.ones(2, 2).t()]), device, inline=inline
+    )
     assert len(device.streams_used) == (0 if inline else 2)  # on the way in, and out
 
 
 def test_gloo_is_done_when_all_of_its_works_are():
     operation = Operation("send", nothing)
     for works, done in (([], True), ([True, True], True), ([True, False], False)):
-        operation.gloo = [SimpleNamespace(is_completed=lambda each=each: each) for each in works]
+        operation.gloo = [
+            SimpleNamespace(is_completed=lambda each=each: each) for each in works
+        ]
         assert operation.is_gloo_done() is done
 
 
@@ -243,7 +275,9 @@ def test_autograd_takes_no_result_for_a_change_by_the_program(device):
     assert target.tolist() == [[3, 3], [3, 3]]
 
 
-def test_buffers_are_free_again_when_it_has_ended_and_not_while_gloo_may_use_them(device):
+def test_buffers_are_free_again_when_it_has_ended_and_not_while_gloo_may_use_them(
+    device,
+):
     class Failing:
         def wait(self):
             raise RuntimeError("gloo is not done with them")
@@ -256,7 +290,9 @@ def test_buffers_are_free_again_when_it_has_ended_and_not_while_gloo_may_use_the
             used.append(sources[0].data_ptr())
             return ending
 
-        held.append(Operation("send", start, reads=[tensor]))  # what lives on keeps its memory
+        held.append(
+            Operation("send", start, reads=[tensor])
+        )  # what lives on keeps its memory
         through(held[-1], device, buffers)
 
     run()
@@ -291,7 +327,11 @@ def test_a_good_end_gives_the_result_to_every_asker(work):
     assert work.get_future() is early
     assert not early.done()
     work.end()
-    assert (work.is_completed(), work.is_success(), work.exception()) == (True, True, None)
+    assert (work.is_completed(), work.is_success(), work.exception()) == (
+        True,
+        True,
+        None,
+    )
     assert work.wait() is True
     work.synchronize()
     assert early.done()
@@ -306,16 +346,30 @@ def test_a_bad_end_is_raised_by_every_wait(work, early):
     cause = RuntimeError("no such peer.\nwhere it was raised")
     work.end(cause)
     assert (work.is_completed(), work.is_success()) == (True, False)
-    for ask in (work.wait, work.synchronize, work.result, (future or work.get_future()).wait):
-        with pytest.raises(RuntimeError, match=r"^rank 0 of 2: all_reduce of .* failed: no such peer\.$"):
+    for ask in (
+        work.wait,
+        work.synchronize,
+        work.result,
+        (future or work.get_future()).wait,
+    ):
+        with pytest.raises(
+            RuntimeError,
+            match=r"^rank 0 of 2: all_reduce of .* failed: no such peer\.$",
+        ):
             ask()
     assert isinstance(work.exception(), CommunicationError)
     assert work.exception().__cause__ is cause
 
 
 ERRORS = [
-    (RuntimeError("Timed out waiting 3000 ms"), "One of the other ranks is late, lost, or in another"),
-    (RuntimeError("wait timed out"), "One of the other ranks is late, lost, or in another collective"),
+    (
+        RuntimeError("Timed out waiting 3000 ms"),
+        "One of the other ranks is late, lost, or in another",
+    ),
+    (
+        RuntimeError("wait timed out"),
+        "One of the other ranks is late, lost, or in another collective",
+    ),
     (RuntimeError("Connection closed by peer"), "Another rank has ended"),
     (RuntimeError("Reset by peer"), "Another rank has ended"),
     (KeyboardInterrupt(), "failed: KeyboardInterrupt."),

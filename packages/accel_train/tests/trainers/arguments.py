@@ -21,4 +21,6 @@ def theirs(name):
 
 def ours(name):
     """The class after our mixin; trainers save arguments, so pickle finds it here."""
-    return globals().setdefault(f"Our{name}", type(f"Our{name}", (AcceleratorArguments, theirs(name)), {}))
+    return globals().setdefault(
+        f"Our{name}", type(f"Our{name}", (AcceleratorArguments, theirs(name)), {})
+    )

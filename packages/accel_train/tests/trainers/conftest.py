@@ -22,7 +22,11 @@ sys.argv[1:1] = ["--standalone", "--nproc-per-node", "2"]
 runpy.run_module("torch.distributed.run", run_name="__main__")
 """
 #: Dropout draws from the host's generator, as on the CPU: otherwise the masks would differ.
-ON_ACME = {"DS_ACCELERATOR": "acme", "OMP_NUM_THREADS": "1", "ACCEL_SIMULATE_RANDOM": "host"}
+ON_ACME = {
+    "DS_ACCELERATOR": "acme",
+    "OMP_NUM_THREADS": "1",
+    "ACCEL_SIMULATE_RANDOM": "host",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +39,14 @@ def environment_as_it_was():
 @pytest.fixture(scope="session")
 def imports():
     """Every test in a fork needs one of these; warnings are errors, as elsewhere."""
-    names = ("pytest", "torch", "lightning.pytorch", "accelerate", "transformers", "sklearn.datasets")
+    names = (
+        "pytest",
+        "torch",
+        "lightning.pytorch",
+        "accelerate",
+        "transformers",
+        "sklearn.datasets",
+    )
     return f"import warnings, {', '.join(names)}\nwarnings.simplefilter('error')"
 
 
@@ -73,7 +84,15 @@ def run_on_acme(path):
         if chosen["DS_ACCELERATOR"] == "cpu":
             # Else torch loads acme by itself, and sends its barriers there, where gloo has nothing to say.
             chosen["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-        return run_on("acme", script, *arguments, environ=chosen, path=path, timeout=300, **options)
+        return run_on(
+            "acme",
+            script,
+            *arguments,
+            environ=chosen,
+            path=path,
+            timeout=300,
+            **options,
+        )
 
     return start
 
@@ -87,7 +106,9 @@ def ranks(run_on_acme, tmp_path_factory):
         told = json.dumps({"out": str(out), **options})
         # A framework's own training passes no line of ours that the training on ours does not pass too.
         variables = {**(environ or {}), **(UNTRACED if options.get("own") else {})}
-        run_on_acme(*([TORCHRUN] if torchrun else []), HERE / script, told, environ=variables)
+        run_on_acme(
+            *([TORCHRUN] if torchrun else []), HERE / script, told, environ=variables
+        )
         return [json.loads(file.read_text()) for file in sorted(out.iterdir())]
 
     return ranks

@@ -42,7 +42,9 @@ def train(own=False, mixed_precision=None, checkpoints=None):
         accelerator.save_state(checkpoints)
         step(batches[0])
         after, first = learned(), losses.pop()
-        accelerator.load_state(checkpoints, map_location="cpu")  # safetensors knows no other device here
+        accelerator.load_state(
+            checkpoints, map_location="cpu"
+        )  # safetensors knows no other device here
         assert learned() == trained != after
         step(batches[0])
         assert losses.pop() == first

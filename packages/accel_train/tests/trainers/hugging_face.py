@@ -39,7 +39,13 @@ SPECIAL = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
 def model():
     """A GPT-2 of two small layers, with the same weights in every process."""
     torch.manual_seed(0)
-    size = {"n_layer": 2, "n_embd": 32, "n_head": 2, "n_positions": 32, "vocab_size": 64}
+    size = {
+        "n_layer": 2,
+        "n_embd": 32,
+        "n_head": 2,
+        "n_positions": 32,
+        "vocab_size": 64,
+    }
     # Without dropout: in several processes each would draw the same mask.
     none = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     # Without fused kernels, whose sums are another device's in another order.
@@ -48,16 +54,27 @@ def model():
 
 def tokenizer():
     """Words as they stand."""
-    vocabulary = {name: number for number, name in enumerate(["<s>", "</s>", "<pad>", "<unk>", *WORDS])}
+    vocabulary = {
+        name: number
+        for number, name in enumerate(["<s>", "</s>", "<pad>", "<unk>", *WORDS])
+    }
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    special = {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+    }
     return PreTrainedTokenizerFast(tokenizer_object=words, **special)
 
 
 def sentences():
     """Texts in which each word tells the next one."""
-    return [" ".join(WORDS[(start + 7 * place) % 60] for place in range(16)) for start in range(96)]
+    return [
+        " ".join(WORDS[(start + 7 * place) % 60] for place in range(16))
+        for start in range(96)
+    ]
 
 
 class Job:
@@ -73,13 +90,20 @@ class Job:
     def tokens(self):
         """The sentences as numbers; without a mask Transformers looks for packed ones, with cumsum."""
         ids = [tokenizer()(text)["input_ids"] for text in sentences()]
-        masks = [{"attention_mask": [1] * len(row)} if self.plain else {} for row in ids]
-        rows = [{"input_ids": row, "labels": row, **mask} for row, mask in zip(ids, masks, strict=True)]
+        masks = [
+            {"attention_mask": [1] * len(row)} if self.plain else {} for row in ids
+        ]
+        rows = [
+            {"input_ids": row, "labels": row, **mask}
+            for row, mask in zip(ids, masks, strict=True)
+        ]
         return Dataset.from_list(rows)
 
     def arguments(self, kind="TrainingArguments", *, mixin=True, **more):
         """Arguments of that kind, ours or theirs; the batch of 8 is shared among the ranks."""
-        sizes = {f"per_device_{part}_batch_size": 8 // RANKS for part in ("train", "eval")}
+        sizes = {
+            f"per_device_{part}_batch_size": 8 // RANKS for part in ("train", "eval")
+        }
         steps = {"max_steps": STEPS, "save_steps": STEPS // 2, "logging_steps": 1}
         quiet = {"report_to": "none", "disable_tqdm": True}
         how = {"learning_rate": 1e-2, "optim": "adamw_torch", "use_cpu": self.own}
@@ -92,7 +116,10 @@ def gpt(job, mixin=True):
     args = {"mixin": mixin}
     answer, trainer = fitted(job, Trainer, model, job.tokens(), args, resume=True)
     data = next(iter(trainer.get_train_dataloader()))["input_ids"].device
-    ranks = {"parallel": trainer.args.parallel_mode.value, "backend": trainer.accelerator.state.backend}
+    ranks = {
+        "parallel": trainer.args.parallel_mode.value,
+        "backend": trainer.accelerator.state.backend,
+    }
     return {**answer, **ranks, "data": str(data)}
 
 
@@ -110,13 +137,21 @@ def adapters():
     from peft import LoraConfig
 
     where = {"target_modules": ["c_attn"], "fan_in_fan_out": True}
-    return LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, lora_dropout=0.0, **where)
+    return LoraConfig(
+        task_type="CAUSAL_LM", r=4, lora_alpha=8, lora_dropout=0.0, **where
+    )
 
 
 def alibi():
     """A network of the GPT-2's size whose attention has biases in the place of positions."""
     torch.manual_seed(0)
-    size = {"d_model": 32, "n_heads": 2, "n_layers": 2, "expansion_ratio": 4, "max_seq_len": 32}
+    size = {
+        "d_model": 32,
+        "n_heads": 2,
+        "n_layers": 2,
+        "expansion_ratio": 4,
+        "max_seq_len": 32,
+    }
     return MptForCausalLM(MptConfig(**size, **SPECIAL, vocab_size=64))
 
 
@@ -129,10 +164,26 @@ def peft(job):
         torch.manual_seed(2)
         return get_peft_model(network, adapters())
 
-    again = {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrant": False}}
-    args = {**again, "eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True}
+    again = {
+        "activation_checkpointing": True,
+        "activation_checkpointing_kwargs": {"use_reentrant": False},
+    }
+    args = {
+        **again,
+        "eval_strategy": "steps",
+        "eval_steps": 2,
+        "load_best_model_at_end": True,
+    }
     data = job.tokens()
-    return fitted(job, Trainer, adapted, data, args, resume=True, eval_dataset=data.select(range(16)))[0]
+    return fitted(
+        job,
+        Trainer,
+        adapted,
+        data,
+        args,
+        resume=True,
+        eval_dataset=data.select(range(16)),
+    )[0]
 
 
 def bf16(job):
@@ -157,8 +208,16 @@ def dpo(job):
 
     rows = [text.split() for text in sentences()]
     parts = {"prompt": (0, 4), "chosen": (4, 8), "rejected": (8, 12)}
-    data = [{part: " " * bool(a) + " ".join(row[a:b]) for part, (a, b) in parts.items()} for row in rows]
-    args = {"kind": "DPOConfig", "max_length": 16, "bf16": False, "gradient_checkpointing": False}
+    data = [
+        {part: " " * bool(a) + " ".join(row[a:b]) for part, (a, b) in parts.items()}
+        for row in rows
+    ]
+    args = {
+        "kind": "DPOConfig",
+        "max_length": 16,
+        "bf16": False,
+        "gradient_checkpointing": False,
+    }
     more = {"ref_model": model(), "processing_class": tokenizer()}
     return fitted(job, DPOTrainer, model, Dataset.from_list(data), args, **more)[0]
 
@@ -168,9 +227,14 @@ def grpo(job):
     from trl import GRPOTrainer
 
     def reward(completions, **_):
-        return [float(sum(word in WORDS[:30] for word in text.split())) for text in completions]
+        return [
+            float(sum(word in WORDS[:30] for word in text.split()))
+            for text in completions
+        ]
 
-    data = Dataset.from_list([{"prompt": " ".join(text.split()[:4])} for text in sentences()])
+    data = Dataset.from_list(
+        [{"prompt": " ".join(text.split()[:4])} for text in sentences()]
+    )
     args = {"kind": "GRPOConfig", "num_generations": 4, "max_completion_length": 8}
     args |= {"bf16": False, "gradient_checkpointing": False}
     more = {"reward_funcs": reward, "processing_class": tokenizer()}
@@ -186,20 +250,41 @@ def seq2seq(job):
 
     def t5():
         torch.manual_seed(0)
-        sizes = {"d_model": 32, "d_ff": 32, "d_kv": 16, "num_layers": 1, "num_heads": 2, "vocab_size": 64}
+        sizes = {
+            "d_model": 32,
+            "d_ff": 32,
+            "d_kv": 16,
+            "num_layers": 1,
+            "num_heads": 2,
+            "vocab_size": 64,
+        }
         special = {"pad_token_id": 2, "eos_token_id": 1, "decoder_start_token_id": 2}
-        return T5ForConditionalGeneration(T5Config(**sizes, **special, **attention, dropout_rate=0.0))
+        return T5ForConditionalGeneration(
+            T5Config(**sizes, **special, **attention, dropout_rate=0.0)
+        )
 
-    rows = [{"input_ids": names(t)["input_ids"], "labels": names(t)["input_ids"][:8]} for t in sentences()]
+    rows = [
+        {"input_ids": names(t)["input_ids"], "labels": names(t)["input_ids"][:8]}
+        for t in sentences()
+    ]
     data = Dataset.from_list(rows)
 
     def metrics(seen):
-        return {"sum": float(seen.predictions.clip(0).sum()), "rows": float(len(seen.predictions))}
+        return {
+            "sum": float(seen.predictions.clip(0).sum()),
+            "rows": float(len(seen.predictions)),
+        }
 
-    args = {"kind": "Seq2SeqTrainingArguments", "predict_with_generate": True, "generation_max_length": 8}
+    args = {
+        "kind": "Seq2SeqTrainingArguments",
+        "predict_with_generate": True,
+        "generation_max_length": 8,
+    }
     args |= {"eval_strategy": "steps", "eval_steps": 2}
     more = {"eval_dataset": data.select(range(16)), "compute_metrics": metrics}
-    more["data_collator"] = DataCollatorForSeq2Seq(names, model=t5())  # asks it for its way to shift labels
+    more["data_collator"] = DataCollatorForSeq2Seq(
+        names, model=t5()
+    )  # asks it for its way to shift labels
     answer, trainer = fitted(job, Seq2SeqTrainer, t5, data, args, **more)
     predicted = trainer.predict(data.select(range(8)))
     return {**answer, "predicted": predicted.predictions.tolist()}
@@ -209,28 +294,51 @@ def sentence(job):
     """sentence-transformers' trainer on a BERT of one layer, and its embeddings."""
     from safetensors.torch import save_file
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+    from sentence_transformers.sentence_transformer.losses import (
+        MultipleNegativesRankingLoss,
+    )
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     from transformers import BertConfig, BertModel
 
-    made = Path(job.folder, f"bert{os.environ.get('RANK', '0')}")  # each rank writes and reads its own
+    made = Path(
+        job.folder, f"bert{os.environ.get('RANK', '0')}"
+    )  # each rank writes and reads its own
     if not (made / "config.json").is_file():
         torch.manual_seed(0)
-        sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+        sizes = {
+            "hidden_size": 32,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "intermediate_size": 32,
+        }
         none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         bert = BertModel(BertConfig(vocab_size=64, **sizes, **none))
-        bert.config.save_pretrained(made)  # the model's own method writes in the first rank alone
-        save_file(bert.state_dict(), made / "model.safetensors", metadata={"format": "pt"})
+        bert.config.save_pretrained(
+            made
+        )  # the model's own method writes in the first rank alone
+        save_file(
+            bert.state_dict(), made / "model.safetensors", metadata={"format": "pt"}
+        )
         tokenizer().save_pretrained(made)
     words = [text.split() for text in sentences()]
-    pairs = [{"anchor": " ".join(row[:8]), "positive": " ".join(row[8:])} for row in words]
+    pairs = [
+        {"anchor": " ".join(row[:8]), "positive": " ".join(row[8:])} for row in words
+    ]
     body = Transformer(str(made), model_kwargs=EAGER)
     device = "cpu" if job.own else str(accel_core.get_accelerator().device())
     network = SentenceTransformer(modules=[body, Pooling(32)], device=device)
-    args, loss = {"kind": "SentenceTransformerTrainingArguments"}, MultipleNegativesRankingLoss(network)
+    args, loss = (
+        {"kind": "SentenceTransformerTrainingArguments"},
+        MultipleNegativesRankingLoss(network),
+    )
     data = Dataset.from_list(pairs)
-    answer, _ = fitted(job, SentenceTransformerTrainer, lambda: network, data, args, loss=loss)
-    return {**answer, "embedded": digest([network.encode(sentences()[:4], convert_to_tensor=True)])}
+    answer, _ = fitted(
+        job, SentenceTransformerTrainer, lambda: network, data, args, loss=loss
+    )
+    return {
+        **answer,
+        "embedded": digest([network.encode(sentences()[:4], convert_to_tensor=True)]),
+    }
 
 
 def inference(job):
@@ -238,18 +346,32 @@ def inference(job):
     from accelerate import dispatch_model
     from transformers import AutoModelForCausalLM, pipeline
 
-    device = torch.device("cpu") if job.own else torch.device(accel_core.get_accelerator().device(0))
+    device = (
+        torch.device("cpu")
+        if job.own
+        else torch.device(accel_core.get_accelerator().device(0))
+    )
     network = job.writer()
-    write = pipeline("text-generation", model=network, tokenizer=tokenizer(), device=device)
+    write = pipeline(
+        "text-generation", model=network, tokenizer=tokenizer(), device=device
+    )
     text = write(sentences()[0], max_new_tokens=8, do_sample=False)[0]["generated_text"]
     model().save_pretrained(job.folder)
     batch = torch.tensor([tokenizer()(sentences()[0])["input_ids"]])
-    masks = {"attention_mask": torch.ones_like(batch, device=device)} if job.plain else {}
-    whole = AutoModelForCausalLM.from_pretrained(job.folder, device_map={"": device}, **EAGER)
+    masks = (
+        {"attention_mask": torch.ones_like(batch, device=device)} if job.plain else {}
+    )
+    whole = AutoModelForCausalLM.from_pretrained(
+        job.folder, device_map={"": device}, **EAGER
+    )
     other = device if job.own or job.plain else torch.device(device.type, 1)
-    halves = dict.fromkeys(("transformer.wte", "transformer.wpe", "transformer.h.0", "lm_head"), device)
+    halves = dict.fromkeys(
+        ("transformer.wte", "transformer.wpe", "transformer.h.0", "lm_head"), device
+    )
     halves |= dict.fromkeys(("transformer.h.1", "transformer.ln_f"), other)
-    split = dispatch_model(model(), device_map=halves, main_device=device, force_hooks=True)
+    split = dispatch_model(
+        model(), device_map=halves, main_device=device, force_hooks=True
+    )
     return {
         "device": str(write.device),
         "data": str(next(whole.parameters()).device),
@@ -264,7 +386,9 @@ def fitted(job, kind, network, data, arguments, *, resume=False, **more):
     """All steps, and with `resume` those after the middle once more; the answer, and the trainer."""
 
     def made():
-        return kind(model=network(), args=job.arguments(**arguments), train_dataset=data, **more)
+        return kind(
+            model=network(), args=job.arguments(**arguments), train_dataset=data, **more
+        )
 
     trainer = made()
     trainer.train()
@@ -275,7 +399,8 @@ def fitted(job, kind, network, data, arguments, *, resume=False, **more):
         "weights": str(next(trainer.model.parameters()).device),
         "losses": [line["loss"] for line in history if "loss" in line],
         "metrics": [
-            {k: v for k, v in line.items() if not any(word in k for word in unlike)} for line in history
+            {k: v for k, v in line.items() if not any(word in k for word in unlike)}
+            for line in history
         ],
         "parameters": digest(trainer.model.state_dict().values()),
     }
@@ -300,7 +425,9 @@ def answered(job, surroundings):
         return job(surroundings)
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        places = [f"{Path(frame.filename).name}:{frame.name}" for frame in reversed(frames)]
+        places = [
+            f"{Path(frame.filename).name}:{frame.name}" for frame in reversed(frames)
+        ]
         return {"error": f"{type(error).__name__}: {error}", "places": places}
 
 
@@ -310,7 +437,9 @@ def train(folder, jobs, own=False, plain=False, values=False, errors=False):
     VALUES, answers = values, {}
     for name in jobs:
         job = Job(own, f"{folder}/{name}", plain)
-        answers[name] = answered(globals()[name], job) if errors else globals()[name](job)
+        answers[name] = (
+            answered(globals()[name], job) if errors else globals()[name](job)
+        )
     return answers
 
 

@@ -9,7 +9,11 @@ from accel_tests import jobs
 from torch import nn
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
+QUIET = {
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "num_sanity_val_steps": 0,
+}
 
 
 class Digits(pl.LightningModule):
@@ -18,7 +22,13 @@ class Digits(pl.LightningModule):
     def __init__(self):
         super().__init__()
         self.layers = jobs.network(nn.Dropout(0.1))
-        self.losses, self.norms, self.dtypes, self.devices, self.accuracy = [], [], set(), set(), 0.0
+        self.losses, self.norms, self.dtypes, self.devices, self.accuracy = (
+            [],
+            [],
+            set(),
+            set(),
+            0.0,
+        )
 
     def training_step(self, batch, index):
         images, labels = batch
@@ -32,7 +42,11 @@ class Digits(pl.LightningModule):
 
     def validation_step(self, batch, index):
         images, labels = batch
-        self.log("accuracy", (self.layers(images).argmax(1) == labels).float().mean(), sync_dist=True)
+        self.log(
+            "accuracy",
+            (self.layers(images).argmax(1) == labels).float().mean(),
+            sync_dist=True,
+        )
 
     def on_validation_epoch_end(self):
         self.accuracy = self.trainer.callback_metrics["accuracy"].item()
@@ -54,7 +68,9 @@ def fit(*, epochs=1, resume=None, random=None, kind=Digits, **trainer):
         # Lightning's advice on the number of workers; the images are in memory.
         warnings.filterwarnings("ignore", message=".*does not have many workers")
         # Lightning 2.6 walks its loaders with what torch 2.13 calls by another name.
-        warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
+        warnings.filterwarnings(
+            "ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning
+        )
         if random is not None:
             torch.set_rng_state(random)
         loaded = {} if resume is None else {"ckpt_path": resume, "weights_only": False}

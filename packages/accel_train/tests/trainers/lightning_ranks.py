@@ -44,7 +44,10 @@ def options(strategy, devices, own, fabric, sharded, mesh):
         assert "acme" in register()
         return {"accelerator": "acme", "devices": devices, "strategy": strategy}
     if strategy == "fsdp":
-        given = {"auto_wrap_policy": {nn.Linear}, "state_dict_type": "sharded" if sharded else "full"}
+        given = {
+            "auto_wrap_policy": {nn.Linear},
+            "state_dict_type": "sharded" if sharded else "full",
+        }
     elif strategy == "model_parallel":
         sizes = {"data_parallel_size": RANKS, "tensor_parallel_size": 1}
         given = {**sizes, "save_distributed_checkpoint": sharded}
@@ -56,7 +59,11 @@ def options(strategy, devices, own, fabric, sharded, mesh):
         return dict(ours(strategy=strategy, devices=devices, **given))
     theirs = fabric_strategies if fabric else strategies
     kinds = {"ddp": theirs.DDPStrategy, "model_parallel": theirs.ModelParallelStrategy}
-    return {"accelerator": "cpu", "devices": devices, "strategy": kinds[strategy](**given)}
+    return {
+        "accelerator": "cpu",
+        "devices": devices,
+        "strategy": kinds[strategy](**given),
+    }
 
 
 def train(
@@ -64,13 +71,18 @@ def train(
     mesh=()
 ):  # fmt: skip
     """An epoch, saved to `folder/saved`; with `resume` the second one."""
-    given = {**options(strategy, devices, own, fabric, sharded, list(mesh)), "precision": precision}
+    given = {
+        **options(strategy, devices, own, fabric, sharded, list(mesh)),
+        "precision": precision,
+    }
     saved = f"{folder}/saved"
     if fabric:
         model = fit_with_fabric(Fabric(**given), saved, resume)
     else:
         kind = Sharded if strategy == "model_parallel" else Digits
-        model, trainer = fit(kind=kind, epochs=1 if resume is None else 2, resume=resume, **given)
+        model, trainer = fit(
+            kind=kind, epochs=1 if resume is None else 2, resume=resume, **given
+        )
         trainer.save_checkpoint(saved)
     seen = {**told(model, learned=False), "backend": torch.distributed.get_backend()}
     return seen if sharded else {**seen, **numbers(saved)}
@@ -89,7 +101,10 @@ def numbers(path):
         states.sort()
     moments = [state[name] for _, state in states for name in ("exp_avg", "exp_avg_sq")]
     assert len(parameters) == 4
-    return {"parameters": jobs.digest(parameters.values()), "moments": jobs.digest(moments)}
+    return {
+        "parameters": jobs.digest(parameters.values()),
+        "moments": jobs.digest(moments),
+    }
 
 
 def all_of(folder, trainings, own=False):

@@ -34,10 +34,18 @@ def test_an_epoch_equals_its_own_cpu(device, torchrun, own_rules, ranks, tmp_pat
     answers = ranks(SCRIPT, torchrun=torchrun, checkpoints=str(tmp_path), **on)
     assert len(answers) == len(own_rules) == 1 + torchrun
     for rank, (answer, own) in enumerate(zip(answers, own_rules, strict=True)):
-        places = dict.fromkeys(("device", "data"), f"acme:{rank}") if device == "acme" else {}
+        places = (
+            dict.fromkeys(("device", "data"), f"acme:{rank}")
+            if device == "acme"
+            else {}
+        )
         ranked = {"type": "MULTI_GPU", "backend": "accl"} if torchrun and places else {}
         # In one process Accelerate says "cpu:0" to its own.
-        assert answer == {**own, **(places or {key: answer[key] for key in ("device", "data")}), **ranked}
+        assert answer == {
+            **own,
+            **(places or {key: answer[key] for key in ("device", "data")}),
+            **ranked,
+        }
         assert own["type"] == ("MULTI_CPU" if torchrun else "NO")
         assert answer["device"].startswith(device)
         if torchrun:
@@ -46,7 +54,10 @@ def test_an_epoch_equals_its_own_cpu(device, torchrun, own_rules, ranks, tmp_pat
 
 
 def test_bf16_runs_on_acme(ranks):
-    in_bf16, (in_float32,) = ranks(SCRIPT, mixed_precision="bf16"), ranks(SCRIPT, own=True, **CPU)
+    in_bf16, (in_float32,) = (
+        ranks(SCRIPT, mixed_precision="bf16"),
+        ranks(SCRIPT, own=True, **CPU),
+    )
     assert in_bf16[0]["device"] == "acme:0"
     assert in_bf16[0]["losses"] != in_float32["losses"]
 

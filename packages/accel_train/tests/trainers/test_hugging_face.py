@@ -32,7 +32,9 @@ def runs(ranks, tmp_path_factory):
 
     @functools.cache
     def run(jobs, count=1):
-        return trained(ranks, tmp_path_factory.mktemp("trained"), list(jobs), torchrun=count > 1)
+        return trained(
+            ranks, tmp_path_factory.mktemp("trained"), list(jobs), torchrun=count > 1
+        )
 
     return run
 
@@ -41,12 +43,18 @@ def compare(job, runs):
     cpus, answers = runs
     for rank, (cpu, answer) in enumerate(zip(cpus, answers, strict=True)):
         expected = {key: value for key, value in cpu[job].items() if key not in PLACES}
-        expected |= {"backend": "accl"} if expected.get("parallel") == "distributed" else {}
+        expected |= (
+            {"backend": "accl"} if expected.get("parallel") == "distributed" else {}
+        )
         theirs = [cpu[job].get(place, "cpu") for place in PLACES if place != "places"]
-        assert all(place.startswith("cpu") for place in theirs)  # which Accelerate numbers in ranks
+        assert all(
+            place.startswith("cpu") for place in theirs
+        )  # which Accelerate numbers in ranks
         found = [answer[job][place] for place in PLACES if place in answer[job]]
         assert set(found if job == "gpt" else found[:2]) == {f"acme:{rank}"}
-        assert {key: value for key, value in answer[job].items() if key not in PLACES} == expected
+        assert {
+            key: value for key, value in answer[job].items() if key not in PLACES
+        } == expected
 
 
 @pytest.mark.parametrize("job", ALONE)
@@ -59,11 +67,15 @@ def test_two_ranks_equal_two_on_the_cpu(job, runs):
     compare(job, runs(BY_DAY, 2))
     _, answers = runs(BY_DAY, 2)
     assert [answer[job]["parallel"] for answer in answers] == ["distributed"] * 2
-    parameters = {answer[job][key] for answer in answers for key in ("parameters", "resumed")}
+    parameters = {
+        answer[job][key] for answer in answers for key in ("parameters", "resumed")
+    }
     assert len(parameters) == 1
 
 
-@pytest.mark.nightly(reason="the ranks' start and the trainer's loop are those of the row by day")
+@pytest.mark.nightly(
+    reason="the ranks' start and the trainer's loop are those of the row by day"
+)
 @pytest.mark.parametrize("job", BY_NIGHT)
 def test_two_ranks_of_the_others_equal_two_on_the_cpu(job, runs):
     compare(job, runs(BY_NIGHT, 2))
@@ -79,18 +91,25 @@ def test_the_rows_did_what_they_are_named_for(runs):
     assert any("eval_loss" in line for line in answer["peft"]["metrics"])
     assert any("eval_sum" in line for line in answer["seq2seq"]["metrics"])
     assert len(answer["seq2seq"]["predicted"]) == 8
-    assert len({line["reward"] for line in answer["grpo"]["metrics"] if "reward" in line}) > 1
+    assert (
+        len({line["reward"] for line in answer["grpo"]["metrics"] if "reward" in line})
+        > 1
+    )
     assert any("rewards/margins" in line for line in answer["dpo"]["metrics"])
 
 
 def test_the_mixin_on_the_cpu_is_their_own(runs, ranks, tmp_path):
     (own,), _ = runs(ALONE)
-    assert ranks(SCRIPT, folder=str(tmp_path), jobs=["gpt"], **CPU) == [{"gpt": own["gpt"]}]
+    assert ranks(SCRIPT, folder=str(tmp_path), jobs=["gpt"], **CPU) == [
+        {"gpt": own["gpt"]}
+    ]
 
 
 def test_two_ranks_without_the_mixin_are_refused(ranks, tmp_path):
     """Transformers would let each rank train by itself, with one warning."""
-    for answer in ranks(SCRIPT, folder=str(tmp_path), jobs=["in_order"], errors=True, torchrun=True):
+    for answer in ranks(
+        SCRIPT, folder=str(tmp_path), jobs=["in_order"], errors=True, torchrun=True
+    ):
         said = answer["in_order"]["error"]
         assert "each rank would train by itself, as they do not know acme" in said
         assert "class Arguments(AcceleratorArguments, TrainingArguments)" in said
@@ -115,7 +134,9 @@ def test_wrong_use_is_refused_in_one_message():
 
     made = ours("TrainingArguments")
     behind = said(type, "Wrong", (TrainingArguments, AcceleratorArguments), {})
-    assert behind.endswith("Write class Arguments(AcceleratorArguments, TrainingArguments)")
+    assert behind.endswith(
+        "Write class Arguments(AcceleratorArguments, TrainingArguments)"
+    )
     changed = type("TrainingArguments", (), {"__module__": "transformers"})
     changed = said(type, "Wrong", (AcceleratorArguments, changed), {})
     assert "has no _setup_devices" in changed
@@ -125,9 +146,13 @@ def test_wrong_use_is_refused_in_one_message():
     assert "not on acme. Use bf16=True" in fp16
     use_cpu = "use_cpu=True, but accel_core has chosen acme: leave it out, or set DS_ACCELERATOR=cpu"
     assert said(made, use_cpu=True) == use_cpu
-    assert "accel_train.deepspeed.activate()" in said(made, deepspeed={"train_batch_size": 1})
+    assert "accel_train.deepspeed.activate()" in said(
+        made, deepspeed={"train_batch_size": 1}
+    )
     partial_state()
-    assert said(partial_state, "cpu").startswith("partial_state() was called for acme, and now for cpu")
+    assert said(partial_state, "cpu").startswith(
+        "partial_state() was called for acme, and now for cpu"
+    )
     assert partial_state("acme").device.type == "acme"
     assert made("out", bf16=True).bf16
     assert str(made("out").device) == "acme:0"
@@ -154,4 +179,6 @@ def test_an_older_accelerate_is_named():
         partial_state()
     words = "does not start acme's ranks: Your assigned backend accl is not available, please use gloo"
     assert words in str(error.value)
-    assert str(error.value).endswith("this release is too old: pip install -U accelerate")
+    assert str(error.value).endswith(
+        "this release is too old: pip install -U accelerate"
+    )

@@ -94,7 +94,9 @@ def test_training_goes_on_from_a_checkpoint(device, tmp_path):
     loaded = Digits()
     loaded.load_state_dict(state)
     assert told(loaded)["parameters"] == told(first)["parameters"]
-    second, trainer = fit(epochs=2, resume=saved, random=at_end.random, **trainer_options(devices=1))
+    second, trainer = fit(
+        epochs=2, resume=saved, random=at_end.random, **trainer_options(devices=1)
+    )
     assert (trainer.current_epoch, trainer.global_step) == (2, 58)
     assert second.losses == through.losses[29:]
     assert told(second)["parameters"] == told(through)["parameters"]
@@ -103,10 +105,17 @@ def test_training_goes_on_from_a_checkpoint(device, tmp_path):
 @forked("acme")
 def test_the_device_stats_monitor_logs_our_numbers(tmp_path):
     logger = CSVLogger(tmp_path)
-    fit(**trainer_options(devices=1), logger=logger, callbacks=[DeviceStatsMonitor()], log_every_n_steps=10)
+    fit(
+        **trainer_options(devices=1),
+        logger=logger,
+        callbacks=[DeviceStatsMonitor()],
+        log_every_n_steps=10,
+    )
     with Path(logger.log_dir, "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
-    (column,) = [c for c in rows[0] if c.endswith("on_train_batch_end/allocated_bytes.all.peak")]
+    (column,) = [
+        c for c in rows[0] if c.endswith("on_train_batch_end/allocated_bytes.all.peak")
+    ]
     amounts = [float(row[column]) for row in rows if row[column]]
     assert min(amounts) > 2**14
 
@@ -124,8 +133,12 @@ def test_mixed_precision_is_made_for_our_device(device):
 @forked()
 def test_fabric_equals_its_own_cpu(device):
     for precision in ("32-true", "bf16-mixed"):
-        ours = told(fit_with_fabric(Fabric(precision=precision, **fabric_options(devices=1))))
-        own = told(fit_with_fabric(Fabric(precision=precision, accelerator="cpu", devices=1)))
+        ours = told(
+            fit_with_fabric(Fabric(precision=precision, **fabric_options(devices=1)))
+        )
+        own = told(
+            fit_with_fabric(Fabric(precision=precision, accelerator="cpu", devices=1))
+        )
         assert ours.pop("devices") == ["cpu" if device == "cpu" else "acme:0"]
         assert own.pop("devices") == ["cpu"]
         assert ours == own
@@ -138,13 +151,14 @@ def test_fabric_equals_its_own_cpu(device):
 @forked("acme")
 def test_on_acme_what_would_train_elsewhere_is_refused():
     found = accelerator()
-    placed = (
-        r"^Lightning's strategy places the model on cpu, and the accelerator is acme.*trainer_options\(\)"
-    )
+    placed = r"^Lightning's strategy places the model on cpu, and the accelerator is acme.*trainer_options\(\)"
     refused(placed, fit, accelerator=found, devices=1)
     refused(placed, fit_with_fabric, Fabric(accelerator=found, devices=1))
     assert found.auto_device_count() == 2
-    assert [str(device) for device in found.get_parallel_devices([0, 1])] == ["acme:0", "acme:1"]
+    assert [str(device) for device in found.get_parallel_devices([0, 1])] == [
+        "acme:0",
+        "acme:1",
+    ]
     with pytest.raises(ValueError, match=r"^devices=3: acme has 2 devices here"):
         trainer_options(devices=3)
     stats = found.get_device_stats(torch.device("acme", 0))
@@ -160,7 +174,10 @@ def test_a_registered_backend_without_a_device_is_reported_by_lightning():
     kind = type(accelerator("cpu"))
     nobodys = type("Nobodys", (kind,), {"backend_name": "nobodys"})
     assert not nobodys.is_available()
-    with pytest.raises(pl.utilities.exceptions.MisconfigurationException, match=r"Nobodys.*not available"):
+    with pytest.raises(
+        pl.utilities.exceptions.MisconfigurationException,
+        match=r"Nobodys.*not available",
+    ):
         pl.Trainer(accelerator=nobodys(), logger=False)
 
 
@@ -168,20 +185,34 @@ def test_a_registered_backend_without_a_device_is_reported_by_lightning():
 def test_processes_share_the_cpu(devices):
     options = trainer_options("cpu", devices=devices)
     assert options["devices"] == 2
-    theirs = [each for each in type(options["strategy"]).__mro__ if each.__module__.startswith("lightning.")]
+    theirs = [
+        each
+        for each in type(options["strategy"]).__mro__
+        if each.__module__.startswith("lightning.")
+    ]
     assert theirs[0] is pl.strategies.DDPStrategy
     found = options["accelerator"]
     assert found.get_parallel_devices(options["devices"]) == [torch.device("cpu")] * 2
 
 
-@pytest.mark.parametrize("devices", [0, -2, "", "many", [], [0, 0], [True], 1.5, None, "0.5,1"])
+@pytest.mark.parametrize(
+    "devices", [0, -2, "", "many", [], [0, 0], [True], 1.5, None, "0.5,1"]
+)
 def test_devices_that_mean_nothing_are_refused(devices):
-    with pytest.raises(ValueError, match=r"devices=.*expected a count, a list of different indices, or -1"):
+    with pytest.raises(
+        ValueError,
+        match=r"devices=.*expected a count, a list of different indices, or -1",
+    ):
         trainer_options("cpu", devices=devices)
 
 
 def test_strategies_that_cannot_be_are_refused_with_what_works():
-    refused(r"strategy='deepspeed': on cpu.*activate\(\)$", trainer_options, "cpu", strategy="deepspeed")
+    refused(
+        r"strategy='deepspeed': on cpu.*activate\(\)$",
+        trainer_options,
+        "cpu",
+        strategy="deepspeed",
+    )
     words = r"does not run on the CPU.*='model_parallel'"
     refused(words, Fabric(**fabric_options("cpu", strategy="fsdp")).launch)
     refused(words, fit, **trainer_options("cpu", strategy="fsdp"))
@@ -270,7 +301,10 @@ def test_torch_compile_of_transformers_is_the_accelerators_compiler(tmp_path):
     args = job.arguments(torch_compile=True, save_strategy="no", max_steps=12)
     trainer = hf.Trainer(model=hf.model(), args=args, train_dataset=job.tokens())
     trainer.train()
-    assert (trainer.args.torch_compile_backend, str(trainer.args.device)) == (COMPILER, "acme:0")
+    assert (trainer.args.torch_compile_backend, str(trainer.args.device)) == (
+        COMPILER,
+        "acme:0",
+    )
     assert type(trainer.model_wrapped).__name__ == "OptimizedModule"
     losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
     assert losses[-1] < 0.8 * losses[0]

@@ -32,7 +32,9 @@ class Runs:
         folder = self._folder / where
         folder.mkdir()
         how = {"torchrun": "2" in where, **how}
-        self.answers[where] = self._start(SCRIPT, folder=str(folder), trainings=trainings, **how)
+        self.answers[where] = self._start(
+            SCRIPT, folder=str(folder), trainings=trainings, **how
+        )
 
     def saved(self, where, job):
         """The argument that goes on from a checkpoint."""
@@ -41,11 +43,17 @@ class Runs:
     def of(self, where, job):
         """What each rank saw, but for the device, and norms, which shards sum in another order."""
         left_out = ("devices", "backend", "norms")
-        return [{k: v for k, v in answer[job].items() if k not in left_out} for answer in self.answers[where]]
+        return [
+            {k: v for k, v in answer[job].items() if k not in left_out}
+            for answer in self.answers[where]
+        ]
 
     def devices(self, where):
         """Each rank's devices in all its trainings."""
-        return [{d for job in answer.values() for d in job["devices"]} for answer in self.answers[where]]
+        return [
+            {d for job in answer.values() for d in job["devices"]}
+            for answer in self.answers[where]
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +97,11 @@ def runs(ranks, tmp_path_factory):
     )
     runs.run(
         "acme 1",
-        {"fsdp": FSDP, "fsdp2": FSDP2, "fsdp from acme 2's shards": FSDP | saved("acme 2", "fsdp in shards")},
+        {
+            "fsdp": FSDP,
+            "fsdp2": FSDP2,
+            "fsdp from acme 2's shards": FSDP | saved("acme 2", "fsdp in shards"),
+        },
     )
     runs.run(
         "cpu 1 again",
@@ -102,7 +114,9 @@ def runs(ranks, tmp_path_factory):
     )
     # By Lightning's own launcher, and by torchrun that shows each rank one device.
     auto = {"strategy": "auto"}
-    runs.run("cpu 2, launched", {"ddp": auto | {"devices": 2}}, torchrun=False, **ON_CPU)
+    runs.run(
+        "cpu 2, launched", {"ddp": auto | {"devices": 2}}, torchrun=False, **ON_CPU
+    )
     runs.run("acme 2, launched", {"ddp": auto | {"devices": "auto"}}, torchrun=False)
     runs.run("acme 2, one each", {"ddp": auto}, environ={"ACCEL_SIMULATE": "acme:1"})
     return runs
@@ -117,7 +131,11 @@ def test_each_rank_has_its_device(runs):
 
 @pytest.mark.parametrize(
     ("where", "backend"),
-    [("cpu 2, launched", "gloo"), ("acme 2, launched", "accl"), ("acme 2, one each", "accl")],
+    [
+        ("cpu 2, launched", "gloo"),
+        ("acme 2, launched", "accl"),
+        ("acme 2, one each", "accl"),
+    ],
 )
 def test_two_ranks_of_each_launcher_equal_lightnings_own(where, backend, runs):
     assert runs.of(where, "ddp") == runs.of("cpu 2", "ddp")
@@ -125,12 +143,22 @@ def test_two_ranks_of_each_launcher_equal_lightnings_own(where, backend, runs):
 
 
 @pytest.mark.parametrize(
-    "way", ["1 fsdp", "1 fsdp2", "2 fsdp", "2 fsdp2", "2 fsdp over a mesh", "2 fsdp by string"]
+    "way",
+    [
+        "1 fsdp",
+        "1 fsdp2",
+        "2 fsdp",
+        "2 fsdp2",
+        "2 fsdp over a mesh",
+        "2 fsdp by string",
+    ],
 )
 def test_an_epoch_equals_the_cpus(way, runs):
     count, _, job = way.partition(" ")
     expected = runs.of(f"cpu {count}", "ddp")
-    assert count == "1" or runs.of("cpu 2", "fsdp2") == expected  # so DDP is a fair reference
+    assert (
+        count == "1" or runs.of("cpu 2", "fsdp2") == expected
+    )  # so DDP is a fair reference
     assert runs.of(f"acme {count}", job) == expected
     assert expected[0]["accuracy"] > 0.8
 
@@ -139,7 +167,10 @@ def test_an_epoch_equals_the_cpus(way, runs):
 def test_fabric_equals_the_cpus(strategy, runs):
     mine, theirs = ("acme 2", f"fabric {strategy}"), ("cpu 2", "fabric ddp")
     assert runs.of(*mine) == runs.of(*theirs)
-    norms = [torch.tensor([a[job]["norms"] for a in runs.answers[where]]) for where, job in (mine, theirs)]
+    norms = [
+        torch.tensor([a[job]["norms"] for a in runs.answers[where]])
+        for where, job in (mine, theirs)
+    ]
     torch.testing.assert_close(*norms, rtol=1e-5, atol=0)
     assert (norms[0][:, 0::2] > norms[0][:, 1::2]).all(), "clipping changed nothing"
 
@@ -159,7 +190,11 @@ def test_mixed_precision_is_the_devices(runs):
         ("acme 2", "fsdp2 from cpu 1's shards", ("cpu 2", "ddp from cpu 1")),
         ("acme 1", "fsdp from acme 2's shards", ("cpu 1 again", "ddp from cpu 2")),
         ("cpu 1 again", "ddp from acme 2", ("cpu 1 again", "ddp from cpu 2")),
-        ("cpu 1 again", "fsdp2 from acme 2's shards", ("cpu 1 again", "ddp from cpu 2")),
+        (
+            "cpu 1 again",
+            "fsdp2 from acme 2's shards",
+            ("cpu 1 again", "ddp from cpu 2"),
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

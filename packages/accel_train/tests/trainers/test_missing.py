@@ -9,7 +9,9 @@ from accel_tests.children import run_python
 import accel_core
 import accel_train
 
-SOURCES = [str(Path(package.__file__).parents[1]) for package in (accel_core, accel_train)]
+SOURCES = [
+    str(Path(package.__file__).parents[1]) for package in (accel_core, accel_train)
+]
 #: Ours, and of what is installed nothing else.
 ALONE = """
 import sys
@@ -35,7 +37,11 @@ except IntegrationError as error:
 
 def printed(code, *flags, **variables):
     """The last line that Python prints."""
-    return run_python([*flags, "-c", code], {**os.environ, **variables}).succeeded().stdout.splitlines()[-1]
+    return (
+        run_python([*flags, "-c", code], {**os.environ, **variables})
+        .succeeded()
+        .stdout.splitlines()[-1]
+    )
 
 
 CALLS = [
@@ -48,14 +54,19 @@ CALLS = [
 @pytest.mark.parametrize(("call", "who"), CALLS)
 def test_a_missing_framework_is_named_with_the_command(call, who):
     said = f"{who} is not installed in this environment: pip install {who.split()[-1].lower()}"
-    assert printed(ALONE.format(call=call, sources=SOURCES), "-S") == f"IntegrationMissingError {said}"
+    assert (
+        printed(ALONE.format(call=call, sources=SOURCES), "-S")
+        == f"IntegrationMissingError {said}"
+    )
 
 
 @pytest.mark.parametrize("call", ["fabric_options('cpu')", "register()"])
 def test_a_lightning_too_old_is_named_with_the_command(call):
     old = os.environ.get("ACCEL_OLD_LIGHTNING")
     if not old:
-        pytest.skip("Lightning 2.2.5 lies in a folder that the session trainers makes: ./dev trainers")
+        pytest.skip(
+            "Lightning 2.2.5 lies in a folder that the session trainers makes: ./dev trainers"
+        )
     code = ALONE.format(call=f"lightning.{call}", sources=SOURCES)
     assert printed(code, PYTHONPATH=old) == (
         "IntegrationMissingError lightning 2.2.5 is installed, accel-train needs 2.3 or newer: "

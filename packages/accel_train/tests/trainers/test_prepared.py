@@ -55,30 +55,66 @@ os._exit(0)
 PROGRAMS = [
     (ACCELERATE, [], 1, "Linear acme:0", ""),
     (ACCELERATE, [], 2, "DistributedDataParallel acme:{rank}", ""),
-    (ACCELERATE, ["cpu"], 1, "Linear cpu", "Add: accel_train.accelerate.partial_state()"),
-    (ACCELERATE, ["unprepared"], 1, "Linear cpu", "Add: accel_train.accelerate.partial_state()"),
+    (
+        ACCELERATE,
+        ["cpu"],
+        1,
+        "Linear cpu",
+        "Add: accel_train.accelerate.partial_state()",
+    ),
+    (
+        ACCELERATE,
+        ["unprepared"],
+        1,
+        "Linear cpu",
+        "Add: accel_train.accelerate.partial_state()",
+    ),
     (TRAINER, [], 1, "NOT_PARALLEL acme:0", ""),
     (TRAINER, [], 2, "DISTRIBUTED acme:{rank}", ""),
     (LIGHTNING, [], 1, "acme:0/1 acme:0/1 acme:0/1 acme:0", ""),
     (LIGHTNING, [], 2, "acme:{rank}/2 acme:{rank}/2 acme:{rank}/2 acme:{rank}", ""),
-    (LIGHTNING, ["cpu"], 1, "cpu/1 cpu/1 cpu/1 cpu", "Add: Trainer(**accel_train.lightning."),
+    (
+        LIGHTNING,
+        ["cpu"],
+        1,
+        "cpu/1 cpu/1 cpu/1 cpu",
+        "Add: Trainer(**accel_train.lightning.",
+    ),
     (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
     (AFTER_A_MINUTE, [], 1, "", "this program ran on the CPU"),
     (AFTER_A_MINUTE, ["prepares"], 1, "", ""),
     ("import torch.distributed.launcher.api; print('Launcher')", [], 1, "Launcher", ""),
-    ("import torch; print('Linear cpu')", [], 2, "Linear cpu", "this program ran on the CPU. Move the model"),
-    ("import sys, torch; sys.modules['ignite.engine'] = 1", [], 1, "", "Ignite took the CPU. Add: create_"),
+    (
+        "import torch; print('Linear cpu')",
+        [],
+        2,
+        "Linear cpu",
+        "this program ran on the CPU. Move the model",
+    ),
+    (
+        "import sys, torch; sys.modules['ignite.engine'] = 1",
+        [],
+        1,
+        "",
+        "Ignite took the CPU. Add: create_",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("program", "arguments", "ranks", "said", "heard"), PROGRAMS)
-def test_it_trains_on_acme_or_says_which_line_is_missing(run_on_acme, program, arguments, ranks, said, heard):
+def test_it_trains_on_acme_or_says_which_line_is_missing(
+    run_on_acme, program, arguments, ranks, said, heard
+):
     word = "none" if "unprepared" in arguments else "auto"
     variables = {"ACCEL_INTEGRATIONS": word, "ACCEL_SIMULATE": f"acme:{ranks}"}
     run = run_on_acme(program, *arguments, processes=ranks, environ=variables)
     for rank, ended in enumerate(run.ended):
         assert said.format(rank=rank) in ended.stdout
-        lines = [line for line in ended.stderr.splitlines() if line.startswith("accel: acme (accel-acme")]
+        lines = [
+            line
+            for line in ended.stderr.splitlines()
+            if line.startswith("accel: acme (accel-acme")
+        ]
         assert len(lines) == bool(heard and rank == 0), ended.stderr
         assert all(heard in line for line in lines)
 
@@ -118,4 +154,9 @@ def test_transformers_tests_run_run_on_acme(run_on_acme, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # The device has a generator of its own here, which their seed must reach.
     answer = run_on_acme(SCRIPT, environ={"ACCEL_SIMULATE_RANDOM": ""}).answer
-    assert answer == {"device": "acme", "drawn": answer["drawn"][:1] * 2, "count": 2, "sum": 4}
+    assert answer == {
+        "device": "acme",
+        "drawn": answer["drawn"][:1] * 2,
+        "count": 2,
+        "sum": 4,
+    }

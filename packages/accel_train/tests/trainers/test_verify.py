@@ -22,14 +22,34 @@ VERIFY = "import runpy; runpy.run_module('accel_core', run_name='__main__')"
 
 
 def test_everything_is_kept_but_what_accelerate_refuses(run_on_acme):
-    names = [each.name for each in checks() if each.level == 4 and "deepspeed" not in each.name]
+    names = [
+        each.name
+        for each in checks()
+        if each.level == 4 and "deepspeed" not in each.name
+    ]
     named = [word for name in names for word in ("--check", name)]
-    run = run_on_acme(VERIFY, "verify", "acme", "--json", "--check", "frameworks.deepspeed.zero_1", *named)
+    run = run_on_acme(
+        VERIFY,
+        "verify",
+        "acme",
+        "--json",
+        "--check",
+        "frameworks.deepspeed.zero_1",
+        *named,
+    )
     document = json.loads(run.ended[0].stdout)
-    other = {row["name"]: row["message"] for row in document["checks"] if row["outcome"] != "passed"}
+    other = {
+        row["name"]: row["message"]
+        for row in document["checks"]
+        if row["outcome"] != "passed"
+    }
     assert len(document["checks"]) - len(other) == len(names) - 1
-    assert "Accelerate has no float16 for it" in other.pop("frameworks.transformers.train_in_float16")
-    assert other == {"frameworks.deepspeed.zero_1": "deepspeed is not installed: pip install deepspeed"}
+    assert "Accelerate has no float16 for it" in other.pop(
+        "frameworks.transformers.train_in_float16"
+    )
+    assert other == {
+        "frameworks.deepspeed.zero_1": "deepspeed is not installed: pip install deepspeed"
+    }
     assert [text.partition(" ")[0] for text in document["frameworks"]] == [
         "lightning", "transformers", "accelerate",
     ]  # fmt: skip
@@ -46,7 +66,12 @@ print(json.dumps([str(state.device), os.environ["ACCELERATE_TORCH_DEVICE"]]))
 def test_a_device_without_a_number_is_accelerates_too():
     """Gaudi's: a process has one. Of a rank DistributedDataParallel is given a number."""
     pytest.importorskip("accel_hpu")
-    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    place = {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+    }
     environ = {"DS_ACCELERATOR": "hpu", "MASTER_PORT": str(free_port()), **place}
     assert run_on("hpu", GAUDI, environ=environ).answer == ["hpu:0", "hpu:0"]
 
@@ -65,7 +90,11 @@ def asked(run_on_acme, **environ):
     found = {}
     for finding in topic["findings"]:
         who, _, device = finding["what"].partition(" would choose ")
-        found[who.rpartition(" ")[0]] = (finding["code"], device.partition(",")[0], finding["step"])
+        found[who.rpartition(" ")[0]] = (
+            finding["code"],
+            device.partition(",")[0],
+            finding["step"],
+        )
     return found
 
 
@@ -79,10 +108,16 @@ def test_a_device_that_they_do_not_know_and_the_variable_that_names_it(run_on_ac
     step = "export ACCELERATE_TORCH_DEVICE=acme"
     assert (found["Accelerate"][2], found["Transformers' Trainer"][2]) == (step, step)
     named = asked(run_on_acme, ACCELERATE_TORCH_DEVICE="acme")
-    assert named["Accelerate"][:2] == named["Transformers' Trainer"][:2] == ("others.same", "acme too")
+    assert (
+        named["Accelerate"][:2]
+        == named["Transformers' Trainer"][:2]
+        == ("others.same", "acme too")
+    )
 
 
 def test_on_the_cpu_they_agree_also_in_a_rank(run_on_acme):
-    found = asked(run_on_acme, DS_ACCELERATOR="cpu", RANK="1", LOCAL_RANK="1", WORLD_SIZE="2")
+    found = asked(
+        run_on_acme, DS_ACCELERATOR="cpu", RANK="1", LOCAL_RANK="1", WORLD_SIZE="2"
+    )
     assert {row[:2] for row in found.values()} == {("others.same", "cpu too")}
     assert len(found) == 3

@@ -65,11 +65,15 @@ _HINTS = (
             r"driver/library version mismatch|unsupported display driver|"
             r"system_driver_mismatch"
         ),
-        ("the NVIDIA driver was updated under a running kernel: reboot, or reload its modules"),
+        (
+            "the NVIDIA driver was updated under a running kernel: reboot, or reload its modules"
+        ),
     ),
     (
         r"forward compatibility|compat_not_supported",
-        ("the CUDA compatibility package does not fit this GPU: take it off LD_LIBRARY_PATH, or update"),
+        (
+            "the CUDA compatibility package does not fit this GPU: take it off LD_LIBRARY_PATH, or update"
+        ),
     ),
     (
         r"system not yet initialized|system_not_ready",
@@ -77,11 +81,15 @@ _HINTS = (
     ),
     (
         _BUSY,
-        ("another process holds the device alone; `nvidia-smi -q -d COMPUTE` shows the mode"),
+        (
+            "another process holds the device alone; `nvidia-smi -q -d COMPUTE` shows the mode"
+        ),
     ),
     (
         _NO_DEVICE,
-        ("check that `nvidia-smi` or `rocminfo` lists the device, and CUDA_VISIBLE_DEVICES"),
+        (
+            "check that `nvidia-smi` or `rocminfo` lists the device, and CUDA_VISIBLE_DEVICES"
+        ),
     ),
     (
         r"hip error: (invalid device function|device kernel image is invalid)",
@@ -96,7 +104,9 @@ _HINTS = (
     ),
     (
         r"cuda unknown error|cuda_error_unknown",
-        ("often after suspend: `modprobe -r nvidia_uvm && modprobe nvidia_uvm`, or reboot"),
+        (
+            "often after suspend: `modprobe -r nvidia_uvm && modprobe nvidia_uvm`, or reboot"
+        ),
     ),
     (
         _OUT_OF_MEMORY,
@@ -107,7 +117,9 @@ _HINTS = (
             r"lib(cu(dart|blas|dnn|fft|rand|solver|sparse|pti|file)|nccl|nvrtc|"
             r"nvjitlink|nvshmem)[\w\-]*\.so"
         ),
-        ("reinstall torch with its nvidia-* packages, and start without an LD_LIBRARY_PATH to other ones"),
+        (
+            "reinstall torch with its nvidia-* packages, and start without an LD_LIBRARY_PATH to other ones"
+        ),
     ),
     (
         r"lib(amdhip|hip|roc|rccl|miopen|hsa|amd_smi)[\w\-]*\.so",
@@ -273,7 +285,9 @@ METAX = replace(
     hints=(
         (
             _BUSY,
-            ("another process holds the GPU, which MACA gives to one alone: set MACA_MPS_MODE=1"),
+            (
+                "another process holds the GPU, which MACA gives to one alone: set MACA_MPS_MODE=1"
+            ),
         ),
         *_maker_hints("MetaX", _METAX_URL, tool="mx-smi"),
     ),
@@ -284,7 +298,9 @@ METAX = replace(
 # README.md.
 ILUVATAR = replace(
     CUDA,
-    description=("Iluvatar GPUs, in Iluvatar's builds of torch, which answer as torch.cuda"),
+    description=(
+        "Iluvatar GPUs, in Iluvatar's builds of torch, which answer as torch.cuda"
+    ),
     url=_ILUVATAR_URL,
     install_hint=_one_release("Iluvatar", _ILUVATAR_URL),
     requires=(),
@@ -325,7 +341,9 @@ HYGON = replace(
         ),
         kubernetes="hygon.com/hcu",
     ),
-    hints=_maker_hints("Hygon", _HYGON_URL, tool="hy-smi", variable="HIP_VISIBLE_DEVICES"),
+    hints=_maker_hints(
+        "Hygon", _HYGON_URL, tool="hy-smi", variable="HIP_VISIBLE_DEVICES"
+    ),
 )
 
 #: Each with the mark that its maker's builds of torch have in their version:

@@ -112,7 +112,9 @@ class CUDAAccelerator(TorchAccelerator):
         major, _ = self._capability()
         return major >= 7 and (major < 9 or not hasattr(self._torch, "_grouped_mm"))
 
-    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+    def range_push(
+        self, msg: str, domain: str | None = None, category: str | None = None
+    ) -> None:
         """Open an NVTX range; never raises an error.
 
         `domain` and `category` need the package `nvtx`; without it the range is in

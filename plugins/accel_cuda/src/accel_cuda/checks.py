@@ -70,7 +70,9 @@ def unified_memory(root: Path = _ROOT) -> CheckResult:
         "in a container, start it with the node: docker run --gpus all gives it; on "
         "the host, run `sudo nvidia-modprobe -u -c=0`"
     )
-    facts["nvidia_uvm"] = "loaded" if (root / "sys/module/nvidia_uvm").exists() else "not loaded"
+    facts["nvidia_uvm"] = (
+        "loaded" if (root / "sys/module/nvidia_uvm").exists() else "not loaded"
+    )
     return CheckResult(
         "error",
         "/dev/nvidia-uvm is missing, without which CUDA finds no GPU",
@@ -150,9 +152,7 @@ def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
     if not (build and build.hip and is_mixed) or _is_filtered():
         what = "ROCm counts no processor's own GPU beside an AMD card"
         return CheckResult("ok", what)
-    what = (
-        f"device {', '.join(integrated)} is the processor's own AMD GPU, for which torch may have no kernels"
-    )
+    what = f"device {', '.join(integrated)} is the processor's own AMD GPU, for which torch may have no kernels"
     step = f"export HIP_VISIBLE_DEVICES={','.join(cards)}"
     return CheckResult("warning", what, step)
 

@@ -16,7 +16,9 @@ __all__ = ["BACKEND"]
 _HINTS = (
     (
         r"not supported in lazy mode|'nonetype' object has no attribute 'startswith'",
-        ("set PT_HPU_LAZY_MODE=0 before torch is imported: lazy mode needs Habana's own torch"),
+        (
+            "set PT_HPU_LAZY_MODE=0 before torch is imported: lazy mode needs Habana's own torch"
+        ),
     ),
     (
         (
@@ -34,14 +36,18 @@ _HINTS = (
     ),
     (
         r"lib(synapse|hcl|hlthunk|scal|habana)[\w\-.]*\.so",
-        ("install Gaudi's driver and runtime (habanalabs-graph); `hl-smi` shows when they work"),
+        (
+            "install Gaudi's driver and runtime (habanalabs-graph); `hl-smi` shows when they work"
+        ),
     ),
     (
         (
             r"device acquire failed|no devices? "
             r"(found|available)|synstatus.*(busy|acquire)"
         ),
-        ("another process holds the device: `hl-smi` shows which; one process can use one module"),
+        (
+            "another process holds the device: `hl-smi` shows which; one process can use one module"
+        ),
     ),
     (
         r"invalid literal for int\(\)|device modules|visible_modules",
@@ -84,7 +90,9 @@ BACKEND = Backend(
         # HabanaAI/gohlml, hlml.go, `HLModulePath`; the package is the one of Gaudi's
         # installation guide.
         driver_file="/sys/module/habanalabs",
-        driver_step=("install Gaudi's driver (habanalabs-dkms); `hl-smi` shows when it works"),
+        driver_step=(
+            "install Gaudi's driver (habanalabs-dkms); `hl-smi` shows when it works"
+        ),
     ),
     visibility=Visibility(variables=("HABANA_VISIBLE_MODULES",), grammar="modules"),
     granted=Granted(

@@ -40,7 +40,9 @@ def module_ids() -> tuple[int, ...] | None:
     command = ["hl-smi", "-Q", "index,module_id", "-f", "csv"]
     printed = ""
     with suppress(OSError, subprocess.SubprocessError):
-        printed = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+        printed = subprocess.run(
+            command, capture_output=True, text=True, timeout=20, check=True
+        ).stdout
     ids = {}
     for line in printed.splitlines():
         row = line.replace(",", " ").split()

@@ -9,5 +9,7 @@ __all__ = ["RECIPE"]
 
 RECIPE = {
     "url": "https://docs.habana.ai/en/latest/Installation_Guide/",
-    "note": ("Intel's installer brings Gaudi's own torch and its bridge; no registry has them"),
+    "note": (
+        "Intel's installer brings Gaudi's own torch and its bridge; no registry has them"
+    ),
 }

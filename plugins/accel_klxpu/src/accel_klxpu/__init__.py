@@ -29,7 +29,9 @@ __all__ = ["BACKEND"]
 
 _INSTALL = "accel setup klxpu"
 _DRIVER = "install Kunlunxin's driver (XRE); `xpu-smi` shows when it works"
-_DOCTOR = "`python -m torch_xmlir --doctor` shows whether driver, runtime and torch_xmlir fit"
+_DOCTOR = (
+    "`python -m torch_xmlir --doctor` shows whether driver, runtime and torch_xmlir fit"
+)
 
 #: What an error's text says, and what the user can do about it; the first that fits
 #: counts. The libraries' names are those of XRE and XHPC in PaddlePaddle,

@@ -23,12 +23,16 @@ __all__ = ["BACKEND"]
 _HINTS = (
     (
         r"lib(cn|mlu)\w*\.so",
-        ("point NEUWARE_HOME at Cambricon's Neuware and add $NEUWARE_HOME/lib64 to LD_LIBRARY_PATH"),
+        (
+            "point NEUWARE_HOME at Cambricon's Neuware and add $NEUWARE_HOME/lib64 to LD_LIBRARY_PATH"
+        ),
     ),
     (r"undefined symbol|_mluc", "torch_mlu does not fit this torch: accel setup mlu"),
     (
         r"cndev|cninit|no mlu|cnrt\w* failed",
-        ("check that `cnmon` lists the device, and CN_VISIBLE_DEVICES and MLU_VISIBLE_DEVICES"),
+        (
+            "check that `cnmon` lists the device, and CN_VISIBLE_DEVICES and MLU_VISIBLE_DEVICES"
+        ),
     ),
     (r"out of memory", "`cnmon` shows which processes hold the device's memory"),
 )

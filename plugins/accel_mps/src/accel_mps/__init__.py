@@ -18,11 +18,15 @@ _HINTS = (
             r"not (currently )?(implemented|supported) for the mps device|not "
             r"implemented for 'mps'"
         ),
-        ("set PYTORCH_ENABLE_MPS_FALLBACK=1 before torch is imported: the CPU then does what Metal cannot"),
+        (
+            "set PYTORCH_ENABLE_MPS_FALLBACK=1 before torch is imported: the CPU then does what Metal cannot"
+        ),
     ),
     (
         r"mps backend out of memory|insufficient memory",
-        ("make the batch smaller, or raise PYTORCH_MPS_HIGH_WATERMARK_RATIO (0.0 takes the limit away)"),
+        (
+            "make the batch smaller, or raise PYTORCH_MPS_HIGH_WATERMARK_RATIO (0.0 takes the limit away)"
+        ),
     ),
     (r"float64|double", "use float32: Metal has no float64"),
     (
@@ -32,7 +36,9 @@ _HINTS = (
     (r"macos (1[0-3]|\d+\.\d+)|requires macos|mpsgraph", "update macOS to 14 or later"),
     (
         r"not (built|linked|compiled) with mps|without mps|mps.*is not available|_mps_",
-        ("install torch for Apple silicon, with a Python for arm64: `file $(which python3)` must say so"),
+        (
+            "install torch for Apple silicon, with a Python for arm64: `file $(which python3)` must say so"
+        ),
     ),
 )
 

@@ -48,7 +48,9 @@ class MPSAccelerator(TorchAccelerator):
         """
         properties = replace(super().device_properties(device_index), integrated=True)
         metal = self._torch.backends.mps
-        if not (hasattr(metal, "get_name") and self.is_available()):  # torch before 2.7; no Metal
+        if not (
+            hasattr(metal, "get_name") and self.is_available()
+        ):  # torch before 2.7; no Metal
             return properties
         return replace(
             properties,
@@ -146,7 +148,9 @@ class MPSAccelerator(TorchAccelerator):
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.cpu()
 
-    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    def _torch_empty_pinned(
+        self, tensor: torch.Tensor, shape: tuple[int, ...]
+    ) -> torch.Tensor:
         return tensor.new_empty(shape, device="cpu")
 
     def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
@@ -156,7 +160,9 @@ class MPSAccelerator(TorchAccelerator):
 
     def is_bf16_supported(self) -> bool:
         """Whether this is macOS 14 or later, which brought bfloat16 to Metal."""
-        return self.is_available() and bool(self._torch.backends.mps.is_macos_or_newer(14, 0))
+        return self.is_available() and bool(
+            self._torch.backends.mps.is_macos_or_newer(14, 0)
+        )
 
     def is_fp64_supported(self) -> bool:
         """Return False: Metal has no float64."""

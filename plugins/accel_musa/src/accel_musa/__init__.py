@@ -33,7 +33,9 @@ _HINTS = (
     # MooreThreads/torch_musa#5, #56, #102; its README has the two variables.
     (
         r"lib(musa|musart|mccl|mu(dnn|pti|fft|blas|rand|solver|sparse))[\w\-]*\.so",
-        ("install the MUSA SDK, point MUSA_HOME at it and add $MUSA_HOME/lib to LD_LIBRARY_PATH"),
+        (
+            "install the MUSA SDK, point MUSA_HOME at it and add $MUSA_HOME/lib to LD_LIBRARY_PATH"
+        ),
     ),
     (r"out of memory", "`mthreads-gmi` shows which processes hold the device's memory"),
 )
@@ -76,7 +78,9 @@ BACKEND = Backend(
     in_torch=InTorch(private_use1=True),
     # MUSA_HOME and MCCL: DeepSpeed's pull request 8191; the others are torch_musa's
     # own.
-    environment=Environment(forward=("MUSA_HOME", "MCCL", "TORCH_MCCL", "PYTORCH_MUSA", "TORCH_USE_MUSA")),
+    environment=Environment(
+        forward=("MUSA_HOME", "MCCL", "TORCH_MCCL", "PYTORCH_MUSA", "TORCH_USE_MUSA")
+    ),
     hints=_HINTS,
 )
 

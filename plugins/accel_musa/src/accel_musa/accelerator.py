@@ -30,5 +30,7 @@ class MUSAAccelerator(TorchAccelerator):
         without it.
         """
         with suppress(AttributeError, RuntimeError):
-            return tuple(int(part) for part in self.device_module.mccl.version()[:3])  # a suffix may follow
+            return tuple(
+                int(part) for part in self.device_module.mccl.version()[:3]
+            )  # a suffix may follow
         return None

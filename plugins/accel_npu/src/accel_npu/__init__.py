@@ -29,8 +29,14 @@ __all__ = ["BACKEND", "cann_version", "source_cann"]
 _FORWARDED = ("ASCEND", "HCCL", "TORCH_NPU", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE")
 
 _DRIVER = "install the Ascend driver; `npu-smi info` shows when it works"
-_DEVICES = " ".join(f"--device /dev/{n}" for n in ("davinci0", "davinci_manager", "devmm_svm", "hisi_hdc"))
-_MOUNTS = " ".join(f"-v {folder}:{folder}" for folder in ("/usr/local/dcmi", "/usr/local/Ascend/driver"))
+_DEVICES = " ".join(
+    f"--device /dev/{n}"
+    for n in ("davinci0", "davinci_manager", "devmm_svm", "hisi_hdc")
+)
+_MOUNTS = " ".join(
+    f"-v {folder}:{folder}"
+    for folder in ("/usr/local/dcmi", "/usr/local/Ascend/driver")
+)
 
 #: What an error's text says, and what the user can do about it; the first that fits
 #: counts.
@@ -91,7 +97,9 @@ BACKEND = Backend(
         driver_file="/sys/class/devdrv_manager",
         driver_step=_DRIVER,
     ),
-    visibility=Visibility(variables=("ASCEND_RT_VISIBLE_DEVICES",), grammar="ascending"),
+    visibility=Visibility(
+        variables=("ASCEND_RT_VISIBLE_DEVICES",), grammar="ascending"
+    ),
     granted=Granted(
         # Ascend/pytorch, docker/OVERVIEW.md.
         docker=f"{_DEVICES} {_MOUNTS}",

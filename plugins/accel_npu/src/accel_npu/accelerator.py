@@ -89,7 +89,9 @@ class NPUAccelerator(TorchAccelerator):
         runtime = self._runtime()
         code = runtime.npuHostUnregister(address) if runtime else 0
         if code:
-            raise RuntimeError(f"{self.name}: host memory at {address:#x} cannot be released: error {code}")
+            raise RuntimeError(
+                f"{self.name}: host memory at {address:#x} cannot be released: error {code}"
+            )
 
     def _runtime(self) -> Any:
         """CANN's runtime; `None` without a device, or if torch_npu does not export
@@ -112,7 +114,9 @@ class NPUAccelerator(TorchAccelerator):
         """
         return False
 
-    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+    def range_push(
+        self, msg: str, domain: str | None = None, category: str | None = None
+    ) -> None:
         """Open a range for the vendor's profiler (mstx: domains, no categories); never
         raises an error.
         """

@@ -15,7 +15,9 @@ from accel_npu import cann_version, source_cann
 
 __all__ = ["CHECKS", "no_cann", "torch_npu_version", "variables", "version"]
 
-_NO_PACKAGE = CheckResult("ok", "torch_npu is not installed, which is what would need CANN")
+_NO_PACKAGE = CheckResult(
+    "ok", "torch_npu is not installed, which is what would need CANN"
+)
 
 #: The CANN that a torch_npu was built for, by torch's minor version: Ascend/pytorch,
 #: README.md, "Ascend Auxiliary Software", at v2.8.0-7.2.0. Later ones were built for

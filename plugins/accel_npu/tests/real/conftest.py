@@ -15,7 +15,9 @@ from stand_in.children import run  # noqa: E402
 @pytest.fixture(scope="session", autouse=True)
 def _needs_torch_npu():
     if build.torch_npu_folder() is None:
-        pytest.skip("torch_npu is not installed; `./dev npu_real` has an environment with it")
+        pytest.skip(
+            "torch_npu is not installed; `./dev npu_real` has an environment with it"
+        )
 
 
 @pytest.fixture

@@ -12,10 +12,16 @@ def test_every_difference_has_its_reason(stand_in):
     try:
         version = metadata.version("deepspeed")
     except metadata.PackageNotFoundError:
-        pytest.skip("deepspeed is not installed; `./dev npu_real` has an environment with it")
+        pytest.skip(
+            "deepspeed is not installed; `./dev npu_real` has an environment with it"
+        )
     if version != DEEPSPEED:
-        pytest.skip(f"the table is for deepspeed {DEEPSPEED}, and {version} is installed")
-    report = run("from checks.peer import main; main()", cann=stand_in, DS_ACCELERATOR="npu").answer
+        pytest.skip(
+            f"the table is for deepspeed {DEEPSPEED}, and {version} is installed"
+        )
+    report = run(
+        "from checks.peer import main; main()", cann=stand_in, DS_ACCELERATOR="npu"
+    ).answer
     expected = differences("npu")
     print(f"\n{count(report, expected)}")
     found = problems(report, expected)

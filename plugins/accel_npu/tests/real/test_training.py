@@ -18,14 +18,20 @@ runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
 @pytest.fixture
 def train(with_cann):
     def trained(*arguments):
-        return with_cann(TRAIN.format(list(map(str, arguments))), DS_ACCELERATOR="npu").answer
+        return with_cann(
+            TRAIN.format(list(map(str, arguments))), DS_ACCELERATOR="npu"
+        ).answer
 
     return trained
 
 
 def test_it_learns(train):
     report = train()
-    assert (report["backend"], report["device"], report["precision"]) == ("npu", "Ascend910B1", "float32")
+    assert (report["backend"], report["device"], report["precision"]) == (
+        "npu",
+        "Ascend910B1",
+        "float32",
+    )
     assert report["test_accuracy"] >= 0.97
     # 54,410 parameters, their gradients and two moments; the images; and no more than a few activations.
     assert 4 * 4 * 54_410 < report["peak_memory_bytes"] < 64 << 20

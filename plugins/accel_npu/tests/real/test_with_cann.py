@@ -56,7 +56,9 @@ def test_visible_devices_mean_what_torch_npu_makes_of_them(with_cann):
         f"values = {[value for value, *_ in VISIBLE]!r}\n"
         "print(json.dumps([json.loads(in_fork(lambda v=v: ask(v), 60)[0]) for v in values]))"
     )
-    assert with_cann(code, DS_ACCELERATOR="npu").answer == [told for _, *told in VISIBLE]
+    assert with_cann(code, DS_ACCELERATOR="npu").answer == [
+        told for _, *told in VISIBLE
+    ]
 
 
 def test_no_devices(with_cann):
@@ -128,10 +130,17 @@ def test_a_whole_home_is_reported(with_cann, tmp_path):
     for part in ("runtime", "compiler", "x86_64-linux"):
         (tmp_path / part).mkdir()
     info = tmp_path / "x86_64-linux" / "ascend_toolkit_install.info"
-    info.write_text("package_name=Ascend-cann-toolkit\nversion=8.3.RC1\ninnerversion=V100R001C23\n")
-    code = CHOOSE + "import accel_npu; print(json.dumps([acc.toolkit(), accel_npu.cann_version()]))"
+    info.write_text(
+        "package_name=Ascend-cann-toolkit\nversion=8.3.RC1\ninnerversion=V100R001C23\n"
+    )
+    code = (
+        CHOOSE
+        + "import accel_npu; print(json.dumps([acc.toolkit(), accel_npu.cann_version()]))"
+    )
     home = {"ASCEND_HOME_PATH": str(tmp_path), "ASCEND_OPP_PATH": str(tmp_path)}
-    answer = with_cann(code, DS_ACCELERATOR="npu", STANDIN_CANN="8.3.RC1", **home).answer
+    answer = with_cann(
+        code, DS_ACCELERATOR="npu", STANDIN_CANN="8.3.RC1", **home
+    ).answer
     assert answer == [{"CANN": "8.3.RC1", "ASCEND_HOME_PATH": str(tmp_path)}, "8.3.RC1"]
 
 
@@ -140,7 +149,10 @@ def test_another_accelerator_in_torch(with_cann):
     code += "torch = import_torch()\n"
     code += "torch._C._get_accelerator = lambda *_: torch.device('cuda')\n" + REFUSED
     message = with_cann(code).answer
-    assert "Two accelerators cannot be used at the same time in PyTorch: npu and cuda" in message
+    assert (
+        "Two accelerators cannot be used at the same time in PyTorch: npu and cuda"
+        in message
+    )
     assert "accel setup npu" in message
 
 

@@ -35,15 +35,22 @@ def test_list_without_a_card(without_cann):
     assert (npu["status"], npu["devices"]) == ("no_device", 0)
     assert "/dev/davinci[0-9]*" in npu["reason"]
     assert f"; besides, {NEEDS_CANN}: ImportError: {LIBRARY}" in npu["reason"]
-    assert npu["hint"].startswith("pip uninstall torch_npu. (On a machine that has one: accel setup npu")
+    assert npu["hint"].startswith(
+        "pip uninstall torch_npu. (On a machine that has one: accel setup npu"
+    )
     assert json.loads(ended.stdout)["chosen"] == "cpu"
     # The user's own `import torch` is broken, and it is said by whom and what helps; torch is not to blame.
     [said] = json.loads(ended.stdout)["autoload"]
-    assert said.startswith("torch-npu 2.13.0 fails when torch loads it (torch.backends: torch_npu =")
+    assert said.startswith(
+        "torch-npu 2.13.0 fails when torch loads it (torch.backends: torch_npu ="
+    )
     # Its reason has the library, and its hint the one remedy.
     assert said.endswith(", for the same reason as npu. `import torch` fails with it")
     generic = verdict(ended, "generic")
-    assert "a plugin claims what announces one to torch (torch-npu: npu)" in generic["reason"]
+    assert (
+        "a plugin claims what announces one to torch (torch-npu: npu)"
+        in generic["reason"]
+    )
 
 
 def test_one_cause_has_one_remedy(without_cann):
@@ -96,19 +103,27 @@ def test_without_a_card_it_is_not_even_imported(without_cann):
 
 
 def test_a_pin_is_refused_with_the_library_and_the_fix(without_cann):
-    ended = without_cann("import accel_core; accel_core.get_accelerator()", DS_ACCELERATOR="npu")
+    ended = without_cann(
+        "import accel_core; accel_core.get_accelerator()", DS_ACCELERATOR="npu"
+    )
     assert ended.returncode == 1
     last = ended.stderr.splitlines()[-1]
-    assert last.startswith("accel_core.errors.BackendUnavailableError: npu (accel-npu 0.1.0) is not usable")
+    assert last.startswith(
+        "accel_core.errors.BackendUnavailableError: npu (accel-npu 0.1.0) is not usable"
+    )
     assert LIBRARY in last
     assert "accel setup npu" in last
 
 
 def test_the_doctor_names_every_library_without_loading_one(without_cann):
-    ended = without_cann(accel("doctor", "npu", "--json", "--topic", "candidates", card=True))
+    ended = without_cann(
+        accel("doctor", "npu", "--json", "--topic", "candidates", card=True)
+    )
     document = json.loads(ended.stdout)
     assert (ended.returncode, document["exit_status"]) == (1, 1)
-    npu = next(f for f in document["topics"][0]["findings"] if f["code"] == "candidates.broken")
+    npu = next(
+        f for f in document["topics"][0]["findings"] if f["code"] == "candidates.broken"
+    )
     assert npu["what"].startswith(f"broken: {NEEDS_CANN}: ImportError: {LIBRARY}")
     assert (
         "libascendcl.so, libacl_op_compiler.so, libge_runner.so, libgraph.so and 1 more are missing too"
@@ -116,9 +131,13 @@ def test_the_doctor_names_every_library_without_loading_one(without_cann):
     )
     assert "accel setup npu" in npu["step"]
     facts = npu["facts"]
-    lacking = [entry.partition(" ")[0] for entry in facts["missing libraries"].split("; ")]
+    lacking = [
+        entry.partition(" ")[0] for entry in facts["missing libraries"].split("; ")
+    ]
     assert {"libhccl.so", "libascendcl.so", "libacl_tdt_channel.so"} <= {*lacking}
-    assert not [name for name in lacking if "torch" in name or name.startswith("libstdc++")]
+    assert not [
+        name for name in lacking if "torch" in name or name.startswith("libstdc++")
+    ]
     assert facts["raised by"].partition(",")[0].endswith(".py")
     assert "torch_npu 2.13.0 in " in facts["vendor's package"]
     assert "torch==2.13.0.*" in facts["vendor's package"]

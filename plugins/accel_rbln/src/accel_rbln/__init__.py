@@ -36,12 +36,16 @@ _HINTS = (
             r"RBLN ABI mismatch|Failed to load \S*librbln\.so|undefined symbol: "
             r"(_ZN4rbln|rbln_)"
         ),
-        ("install the rebel-compiler made for your torch-rbln: `python -m torch_rbln.diagnose` shows both"),
+        (
+            "install the rebel-compiler made for your torch-rbln: `python -m torch_rbln.diagnose` shows both"
+        ),
     ),
     (r"undefined symbol", "torch-rbln does not fit this torch: accel setup rbln"),
     (
         r"Invalid RBLN_DEVICE_MAP|RBLN_NPUS_PER_DEVICE must|RBLN_DEVICE_MAP=",
-        ("unset RBLN_DEVICE_MAP and RBLN_NPUS_PER_DEVICE: each NPU is then a device of its own"),
+        (
+            "unset RBLN_DEVICE_MAP and RBLN_NPUS_PER_DEVICE: each NPU is then a device of its own"
+        ),
     ),
     (
         r"in use by another process|may be out of memory|lack of device memory",

@@ -10,7 +10,9 @@ __all__ = ["RECIPE"]
 RECIPE = {
     "url": "https://docs.rbln.ai/latest/software/rbln_pytorch/installation.html",
     "torch_index": {"x86_64": "https://download.pytorch.org/whl/cpu"},
-    "note": ("torch-rbln needs rebel-compiler, which is on Rebellions' own index and needs an account"),
+    "note": (
+        "torch-rbln needs rebel-compiler, which is on Rebellions' own index and needs an account"
+    ),
     "rows": [
         {
             "torch": "2.13.0",

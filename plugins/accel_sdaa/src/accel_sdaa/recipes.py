@@ -9,5 +9,7 @@ __all__ = ["RECIPE"]
 
 RECIPE = {
     "url": "http://docs.tecorigin.com/release/torch2.7",
-    "note": ("Tecorigin gives TecoPyTorch (torch_sdaa) with its TecoToolKit and TecoDriver, of one release"),
+    "note": (
+        "Tecorigin gives TecoPyTorch (torch_sdaa) with its TecoToolKit and TecoDriver, of one release"
+    ),
 }

@@ -59,7 +59,9 @@ BACKEND = Backend(
         # Biren's guide to installing BIRENSUPA Driver (2025), on its kernel module:
         # `modprobe biren`.
         driver_file="/sys/module/biren",
-        driver_step=("install BIRENSUPA Driver and `modprobe biren`; `brsmi` shows when it works"),
+        driver_step=(
+            "install BIRENSUPA Driver and `modprobe biren`; `brsmi` shows when it works"
+        ),
     ),
     visibility=Visibility(variables=("SUPA_VISIBLE_DEVICES",), grammar="indices"),
     granted=Granted(

@@ -35,7 +35,9 @@ _HINTS = (
     ),
     (
         r"pjrt api version|pjrt_api.*version",
-        ("unset TPU_LIBRARY_PATH, whose library is of another PJRT version, and install torch-tpu's libtpu"),
+        (
+            "unset TPU_LIBRARY_PATH, whose library is of another PJRT version, and install torch-tpu's libtpu"
+        ),
     ),
     (
         "registerdynamicpjrtplugin",
@@ -78,11 +80,15 @@ _OTHERWISE = (
     ),
     (
         "compute.numbers.nan_and_infinity",
-        ("maximum, minimum, clamp and gelu lose NaN: look for NaN before they are called"),
+        (
+            "maximum, minimum, clamp and gelu lose NaN: look for NaN before they are called"
+        ),
     ),
     (
         "compute.reductions.nan_in_every_reduction",
-        ("max, min, amax, amin, aminmax, argmax and argmin lose NaN: look for NaN before they are called"),
+        (
+            "max, min, amax, amin, aminmax, argmax and argmin lose NaN: look for NaN before they are called"
+        ),
     ),
     (
         "compute.forms.zeros_and_infinities",
@@ -163,4 +169,6 @@ def accel_probe(backend: Backend) -> ProbeResult | None:
             f"{LIBRARY}={str(library)!r} {reason}",
             f"unset {LIBRARY}, so that libtpu is loaded, or name a PJRT library: accel try tpu sets it",
         )
-    return ProbeResult(True, f"TorchTPU on {library.name} ({LIBRARY}) in place of libtpu")
+    return ProbeResult(
+        True, f"TorchTPU on {library.name} ({LIBRARY}) in place of libtpu"
+    )

@@ -13,7 +13,9 @@ def _network_and_data():
     import torch
 
     torch.manual_seed(0)
-    network = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+    network = torch.nn.Sequential(
+        torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)
+    )
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(4, 8, generator=generator)
     return network, x, x.sum(1, keepdim=True)
@@ -25,7 +27,12 @@ def zero(stage):
 
     from accel_tests.ports import free_port
 
-    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    rank = {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+    }
     os.environ.update(rank, MASTER_PORT=str(free_port()))
     from accel_train.deepspeed import activate
 
@@ -39,7 +46,9 @@ def zero(stage):
     config = {
         "train_batch_size": 4, "optimizer": optimizer, "zero_optimization": {"stage": int(stage)},
     }  # fmt: skip
-    engine, *_ = deepspeed.initialize(model=network, model_parameters=network.parameters(), config=config)
+    engine, *_ = deepspeed.initialize(
+        model=network, model_parameters=network.parameters(), config=config
+    )
     losses = []
     for _ in range(STEPS):
         loss = torch.nn.functional.mse_loss(engine(x.to(device)), y.to(device))
@@ -69,7 +78,9 @@ def resumed(file):
     losses = []
     for _ in range(2):
         optimizer.zero_grad()
-        loss = torch.nn.functional.mse_loss(network(x.to(acc.device())), y.to(acc.device()))
+        loss = torch.nn.functional.mse_loss(
+            network(x.to(acc.device())), y.to(acc.device())
+        )
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -95,7 +106,9 @@ def tied():
             self.last.weight = self.first.weight
 
         def training_step(self, batch):
-            loss = torch.nn.functional.mse_loss(self.last(self.first(batch).tanh()), batch)
+            loss = torch.nn.functional.mse_loss(
+                self.last(self.first(batch).tanh()), batch
+            )
             losses.append(loss.item())
             return loss
 
@@ -103,8 +116,14 @@ def tied():
             return torch.optim.SGD(self.parameters(), lr=0.5)
 
     rows = torch.randn(4 * STEPS, 8, generator=torch.Generator().manual_seed(1))
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = Trainer(**trainer_options(devices=1), max_epochs=1, enable_model_summary=False, **quiet)
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+    }
+    trainer = Trainer(
+        **trainer_options(devices=1), max_epochs=1, enable_model_summary=False, **quiet
+    )
     trainer.fit(Tied(), torch.utils.data.DataLoader(rows, batch_size=4))
     return losses
 

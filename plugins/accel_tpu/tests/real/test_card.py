@@ -31,11 +31,23 @@ FAILS = {
     # These give DeepSpeed a list of parameters, made on the host, and `module.to()` makes new ones here.
     # With `model.parameters()`, as DeepSpeed's documents have it, ZeRO 0 to 3 train: see below.
     "deepspeed": dict.fromkeys(
-        ("zero_1", "zero_in_bfloat16", "zero_in_float16", "zero_2_offloaded", "fused_adam"),
+        (
+            "zero_1",
+            "zero_in_bfloat16",
+            "zero_in_float16",
+            "zero_2_offloaded",
+            "fused_adam",
+        ),
         "incompatible tensor type",
     )
-    | {"zero_3": "partition_numel", "zero_1_resumes": "no checkpoint", "zero_3_resumes": "no checkpoint"},
-    "lightning": dict.fromkeys(("fit_in_bfloat16", "fit_in_float16"), "argument is in a failed state"),
+    | {
+        "zero_3": "partition_numel",
+        "zero_1_resumes": "no checkpoint",
+        "zero_3_resumes": "no checkpoint",
+    },
+    "lightning": dict.fromkeys(
+        ("fit_in_bfloat16", "fit_in_float16"), "argument is in a failed state"
+    ),
     "transformers": {"train_in_bfloat16": "argument is in a failed state"},
 }
 
@@ -47,13 +59,27 @@ def test_frameworks(framework):
         environ["PYTHONPATH"] = os.environ.get("ACCEL_REAL_DEEPSPEED", "")
     verify = ["-m", "accel_core", "verify"]
     listed = run_python([*verify, "--list"], environ).succeeded()
-    names = [word for word in listed.stdout.split() if word.startswith(f"frameworks.{framework}.")]
+    names = [
+        word
+        for word in listed.stdout.split()
+        if word.startswith(f"frameworks.{framework}.")
+    ]
     asked = [part for name in names for part in ("--check", name)]
-    rows = json.loads(run_python([*verify, "tpu", *asked, "--json"], environ, timeout=300).stdout)["checks"]
-    failed = {row["name"].rpartition(".")[2]: row["message"] for row in rows if row["outcome"] == "failed"}
+    rows = json.loads(
+        run_python([*verify, "tpu", *asked, "--json"], environ, timeout=300).stdout
+    )["checks"]
+    failed = {
+        row["name"].rpartition(".")[2]: row["message"]
+        for row in rows
+        if row["outcome"] == "failed"
+    }
     assert failed.keys() == FAILS[framework].keys(), failed
-    assert [name for name, words in FAILS[framework].items() if words not in failed[name]] == [], failed
-    assert {r["name"].rpartition(".")[2] for r in rows if r["outcome"] == "passed"} == PASSES[framework]
+    assert [
+        name for name, words in FAILS[framework].items() if words not in failed[name]
+    ] == [], failed
+    assert {
+        r["name"].rpartition(".")[2] for r in rows if r["outcome"] == "passed"
+    } == PASSES[framework]
 
 
 # ---------------------------------------------------------------------------- operators
@@ -68,10 +94,16 @@ def test_what_is_recorded_comes_again(tmp_path):
     """Random numbers are not compared, and an error that does not come is seen."""
     again = tmp_path / "again.json"
     tool = [str(ROOT / "tools/opinfo.py"), "--device", "tpu", "--jobs", "1"]
-    done = run_python([*tool, "--only", "uniform", "--record", str(again)], os.environ, timeout=300)
+    done = run_python(
+        [*tool, "--only", "uniform", "--record", str(again)], os.environ, timeout=300
+    )
     assert again.is_file(), done.stderr
-    recorded, seen = (json.loads(file.read_text(encoding="utf-8")) for file in (RECORD, again))
-    assert seen["cells"]["operators"] == {"uniform": recorded["cells"]["operators"]["uniform"]}, done.stdout
+    recorded, seen = (
+        json.loads(file.read_text(encoding="utf-8")) for file in (RECORD, again)
+    )
+    assert seen["cells"]["operators"] == {
+        "uniform": recorded["cells"]["operators"]["uniform"]
+    }, done.stdout
     assert [each[3] for each in seen["failures"]] == ["errors"]
 
 
@@ -86,23 +118,36 @@ CPU = {"DS_ACCELERATOR": "cpu"}
 
 def program(*arguments, **more):
     """Give the losses of a program in a process of its own."""
-    path = os.pathsep.join(filter(None, (os.environ.get("ACCEL_REAL_DEEPSPEED"), str(SUPPORT))))
-    environ = {**variables(), "PYTHONPATH": path if arguments[0] == "zero" else str(SUPPORT), **more}
-    return run_python(map(str, [HERE / "programs.py", *arguments]), environ, timeout=300).answer
+    path = os.pathsep.join(
+        filter(None, (os.environ.get("ACCEL_REAL_DEEPSPEED"), str(SUPPORT)))
+    )
+    environ = {
+        **variables(),
+        "PYTHONPATH": path if arguments[0] == "zero" else str(SUPPORT),
+        **more,
+    }
+    return run_python(
+        map(str, [HERE / "programs.py", *arguments]), environ, timeout=300
+    ).answer
 
 
 def test_the_main_job_learns():
     """examples/train_digits.py as it is."""
     command = [str(EXAMPLE), "--precision", "fp32", "--epochs", "4", "--json"]
     report = run_python(command, variables(), timeout=300).answer
-    assert (report["backend"], report["device"]) == ("tpu", "TorchTPU on libpjrt_cpu.so")
+    assert (report["backend"], report["device"]) == (
+        "tpu",
+        "TorchTPU on libpjrt_cpu.so",
+    )
     assert report["test_accuracy"] >= 0.93
     print(f"\n{json.dumps(report)}")
 
 
 #: The two others run by night: each process imports torch, TorchTPU and DeepSpeed.
 STAGES = [
-    stage if stage in (1, 3) else pytest.param(stage, marks=pytest.mark.nightly(reason="as 1 and 3"))
+    stage
+    if stage in (1, 3)
+    else pytest.param(stage, marks=pytest.mark.nightly(reason="as 1 and 3"))
     for stage in range(4)
 ]
 
@@ -122,8 +167,14 @@ def test_lightning_keeps_tied_weights():
 
 
 def test_a_checkpoint_goes_from_cpu_to_tpu_and_back(tmp_path):
-    wandering = [loss for more in (CPU, {}, CPU) for loss in program("resumed", tmp_path / "wanders", **more)]
-    staying = [loss for _ in range(3) for loss in program("resumed", tmp_path / "stays", **CPU)]
+    wandering = [
+        loss
+        for more in (CPU, {}, CPU)
+        for loss in program("resumed", tmp_path / "wanders", **more)
+    ]
+    staying = [
+        loss for _ in range(3) for loss in program("resumed", tmp_path / "stays", **CPU)
+    ]
     assert wandering == pytest.approx(staying, rel=1e-5)
     assert wandering[-1] < wandering[0] / 2
 
@@ -150,7 +201,9 @@ def answers(script, environ, out, **how):
 
 def start(command, environ):
     path = os.pathsep.join((str(TESTS), str(SUPPORT)))
-    return run_python(command, {**environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, timeout=600)
+    return run_python(
+        command, {**environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, timeout=600
+    )
 
 
 def leaves(answer, name=""):
@@ -175,7 +228,9 @@ def compared(row, cpu, tpu):
             assert our == their, name
         elif row != "bf16" or name not in ROUNDED:
             assert our == pytest.approx(their, rel=relative, abs=absolute), name
-            largest = max(largest, abs(our - their)) if name.endswith("loss") else largest
+            largest = (
+                max(largest, abs(our - their)) if name.endswith("loss") else largest
+            )
     return largest
 
 
@@ -191,20 +246,29 @@ def test_each_row_equals_the_cpus(tmp_path, subtests):
         folder=f"{tmp_path}/c",
         **how,
     )
-    tpu = answers("hugging_face.py", variables(), tmp_path / "tpu", folder=f"{tmp_path}/t", **how)
+    tpu = answers(
+        "hugging_face.py", variables(), tmp_path / "tpu", folder=f"{tmp_path}/t", **how
+    )
     for row in ROWS:
         with subtests.test(row=row):
             print(f"\n{row}: {compared(row, own[row], tpu[row]):.1e}")
     with subtests.test(row="grpo"):  # it has generated, and counts its rewards
         assert "reward" in own["grpo"]["metrics"][0]
-        assert "operator 'aten::nansum' is not implemented for TPU" in tpu["grpo"]["error"]
-        assert tpu["grpo"]["places"][0] == "grpo_trainer.py:_generate_and_score_completions"
+        assert (
+            "operator 'aten::nansum' is not implemented for TPU" in tpu["grpo"]["error"]
+        )
+        assert (
+            tpu["grpo"]["places"][0]
+            == "grpo_trainer.py:_generate_and_score_completions"
+        )
     assert own["bf16"]["losses"][-1] < own["bf16"]["losses"][0]
 
 
 def test_accelerate_trains_what_was_given_to_the_optimizer_before(tmp_path):
     """TorchTPU's `module.to()` makes new parameters, unless torch swaps them: nothing would be trained."""
-    own = answers("digits_accelerate.py", {**variables(), **ON_CPU}, tmp_path / "cpu", own=True)
+    own = answers(
+        "digits_accelerate.py", {**variables(), **ON_CPU}, tmp_path / "cpu", own=True
+    )
     tpu = answers("digits_accelerate.py", variables(), tmp_path / "tpu")
     assert (tpu["device"], own["device"]) == ("tpu:0", "cpu")
     assert tpu["losses"] == pytest.approx(own["losses"], rel=1e-4)
@@ -214,9 +278,15 @@ def test_accelerate_trains_what_was_given_to_the_optimizer_before(tmp_path):
 def test_a_second_rank_is_refused():
     """On another library than libtpu each process has one device; Accelerate wants the rank's own."""
     rank = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
-    done = start(["-c", "import accel_train.accelerate as a; a.partial_state()"], {**variables(), **rank})
+    done = start(
+        ["-c", "import accel_train.accelerate as a; a.partial_state()"],
+        {**variables(), **rank},
+    )
     assert done.returncode == 1
-    assert "rank 1 on this host needs a device of its own, and sees 1 of tpu" in done.stderr
+    assert (
+        "rank 1 on this host needs a device of its own, and sees 1 of tpu"
+        in done.stderr
+    )
 
 
 # ---------------------------------------------------------------------------- verdicts
@@ -255,7 +325,12 @@ print(json.dumps([acc.name, acc.device_name(), acc.device_count(), acc.get_compi
 
 
 def answer(code, **more):
-    environ = {**os.environ, "PYTHONWARNINGS": "ignore", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **more}
+    environ = {
+        **os.environ,
+        "PYTHONWARNINGS": "ignore",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        **more,
+    }
     return run_python(["-c", code], environ).answer
 
 
@@ -268,7 +343,10 @@ def test_installed_without_a_tpu():
 
 @pytest.mark.parametrize(
     ("library", "words"),
-    [("/nowhere/libpjrt.so", "is no file"), (None, "is no PJRT library: it has no GetPjrtApi")],
+    [
+        ("/nowhere/libpjrt.so", "is no file"),
+        (None, "is no PJRT library: it has no GetPjrtApi"),
+    ],
 )
 def test_a_library_that_would_end_the_process(library, words):
     """TorchTPU aborts where it cannot load it; here it is a verdict, and the program goes on."""
@@ -293,7 +371,9 @@ def test_legacy_device_apis_are_not_needed():
 
 
 def test_try_says_what_it_runs_on():
-    done = run_python(["-m", "accel_core", "try", "tpu", "--", "accel", "list"], os.environ).succeeded()
+    done = run_python(
+        ["-m", "accel_core", "try", "tpu", "--", "accel", "list"], os.environ
+    ).succeeded()
     assert done.stderr.startswith("TorchTPU on XLA's CPU library: /")
     words = " ".join(done.stdout.split())
     assert "TorchTPU on libpjrt_cpu.so (TPU_LIBRARY_PATH) in place of libtpu" in words
@@ -331,7 +411,9 @@ print(json.dumps([name, default, interface, own, door, losses, said("accel")]))
 
 
 def test_the_door_of_torch_compile_is_torchtpus_compiler():
-    name, default, interface, own, door, (ours, cpu), inductor = answer(COMPILED, **variables())
+    name, default, interface, own, door, (ours, cpu), inductor = answer(
+        COMPILED, **variables()
+    )
     assert name == default == "tpu"
     assert interface.startswith("torch_tpu.")
     assert own == door == "NotImplementedError: GetOutputMemoryKinds is not supported."

@@ -29,8 +29,13 @@ def variables():
 def card():
     """Run the checks; what fails is expected, with reasons."""
     found = run_card("tpu", variables(), HERE / "expected.toml")
-    packages = " and ".join(f"`{n}` {metadata.version(n)}" for n in ("torch_tpu", "fastatomstruct-xla-cpu"))
-    return {**found, "device": f"the real {packages}: TorchTPU on XLA's library for the CPU"}
+    packages = " and ".join(
+        f"`{n}` {metadata.version(n)}" for n in ("torch_tpu", "fastatomstruct-xla-cpu")
+    )
+    return {
+        **found,
+        "device": f"the real {packages}: TorchTPU on XLA's library for the CPU",
+    }
 
 
 if __name__ == "__main__":

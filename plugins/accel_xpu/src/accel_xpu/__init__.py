@@ -174,5 +174,11 @@ def _is_cpu_build() -> bool:
     same name.
     """
     folders = package_folders("intel_extension_for_pytorch")
-    libraries = str([path for folder in folders for path in Path(folder).glob("*/*intel-ext-pt-?pu.*")])
+    libraries = str(
+        [
+            path
+            for folder in folders
+            for path in Path(folder).glob("*/*intel-ext-pt-?pu.*")
+        ]
+    )
     return "ext-pt-cpu" in libraries and "ext-pt-gpu" not in libraries

@@ -64,5 +64,7 @@ class IPEXAccelerator(XPUAccelerator):
 
     def build_extension(self) -> type[Any]:
         """Return IPEX's setuptools command, which compiles SYCL."""
-        builder: type[Any] = import_module("intel_extension_for_pytorch.xpu").DpcppBuildExtension
+        builder: type[Any] = import_module(
+            "intel_extension_for_pytorch.xpu"
+        ).DpcppBuildExtension
         return builder

@@ -62,4 +62,6 @@ def accel_op_builders(backend: Backend) -> OpProvider | None:
     )  # here, because finding this plugin must cost nothing
 
     builders = {op: f"{_PACKAGE}.{module}:{op}" for op, module in _MODULES.items()}
-    return Extension(builders, name="intel-extension-for-deepspeed", package=_PACKAGE, optional=True)
+    return Extension(
+        builders, name="intel-extension-for-deepspeed", package=_PACKAGE, optional=True
+    )

@@ -12,7 +12,11 @@ from collections.abc import Mapping
 from types import ModuleType
 
 #: Of `memory_stats`, the keys that every backend has as far as it counts; vendors add hundreds.
-_STATISTICS = [f"{of}_bytes.all.{what}" for of in ("allocated", "reserved") for what in ("current", "peak")]
+_STATISTICS = [
+    f"{of}_bytes.all.{what}"
+    for of in ("allocated", "reserved")
+    for what in ("current", "peak")
+]
 #: A tensor with more elements is told by its digest.
 _FEW = 8
 
@@ -22,7 +26,9 @@ def describe(value):
     import torch
 
     if isinstance(value, torch.Tensor):
-        return f"tensor {value.dtype} {value.device} {_elements(value.cpu())}".replace("torch.", "")
+        return f"tensor {value.dtype} {value.device} {_elements(value.cpu())}".replace(
+            "torch.", ""
+        )
     if isinstance(value, torch.Generator):
         return f"generator {value.device}"
     if isinstance(value, torch.Stream):
@@ -34,8 +40,12 @@ def describe(value):
     if isinstance(value, (tuple, list)):
         return f"{type(value).__name__} {[describe(item) for item in value]}"
     if isinstance(value, Mapping):
-        return f"mapping {[f'{key}={value[key]}' for key in _STATISTICS if key in value]}"
-    if isinstance(value, (bool, int, float, str, type(None), torch.dtype, torch.device)):
+        return (
+            f"mapping {[f'{key}={value[key]}' for key in _STATISTICS if key in value]}"
+        )
+    if isinstance(
+        value, (bool, int, float, str, type(None), torch.dtype, torch.device)
+    ):
         return f"{type(value).__name__} {value}"
     return f"object {type(value).__module__}.{type(value).__qualname__}"
 
@@ -68,11 +78,16 @@ def compare(theirs, ours, cases):
     The cases are asked in their order, DeepSpeed's object first.
     """
     answers = {
-        name: {"theirs": answer(case, theirs), "ours": answer(case, ours)} for name, case in cases.items()
+        name: {"theirs": answer(case, theirs), "ours": answer(case, ours)}
+        for name, case in cases.items()
     }
     members = {name for name in dir(type(theirs)) if not name.startswith("_")}
     asked = {name.partition(":")[0] for name in cases}
-    return {"answers": answers, "members": len(members), "not asked": sorted(members - asked)}
+    return {
+        "answers": answers,
+        "members": len(members),
+        "not asked": sorted(members - asked),
+    }
 
 
 def leave(report):

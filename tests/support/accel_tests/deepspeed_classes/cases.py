@@ -6,9 +6,16 @@ The same for every vendor; a vendor's own questions are added by its suite.
 import torch
 
 from accel_tests.deepspeed_classes.device import member, members
-from accel_tests.deepspeed_classes.memory import memory, page_locked_memory, process_memory
+from accel_tests.deepspeed_classes.memory import (
+    memory,
+    page_locked_memory,
+    process_memory,
+)
 
-TENSORS = [f"{kind}Tensor" for kind in ("BFloat16", "Byte", "Double", "Float", "Half", "Int", "Long")]
+TENSORS = [
+    f"{kind}Tensor"
+    for kind in ("BFloat16", "Byte", "Double", "Float", "Half", "Int", "Long")
+]
 
 
 def cases(device):
@@ -37,14 +44,20 @@ def deferred(acc):
 def before_the_start(device):
     """Asked of a device that nothing has used yet: the first that needs its runtime starts it."""
     amounts = {
-        "total_memory: of a device not selected yet": member("total_memory", device.last),
+        "total_memory: of a device not selected yet": member(
+            "total_memory", device.last
+        ),
         "memory_stats: before the allocator": member("memory_stats", device.last),
     }
     return {
         "lazy_call: before the start": deferred,
-        "default_generator: before the start": member("default_generator", device.last_generator),
+        "default_generator: before the start": member(
+            "default_generator", device.last_generator
+        ),
         **(amounts if device.type != "cpu" else {}),
-        "current_stream: of a device not selected yet": member("current_stream", device.last),
+        "current_stream: of a device not selected yet": member(
+            "current_stream", device.last
+        ),
     }
 
 
@@ -161,10 +174,21 @@ def data_types(device):
         return lambda acc: getattr(acc, name)([1, 2])
 
     return {
-        **members("is_bf16_supported", "is_fp16_supported", "is_fp64_supported", "supported_dtypes"),
+        **members(
+            "is_bf16_supported",
+            "is_fp16_supported",
+            "is_fp64_supported",
+            "supported_dtypes",
+        ),
         **{name: made(name) for name in TENSORS},
-        **{f"{name}: the attribute": lambda acc, name=name: getattr(acc, name) for name in TENSORS},
-        "on_accelerator": lambda acc: [acc.on_accelerator(host), acc.on_accelerator(host.to(device.type))],
+        **{
+            f"{name}: the attribute": lambda acc, name=name: getattr(acc, name)
+            for name in TENSORS
+        },
+        "on_accelerator": lambda acc: [
+            acc.on_accelerator(host),
+            acc.on_accelerator(host.to(device.type)),
+        ],
     }
 
 
@@ -173,7 +197,10 @@ def graphs(device):
 
     def replayed(acc):
         """Equal to 5 where the work was captured, and still 3 where it ran but once."""
-        source, result = torch.full((2,), 3.0, device=device.type), torch.zeros(2, device=device.type)
+        source, result = (
+            torch.full((2,), 3.0, device=device.type),
+            torch.zeros(2, device=device.type),
+        )
         graph = acc.create_graph()
         acc.synchronize()
         with acc.capture_to_graph(graph):
@@ -201,7 +228,9 @@ def graphs(device):
         "is_current_stream_capturing: while it does": while_capturing(
             lambda acc, _: acc.is_current_stream_capturing()
         ),
-        "capture_to_graph: on a stream": while_capturing(lambda acc, stream: acc.current_stream() == stream),
+        "capture_to_graph: on a stream": while_capturing(
+            lambda acc, stream: acc.current_stream() == stream
+        ),
         "capture_to_graph: without a graph": without_a_graph,
         "replay_graph: of what was captured": replayed,
         "replay_graph: without a graph": member("replay_graph", None),
@@ -217,7 +246,9 @@ def compilation_and_profiling(device):
         try:
             return acc.get_compile_backend()
         finally:
-            acc._compile_backend = before  # hpu's is registered by its real package alone
+            acc._compile_backend = (
+                before  # hpu's is registered by its real package alone
+            )
 
     return {
         **members("is_triton_supported", "prefer_triton_grouped_mm"),
@@ -258,6 +289,10 @@ def operators():
         **members("op_builder_dir", "build_extension"),
         "get_op_builder": member("get_op_builder", "FusedAdamBuilder"),
         "get_op_builder: unknown": member("get_op_builder", "NoSuchBuilder"),
-        "create_op_builder": lambda acc: type(acc.create_op_builder("FusedAdamBuilder")),
-        "create_op_builder: unknown": lambda acc: type(acc.create_op_builder("NoSuchBuilder")),
+        "create_op_builder": lambda acc: type(
+            acc.create_op_builder("FusedAdamBuilder")
+        ),
+        "create_op_builder: unknown": lambda acc: type(
+            acc.create_op_builder("NoSuchBuilder")
+        ),
     }

@@ -11,7 +11,11 @@ AMOUNTS = (
     "memory_allocated", "memory_reserved", "memory_cached",
     "max_memory_allocated", "max_memory_reserved", "max_memory_cached",
 )  # fmt: skip
-RESETS = ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached")
+RESETS = (
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+)
 
 
 def memory(device):
@@ -47,8 +51,14 @@ def memory(device):
 
     return {
         **members("empty_cache", *amounts, *RESETS),
-        **{f"{name}: of device {device.last}": member(name, device.last) for name in amounts},
-        **{f"{name}: of a megabyte": while_held(name) for name in ("memory_allocated", "memory_stats")},
+        **{
+            f"{name}: of device {device.last}": member(name, device.last)
+            for name in amounts
+        },
+        **{
+            f"{name}: of a megabyte": while_held(name)
+            for name in ("memory_allocated", "memory_stats")
+        },
         **{f"{name}: then the peak": after_reset(name) for name in RESETS},
         "empty_cache: then what is reserved": cache_emptied,  # before what is free is asked
         **members("available_memory"),
@@ -105,7 +115,9 @@ def process_memory():
         **{f"{name}: then the peak": after_reset(name) for name in RESETS},
         # A control group (container) may allow less than the host has.
         "total_memory": lambda acc: 0 < acc.total_memory() <= host().total,
-        "available_memory": lambda acc: 0 < acc.available_memory() <= host().available + tolerance,
+        "available_memory": lambda acc: (
+            0 < acc.available_memory() <= host().available + tolerance
+        ),
     }
 
 
@@ -145,7 +157,9 @@ def page_locked_memory(device):
         "pin_memory: as a template": template,
         "unpin_memory": member("unpin_memory", held),
         "pin_empty": empty,
-        "pin_empty: not on the host": member("pin_empty", 2, dtype=torch.int32, device=elsewhere),
+        "pin_empty: not on the host": member(
+            "pin_empty", 2, dtype=torch.int32, device=elsewhere
+        ),
         "pin_empty_like": empty_like,
         **members("pin_memory_alignment"),
         "register_host_memory": registered,

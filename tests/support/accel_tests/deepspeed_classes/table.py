@@ -4,7 +4,11 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-TABLE = Path(__file__).parents[4] / "packages/accel_train/tests/deepspeed/classes" / "DIFFERENCES.md"
+TABLE = (
+    Path(__file__).parents[4]
+    / "packages/accel_train/tests/deepspeed/classes"
+    / "DIFFERENCES.md"
+)
 VENDORS = ("cpu", "cuda", "hpu", "klxpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
 #: How the reason of a difference begins that is ours to mend.
 OPEN = "ours, open:"
@@ -38,7 +42,8 @@ def differences(vendor):
             assert case not in found, f"{vendor}: {case} stands twice in {TABLE.name}"
             member = case.partition(":")[0]
             theirs, ours, why = (
-                cell.strip("`").replace("{vendor}", vendor).replace("{member}", member) for cell in cells
+                cell.strip("`").replace("{vendor}", vendor).replace("{member}", member)
+                for cell in cells
             )
             found[case] = Difference(theirs, ours, why)
     return found
@@ -49,7 +54,9 @@ def _rows():
     for line in TABLE.read_text(encoding="utf-8").splitlines():
         if line.startswith("|") and not line.startswith(("| vendors", "|---")):
             cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-            assert len(list(filter(None, cells))) == 5, f"{TABLE.name}: not a row of five cells: {line}"
+            assert len(list(filter(None, cells))) == 5, (
+                f"{TABLE.name}: not a row of five cells: {line}"
+            )
             unknown = set(cells[0].split()) - {"all", *VENDORS}
             assert not unknown, f"{TABLE.name}: no such vendor: {sorted(unknown)}"
             yield cells
@@ -58,20 +65,30 @@ def _rows():
 def problems(report, expected):
     """What is wrong with the table, or with the cases: a line for each."""
     answers = report["answers"]
-    wrong = [f"{name}: a member of DeepSpeed's class that no case asks for" for name in report["not asked"]]
+    wrong = [
+        f"{name}: a member of DeepSpeed's class that no case asks for"
+        for name in report["not asked"]
+    ]
     for case, both in answers.items():
         if both["theirs"] == both["ours"]:
             continue
-        row, texts = expected.get(case), f"DeepSpeed's: {both['theirs']}\n    ours: {both['ours']}"
+        row, texts = (
+            expected.get(case),
+            f"DeepSpeed's: {both['theirs']}\n    ours: {both['ours']}",
+        )
         if row is None:
             wrong.append(f"{case}: differs, and the table has no reason\n    {texts}")
-        elif not (_begins(both["theirs"], row.theirs) and _begins(both["ours"], row.ours)):
+        elif not (
+            _begins(both["theirs"], row.theirs) and _begins(both["ours"], row.ours)
+        ):
             wrong.append(f"{case}: differs otherwise than the table says\n    {texts}")
     for case in expected:
         if case not in answers:
             wrong.append(f"{case}: in the table, and nobody asks it")
         elif answers[case]["theirs"] == answers[case]["ours"]:
-            wrong.append(f"{case}: in the table, and both answer {answers[case]['ours']}")
+            wrong.append(
+                f"{case}: in the table, and both answer {answers[case]['ours']}"
+            )
     return wrong
 
 
@@ -85,4 +102,6 @@ def count(report, expected):
     answers = report["answers"].values()
     equal = sum(both["theirs"] == both["ours"] for both in answers)
     still_open = sum(row.why.startswith(OPEN) for row in expected.values())
-    return Count(report["members"], len(answers), equal, len(answers) - equal, still_open)
+    return Count(
+        report["members"], len(answers), equal, len(answers) - equal, still_open
+    )

@@ -9,7 +9,12 @@ import types
 
 __version__ = "2.99.0+simulated"
 version = types.ModuleType("torch.version")
-version.__version__, version.cuda, version.hip, version.xpu = __version__, None, None, None
+version.__version__, version.cuda, version.hip, version.xpu = (
+    __version__,
+    None,
+    None,
+    None,
+)
 
 #: What autoload was set to while this was imported: the real torch reads it then.
 autoload_was = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")

@@ -63,8 +63,19 @@ _TORCHS = {
     **{
         name: name
         for name in (
-            *("current_stream", "device_count", "empty_cache", "max_memory_allocated", "max_memory_reserved"),
-            *("memory_allocated", "memory_reserved", "memory_stats", "reset_accumulated_memory_stats"),
+            *(
+                "current_stream",
+                "device_count",
+                "empty_cache",
+                "max_memory_allocated",
+                "max_memory_reserved",
+            ),
+            *(
+                "memory_allocated",
+                "memory_reserved",
+                "memory_stats",
+                "reset_accumulated_memory_stats",
+            ),
             *("reset_peak_memory_stats", "set_stream", "synchronize"),
         )
     },
@@ -91,6 +102,8 @@ def instead(kind: str, what: str, of: str) -> str:
     if kind in _OF_KIND:
         return _OF_KIND[kind]
     if not name.startswith("_") and hasattr(Accelerator, name):
-        torchs = f"; or `torch.accelerator.{_TORCHS[name]}()`" if name in _TORCHS else ""
+        torchs = (
+            f"; or `torch.accelerator.{_TORCHS[name]}()`" if name in _TORCHS else ""
+        )
         return f"`acc.{name}{'' if kind == 'type' else '()'}`{torchs}"
     return _NONE.format(of=of)

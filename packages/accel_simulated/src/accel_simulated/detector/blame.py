@@ -51,7 +51,17 @@ _PACKAGES = frozenset(
 #: What only hands on, as Python's library does: `monkeypatch.setenv` writes for the test that calls it.
 _HANDS_ON = frozenset(
     (
-        *("_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothesis", "coverage", "debugpy", "pydevd"),
+        *(
+            "_pytest",
+            "pytest",
+            "pluggy",
+            "xdist",
+            "execnet",
+            "hypothesis",
+            "coverage",
+            "debugpy",
+            "pydevd",
+        ),
         *("mock", "typing_extensions", "decorator", "wrapt"),
     )
 )
@@ -119,7 +129,9 @@ def _plugins() -> frozenset[str]:
     from accel_core import packages
     from accel_core.backend import ENTRY_POINT_GROUP
 
-    return frozenset(e.module.partition(".")[0] for e in packages.entry_points(ENTRY_POINT_GROUP))
+    return frozenset(
+        e.module.partition(".")[0] for e in packages.entry_points(ENTRY_POINT_GROUP)
+    )
 
 
 def past_torch(frame: FrameType | None) -> tuple[FrameType | None, FrameType | None]:
@@ -142,7 +154,9 @@ def was_given(frame: FrameType, text: str) -> bool:
     """
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(
+        code.co_flags & inspect.CO_VARKEYWORDS
+    )
     values = frame.f_locals
     return any(_holds(values.get(name), text) for name in code.co_varnames[:count])
 

@@ -44,7 +44,10 @@ def check(files: Sequence[str]) -> None:
 
 
 def run(
-    arguments: Sequence[str], environ: Mapping[str, str], files: Sequence[str], given: Sequence[str]
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    files: Sequence[str],
+    given: Sequence[str],
 ) -> int:
     """Run the program and its arguments, write the reports, and give the command's exit status.
 
@@ -68,7 +71,10 @@ def run(
         try:
             (root / file).write_text(write(report), encoding="utf-8")
         except OSError as error:
-            print(f"Error: --report {file!r} could not be written: {error}", file=sys.stderr)  # noqa: T201
+            print(
+                f"Error: --report {file!r} could not be written: {error}",
+                file=sys.stderr,
+            )
             status = status or 1
     found = len(report.assumptions)
     places = f"{found} place{'s' * (found != 1)}, {len(report.asks)} that only ask"

@@ -15,7 +15,8 @@ __all__ = ["watch"]
 
 #: Who asks for each variable because it is there.
 _THROUGH_ALL = tuple(
-    method.__code__ for method in (ItemsView.__iter__, ValuesView.__iter__, MutableMapping.popitem)
+    method.__code__
+    for method in (ItemsView.__iter__, ValuesView.__iter__, MutableMapping.popitem)
 )
 _UPDATE = MutableMapping.update.__code__
 _usual: Any = type(os.environ)
@@ -31,7 +32,13 @@ def watch(log: Log, foreign: Mapping[str, Names]) -> None:
     """Record from now on who reads and writes these types' variables by name."""
     global _log
     _log = log
-    _types.update({variable: kind for kind, names in foreign.items() for variable in names.variables})
+    _types.update(
+        {
+            variable: kind
+            for kind, names in foreign.items()
+            for variable in names.variables
+        }
+    )
     os.environ.__class__ = _Environ
 
 
@@ -39,7 +46,11 @@ def _seen(frame: FrameType, name: object, verb: str) -> None:
     code = frame.f_code
     # A whole environment that is put back names none either, as `mock.patch.dict` does.
     whole = code is _UPDATE and "PATH" in frame.f_locals.get("other", ())
-    if code not in _THROUGH_ALL and not whole and _through != (id(frame), frame.f_lasti):
+    if (
+        code not in _THROUGH_ALL
+        and not whole
+        and _through != (id(frame), frame.f_lasti)
+    ):
         _log.seen(frame, "environment", f"{name} {verb}", _types[name])
 
 

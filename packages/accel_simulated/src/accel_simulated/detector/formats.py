@@ -41,17 +41,39 @@ def as_markdown(report: Report) -> str:
         lines += ["", "Nothing outside torch was written for another vendor's device."]
     else:
         lines += ["", *_table(("package", "places", "times"), _packages(found))]
-        lines += _files(found, ("line", "times", "what", "instead", "code", "raised"), _assumption)
+        lines += _files(
+            found, ("line", "times", "what", "instead", "code", "raised"), _assumption
+        )
     if asks:
-        lines += ["", "## Questions", "", "What stands behind one may not run on another device."]
-        lines += _files(asks, ("line", "times", "what", "instead", "code"), lambda p: _assumption(p)[:-1])
+        lines += [
+            "",
+            "## Questions",
+            "",
+            "What stands behind one may not run on another device.",
+        ]
+        lines += _files(
+            asks,
+            ("line", "times", "what", "instead", "code"),
+            lambda p: _assumption(p)[:-1],
+        )
     return "\n".join(lines) + "\n"
 
 
 def as_json(report: Report) -> str:
     """Return JSON for programs; `schema` increases when a key changes its meaning."""
     listed = {"assumptions": report.assumptions, "asks": report.asks}
-    keys = ("file", "line", "package", "kind", "what", "type", "times", "raised", "text", "instead")
+    keys = (
+        "file",
+        "line",
+        "package",
+        "kind",
+        "what",
+        "type",
+        "times",
+        "raised",
+        "text",
+        "instead",
+    )
     told = {
         "schema": 1,
         "command": report.command,
@@ -60,7 +82,10 @@ def as_json(report: Report) -> str:
         "complete": not report.failure,
         "processes": report.processes,
         "notes": report.notes,
-        **{name: [{key: getattr(p, key) for key in keys} for p in places] for name, places in listed.items()},
+        **{
+            name: [{key: getattr(p, key) for key in keys} for p in places]
+            for name, places in listed.items()
+        },
     }
     return json.dumps(told, indent=2) + "\n"
 
@@ -71,9 +96,15 @@ def as_sarif(report: Report) -> str:
     An assumption is a warning, a question is a note.
     """
     own = [place for place in report.places if not place.package]
-    notifications = [{"level": "note", "message": {"text": f"Not seen: {note}."}} for note in report.notes]
+    notifications = [
+        {"level": "note", "message": {"text": f"Not seen: {note}."}}
+        for note in report.notes
+    ]
     if report.failure:
-        notifications.insert(0, {"level": "warning", "message": {"text": f"{_sentence(report.failure)}."}})
+        notifications.insert(
+            0,
+            {"level": "warning", "message": {"text": f"{_sentence(report.failure)}."}},
+        )
     kinds = [kind for kind in advice.KINDS if any(place.kind == kind for place in own)]
     driver = {
         "name": "accel simulate",
@@ -100,12 +131,20 @@ def as_sarif(report: Report) -> str:
         }],
         "results": [_result(place, kinds) for place in own],
     }  # fmt: skip
-    told = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
+    told = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [run],
+    }
     return json.dumps(told, indent=2) + "\n"
 
 
 #: By the ending of the file's name.
-FORMATS: dict[str, Callable[[Report], str]] = {".md": as_markdown, ".json": as_json, ".sarif": as_sarif}
+FORMATS: dict[str, Callable[[Report], str]] = {
+    ".md": as_markdown,
+    ".json": as_json,
+    ".sarif": as_sarif,
+}
 
 
 def format_of(file: str) -> Callable[[Report], str] | None:
@@ -135,15 +174,25 @@ def _packages(places: Sequence[Place]) -> list[list[str]]:
     by_name: dict[str, list[Place]] = {}
     for place in places:
         by_name.setdefault(place.package or "(this project)", []).append(place)
-    rows = [(sum(p.times for p in part), name, len(part)) for name, part in by_name.items()]
-    return [[name, str(number), str(times)] for times, name, number in sorted(rows, reverse=True)]
+    rows = [
+        (sum(p.times for p in part), name, len(part)) for name, part in by_name.items()
+    ]
+    return [
+        [name, str(number), str(times)]
+        for times, name, number in sorted(rows, reverse=True)
+    ]
 
 
 def _files(
     places: Iterable[Place], titles: Sequence[str], cells: Callable[[Place], list[str]]
 ) -> Iterable[str]:
     for file, part in itertools.groupby(places, lambda place: place.file):
-        yield from ("", f"### {_escaped(file)}", "", *_table(titles, [cells(place) for place in part]))
+        yield from (
+            "",
+            f"### {_escaped(file)}",
+            "",
+            *_table(titles, [cells(place) for place in part]),
+        )
 
 
 def _assumption(place: Place) -> list[str]:
@@ -161,7 +210,10 @@ def _code(text: str) -> str:
     """Code in a table's cell, where a bar ends the cell and a backquote the code."""
     if not text:
         return ""
-    longest = max((len(list(run)) for mark, run in itertools.groupby(text) if mark == "`"), default=0)
+    longest = max(
+        (len(list(run)) for mark, run in itertools.groupby(text) if mark == "`"),
+        default=0,
+    )
     fence, blank = "`" * (longest + 1), " " * ("`" in text)
     return f"{fence}{blank}{text.replace('|', chr(92) + '|')}{blank}{fence}"
 
@@ -180,7 +232,10 @@ def _level(kind: str) -> str:
 def _result(place: Place, kinds: list[str]) -> dict[str, Any]:
     said = f"{place.what} is for {place.type} alone ({place.times} time{'s' * (place.times != 1)})"
     raised = f" It raised {place.raised}." if place.raised else ""
-    region = {"startLine": place.line, **({"snippet": {"text": place.text}} if place.text else {})}
+    region = {
+        "startLine": place.line,
+        **({"snippet": {"text": place.text}} if place.text else {}),
+    }
     where = {"artifactLocation": {"uri": quote(place.file)}, "region": region}
     return {
         "ruleId": f"vendor-{place.kind}",
@@ -188,6 +243,8 @@ def _result(place: Place, kinds: list[str]) -> dict[str, Any]:
         "level": _level(place.kind),
         "message": {"text": f"{said}.{raised} Instead: {place.instead}."},
         "locations": [{"physicalLocation": where}],
-        "partialFingerprints": {"vendorCode/v1": f"{place.file}:{place.kind}:{place.what}:{place.text}"},
+        "partialFingerprints": {
+            "vendorCode/v1": f"{place.file}:{place.kind}:{place.what}:{place.text}"
+        },
         "occurrenceCount": place.times,
     }

@@ -78,7 +78,9 @@ class Report:
         return [place for place in self.places if place.kind == "ask"]
 
 
-def gather(folder: Path, root: Path, command: list[str], simulated: str, status: int) -> Report:
+def gather(
+    folder: Path, root: Path, command: list[str], simulated: str, status: int
+) -> Report:
     """Join the files of `folder`; `root` is the folder in which the command was started.
 
     The file of a killed process may end early; complete lines of it are used.
@@ -109,7 +111,9 @@ def _sorted(places: list[Place]) -> list[Place]:
     totals: dict[str, int] = {}
     for place in places:
         totals[place.file] = totals.get(place.file, 0) + place.times
-    return sorted(places, key=lambda p: (-totals[p.file], p.file, -p.times, p.line, p.what))
+    return sorted(
+        places, key=lambda p: (-totals[p.file], p.file, -p.times, p.line, p.what)
+    )
 
 
 def _entries(file: Path) -> Iterator[dict[str, Any]]:
@@ -129,7 +133,9 @@ def _place(entry: dict[str, Any], root: Path) -> Place:
     path = entry["file"]
     file, package = _shown(path, root)
     text = linecache.getline(path, entry["line"]).strip()
-    return Place(file, entry["line"], entry["kind"], entry["what"], entry["of"], package, text)
+    return Place(
+        file, entry["line"], entry["kind"], entry["what"], entry["of"], package, text
+    )
 
 
 def _shown(path: str, root: Path) -> tuple[str, str]:

@@ -60,7 +60,9 @@ class Log:
         counter = self._calls.get(key)
         if counter is None:
             found = blame.place(frame)
-            counter = NOT_RECORDED if found is None else self.place(found, kind, what, of)
+            counter = (
+                NOT_RECORDED if found is None else self.place(found, kind, what, of)
+            )
             # Through Python's library each call may come from another place.
             if blame.whose(frame) != blame.PASSED:
                 self._codes.append(frame.f_code)
@@ -93,7 +95,9 @@ class Log:
 
     def at(self, frame: FrameType, of: str) -> Counter:
         """Return the counter of the line that `frame` is at, as a place that names the device type `of`."""
-        return self._lines.get((frame.f_code.co_filename, frame.f_lineno or 0, of), NOT_RECORDED)
+        return self._lines.get(
+            (frame.f_code.co_filename, frame.f_lineno or 0, of), NOT_RECORDED
+        )
 
     def note(self, text: str) -> None:
         """Record what cannot be detected in this process."""
@@ -103,7 +107,9 @@ class Log:
         number = next(self._numbers)
         if number >= PLACES:
             if number == PLACES:
-                self.note(f"a process has more than {PLACES} places: the others are not here")
+                self.note(
+                    f"a process has more than {PLACES} places: the others are not here"
+                )
             return NOT_RECORDED
         # In full: where it is relative, it is so to the folder of this moment.
         told = {
@@ -121,7 +127,9 @@ class Log:
             return False
         try:
             # Opened for each line: a number that is kept is another's file once a daemon has closed them all.
-            file = os.open(self._file, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            file = os.open(
+                self._file, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600
+            )
             try:
                 os.write(file, json.dumps(told).encode() + b"\n")
             finally:
@@ -133,7 +141,11 @@ class Log:
     def _open(self) -> bool:
         name = os.path.join(self._folder, f"{os.getpid()}-{os.urandom(4).hex()}")
         try:
-            counts = os.open(f"{name}.counts", os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            counts = os.open(
+                f"{name}.counts",
+                os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC,
+                0o600,
+            )
             try:
                 # All of it now: to write where the disk has no room would end the process.
                 os.posix_fallocate(counts, 0, PLACES * 8)

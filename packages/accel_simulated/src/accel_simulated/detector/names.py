@@ -29,9 +29,16 @@ TYPES: Mapping[str, Names] = {
             "ROCR_VISIBLE_DEVICES",
         ),
     ),
-    "xpu": Names(("xccl", "ccl"), ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR", "XPU_VISIBLE_DEVICES")),
-    "npu": Names(("hccl", "lccl"), ("ASCEND_RT_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES")),
-    "hpu": Names(("hccl",), ("HABANA_VISIBLE_MODULES", "HABANA_VISIBLE_DEVICES", "HLS_MODULE_ID")),
+    "xpu": Names(
+        ("xccl", "ccl"),
+        ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR", "XPU_VISIBLE_DEVICES"),
+    ),
+    "npu": Names(
+        ("hccl", "lccl"), ("ASCEND_RT_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES")
+    ),
+    "hpu": Names(
+        ("hccl",), ("HABANA_VISIBLE_MODULES", "HABANA_VISIBLE_DEVICES", "HLS_MODULE_ID")
+    ),
     "mlu": Names(("cncl",), ("MLU_VISIBLE_DEVICES", "CN_VISIBLE_DEVICES")),
     "sdaa": Names(("tccl",), ("SDAA_VISIBLE_DEVICES",)),
     "supa": Names(("bccl",), ("SUPA_VISIBLE_DEVICES",)),

@@ -44,4 +44,6 @@ def _with_torch(_: ModuleType) -> None:
     else:
         import torch
 
-        _log.note(f"torch {torch.__version__} does not tell of device strings: none is here")
+        _log.note(
+            f"torch {torch.__version__} does not tell of device strings: none is here"
+        )

@@ -57,7 +57,10 @@ def _fit() -> prebuilt.Fit:
 
 def _from_cache() -> Path:
     command = [*building.compiler(), *_FLAGS, str(_SOURCE)]
-    place = cache.entry("device_strings", {"command": command, "source": _SOURCE.read_text(encoding="utf-8")})
+    place = cache.entry(
+        "device_strings",
+        {"command": command, "source": _SOURCE.read_text(encoding="utf-8")},
+    )
 
     def make(folder: Path) -> Path:
         library = folder / LIBRARY
@@ -98,7 +101,9 @@ def watch(library: ctypes.CDLL, log: Log, types: Iterable[str]) -> None:
             counter = log.seen(frame, "device", f'"{text}"', of)
         else:
             user, entered = blame.past_torch(frame)
-            if user is None or (entered is not None and not blame.was_given(entered, text)):
+            if user is None or (
+                entered is not None and not blame.was_given(entered, text)
+            ):
                 return
             kind, what = "device", f'"{text}"'
             if entered is not None and entered.f_code is of_autocast:
@@ -110,7 +115,9 @@ def watch(library: ctypes.CDLL, log: Log, types: Iterable[str]) -> None:
             counter = log.place(user, kind, what, of)
             log.again(counter)
         if error:
-            log.raised(counter, first_line(error.decode(errors="replace"), "RuntimeError"))
+            log.raised(
+                counter, first_line(error.decode(errors="replace"), "RuntimeError")
+            )
 
     _kept.append(told := _Tell(tell))
     library.watch(told, f",{','.join(types)},".encode())

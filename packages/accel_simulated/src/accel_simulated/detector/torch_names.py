@@ -42,7 +42,14 @@ def watch(log: Log, foreign: Mapping[str, Names]) -> None:
     _watch_methods(log, foreign)
     _watch_absent(log, foreign, torch)
     watcher = _Arguments(log, foreign)
-    watcher.method(torch.amp.grad_scaler.GradScaler, "precision", "GradScaler({})", 1, "device", "cuda")
+    watcher.method(
+        torch.amp.grad_scaler.GradScaler,
+        "precision",
+        "GradScaler({})",
+        1,
+        "device",
+        "cuda",
+    )
     _when_imported("torch.utils.data.dataloader", watcher.loaders)
     _when_imported("torch.distributed.distributed_c10d", watcher.groups)
     _when_imported("torch.distributed.device_mesh", watcher.meshes)
@@ -50,7 +57,9 @@ def watch(log: Log, foreign: Mapping[str, Names]) -> None:
 
 def is_question(name: str) -> bool:
     """Return whether a function only asks what is present: `is_available`, `device_count`."""
-    return name.lstrip("_").startswith(("is_", "has_", "can_")) or name == "device_count"
+    return (
+        name.lstrip("_").startswith(("is_", "has_", "can_")) or name == "device_count"
+    )
 
 
 def first_line(error: BaseException | str, kind: str = "") -> str:
@@ -77,11 +86,15 @@ def _put(module: ModuleType, old: Any, new: Any) -> None:
 def _unseen(wrapper: Callable[..., Any]) -> Callable[..., Any]:
     """Let `warnings` pass over a wrapper, as it does over frames of this name, and blame who called it."""
     unseen: Any = wrapper
-    unseen.__code__ = unseen.__code__.replace(co_filename="<accel_simulated importlib._bootstrap>")
+    unseen.__code__ = unseen.__code__.replace(
+        co_filename="<accel_simulated importlib._bootstrap>"
+    )
     return wrapper
 
 
-def _wrapped(log: Log, function: Callable[..., Any], kind: str, what: str, of: str) -> Callable[..., Any]:
+def _wrapped(
+    log: Log, function: Callable[..., Any], kind: str, what: str, of: str
+) -> Callable[..., Any]:
     """`function`, whose callers are recorded."""
     seen, raised = log.seen, log.raised
 
@@ -98,7 +111,9 @@ def _wrapped(log: Log, function: Callable[..., Any], kind: str, what: str, of: s
             raise
 
     if isinstance(function, functools._lru_cache_wrapper):
-        vars(watched).update(cache_clear=function.cache_clear, cache_info=function.cache_info)
+        vars(watched).update(
+            cache_clear=function.cache_clear, cache_info=function.cache_info
+        )
     return watched
 
 
@@ -108,10 +123,15 @@ def _wrapped(log: Log, function: Callable[..., Any], kind: str, what: str, of: s
 def _watch_modules(log: Log, of: str, root: str) -> None:
     """Wrap each function and class of a module and of those below it that are loaded."""
     known: dict[int, Any] = {}
-    for name in sorted(name for name in sys.modules if name == root or name.startswith(f"{root}.")):
+    for name in sorted(
+        name for name in sys.modules if name == root or name.startswith(f"{root}.")
+    ):
         module = sys.modules[name]
         for attribute, value in list(vars(module).items()):
-            if not str(getattr(value, "__module__", "")).startswith(root) or attribute == "_lazy_init":
+            if (
+                not str(getattr(value, "__module__", "")).startswith(root)
+                or attribute == "_lazy_init"
+            ):
                 continue
             what = f"{name}.{attribute}"
             if isinstance(value, type):
@@ -120,7 +140,13 @@ def _watch_modules(log: Log, of: str, root: str) -> None:
                     _watch_class(log, value, what, of)
             elif isinstance(value, _FUNCTIONS):
                 if id(value) not in known:
-                    kind = "ask" if is_question(attribute) else "precision" if ".amp" in name else "call"
+                    kind = (
+                        "ask"
+                        if is_question(attribute)
+                        else "precision"
+                        if ".amp" in name
+                        else "call"
+                    )
                     known[id(value)] = _wrapped(log, value, kind, f"{what}()", of)
                 setattr(module, attribute, known[id(value)])
 
@@ -132,7 +158,9 @@ def _watch_class(log: Log, cls: type, what: str, of: str) -> None:
     for method in ("__init__", "__new__"):
         if isinstance(function := _plain(vars(cls).get(method)), FunctionType):
             wrapped = _wrapped(log, function, kind, f"{what}()", of)
-            setattr(cls, method, staticmethod(wrapped) if method == "__new__" else wrapped)
+            setattr(
+                cls, method, staticmethod(wrapped) if method == "__new__" else wrapped
+            )
             return
 
 
@@ -168,7 +196,13 @@ def _watch_methods(log: Log, foreign: Mapping[str, Names]) -> None:
     from torch.nn.utils.rnn import PackedSequence
 
     for of in foreign:
-        for cls in (torch.Tensor, torch.nn.Module, torch.UntypedStorage, torch.TypedStorage, PackedSequence):
+        for cls in (
+            torch.Tensor,
+            torch.nn.Module,
+            torch.UntypedStorage,
+            torch.TypedStorage,
+            PackedSequence,
+        ):
             method = getattr(cls, of, None)
             if callable(method):
                 setattr(cls, of, _wrapped(log, method, "move", f".{of}()", of))
@@ -198,7 +232,9 @@ def _watch_absent(log: Log, foreign: Mapping[str, Names], torch: Any) -> None:
         asks = name not in foreign or not _reads_attribute(_frame(1))
         counter = NOT_RECORDED
         if name in foreign:
-            counter = log.seen(_frame(1), "ask" if asks else "call", f"torch.{name}", name)
+            counter = log.seen(
+                _frame(1), "ask" if asks else "call", f"torch.{name}", name
+            )
         try:
             return missing(name)
         except AttributeError as error:
@@ -215,16 +251,25 @@ def _watch_absent(log: Log, foreign: Mapping[str, Names], torch: Any) -> None:
 
 def _reads_attribute(frame: Any) -> bool:
     # `torch.npu` and not `hasattr(torch, "npu")`, which only asks.
-    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("LOAD_ATTR", "LOAD_METHOD")
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in (
+        "LOAD_ATTR",
+        "LOAD_METHOD",
+    )
 
 
 def _watch_tensor_types(log: Log, of: str, module: ModuleType) -> None:
     """`torch.cuda.FloatTensor` is no class that can be changed: see who looks it up."""
-    legacy = {name: value for name, value in vars(module).items() if type(value).__name__ == "tensortype"}
+    legacy = {
+        name: value
+        for name, value in vars(module).items()
+        if type(value).__name__ == "tensortype"
+    }
 
     def looked_up(name: str) -> Any:
         if name not in legacy:
-            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+            raise AttributeError(
+                f"module {module.__name__!r} has no attribute {name!r}"
+            )
         log.seen(_frame(1), "type", f"{module.__name__}.{name}", of)
         return legacy[name]
 
@@ -243,19 +288,35 @@ class _Arguments:
     def __init__(self, log: Log, foreign: Mapping[str, Names]) -> None:
         self._log = log
         self._foreign = foreign
-        self._collectives = {name: of for of, names in foreign.items() for name in names.collectives}
+        self._collectives = {
+            name: of for of, names in foreign.items() for name in names.collectives
+        }
 
-    def method(self, cls: Any, kind: str, what: str, at: int, name: str, default: Any = None) -> None:
+    def method(
+        self, cls: Any, kind: str, what: str, at: int, name: str, default: Any = None
+    ) -> None:
         """Record who gives this parameter of a class's another type."""
-        cls.__init__ = self._watched(cls.__init__, kind, self._type(at, name, what, default))
+        cls.__init__ = self._watched(
+            cls.__init__, kind, self._type(at, name, what, default)
+        )
 
     def loaders(self, module: ModuleType) -> None:
-        self.method(module.DataLoader, "pinning", "pin_memory_device={}", 99, "pin_memory_device")
+        self.method(
+            module.DataLoader,
+            "pinning",
+            "pin_memory_device={}",
+            99,
+            "pin_memory_device",
+        )
 
     def meshes(self, module: Any) -> None:
         self.method(module.DeviceMesh, "device", "DeviceMesh({})", 1, "device_type")
         what = self._type(0, "device_type", "init_device_mesh({})", None)
-        _put(module, module.init_device_mesh, self._watched(module.init_device_mesh, "device", what))
+        _put(
+            module,
+            module.init_device_mesh,
+            self._watched(module.init_device_mesh, "device", what),
+        )
 
     def groups(self, module: Any) -> None:
         for name, at in (("init_process_group", 0), ("new_group", 2)):
@@ -265,18 +326,30 @@ class _Arguments:
         for collective, of in self._collectives.items():
             asks = getattr(module, f"is_{collective}_available", None)
             if asks is not None:
-                _put(module, asks, _wrapped(self._log, asks, "ask", f"{asks.__name__}()", of))
+                _put(
+                    module,
+                    asks,
+                    _wrapped(self._log, asks, "ask", f"{asks.__name__}()", of),
+                )
 
     def _type(self, at: int, name: str, what: str, default: Any) -> _Chooser:
-        def choose(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[str, str] | None:
+        def choose(
+            arguments: tuple[Any, ...], named: dict[str, Any]
+        ) -> tuple[str, str] | None:
             given = arguments[at] if len(arguments) > at else named.get(name, default)
             of = str(given).partition(":")[0]
-            return (what.format(f'"{given}"'), of) if given and of in self._foreign else None
+            return (
+                (what.format(f'"{given}"'), of)
+                if given and of in self._foreign
+                else None
+            )
 
         return choose
 
     def _collective(self, at: int, name: str, what: str) -> _Chooser:
-        def choose(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[str, str] | None:
+        def choose(
+            arguments: tuple[Any, ...], named: dict[str, Any]
+        ) -> tuple[str, str] | None:
             given = arguments[at] if len(arguments) > at else named.get(name)
             for part in str(given or "").lower().replace(":", ",").split(","):
                 if part in self._collectives:
@@ -285,7 +358,9 @@ class _Arguments:
 
         return choose
 
-    def _watched(self, function: Callable[..., Any], kind: str, choose: _Chooser) -> Callable[..., Any]:
+    def _watched(
+        self, function: Callable[..., Any], kind: str, choose: _Chooser
+    ) -> Callable[..., Any]:
         log = self._log
 
         @_unseen

@@ -16,17 +16,25 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
+def _get_device_index(
+    device: Any, optional: bool = False, allow_cpu: bool = False
+) -> int:
     """The index that is meant by an index, a name, a `torch.device`, or, if `optional`, `None`."""
     if isinstance(device, str):
         device = torch.device(device)
     if isinstance(device, torch.device):
-        if device.type != simulated.vendor.name and not (allow_cpu and device.type == "cpu"):
-            raise ValueError(f"Expected a {simulated.vendor.name} device, but got: {device}")
+        if device.type != simulated.vendor.name and not (
+            allow_cpu and device.type == "cpu"
+        ):
+            raise ValueError(
+                f"Expected a {simulated.vendor.name} device, but got: {device}"
+            )
         device = -1 if device.type == "cpu" else device.index
     if device is None:
         if not optional:
-            raise ValueError(f"Expected an index or a device of type {simulated.vendor.name}, but got: None")
+            raise ValueError(
+                f"Expected an index or a device of type {simulated.vendor.name}, but got: None"
+            )
         return int(running().current_device_index())
     return int(device)
 
@@ -70,7 +78,11 @@ class device_of(device):
 
     def __init__(self, obj: Any) -> None:
         here = getattr(obj, "device", None)
-        index = here.index if here is not None and here.type == simulated.vendor.name else -1
+        index = (
+            here.index
+            if here is not None and here.type == simulated.vendor.name
+            else -1
+        )
         super().__init__(index)
 
 

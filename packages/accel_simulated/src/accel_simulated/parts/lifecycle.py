@@ -13,7 +13,14 @@ import torch
 
 from accel_simulated import device
 
-__all__ = ["_is_in_bad_fork", "_lazy_call", "_lazy_init", "init", "is_available", "is_initialized"]
+__all__ = [
+    "_is_in_bad_fork",
+    "_lazy_call",
+    "_lazy_init",
+    "init",
+    "is_available",
+    "is_initialized",
+]
 
 _lock = threading.RLock()
 _waiting: list[Callable[[], Any]] = []
@@ -55,13 +62,17 @@ def _lazy_init() -> None:
         return
     with _lock:
         if _forked:
-            raise RuntimeError(f"Cannot re-initialize {device.name()} in forked subprocess")
+            raise RuntimeError(
+                f"Cannot re-initialize {device.name()} in forked subprocess"
+            )
         if not device.count:
             raise RuntimeError(device.why_none())
         if not _running:
             _running = True
             _publish(sys.modules[f"torch.{device.vendor.name}"])
-            os.register_at_fork(after_in_child=_mark_fork)  # the streams' threads do not survive it
+            os.register_at_fork(
+                after_in_child=_mark_fork
+            )  # the streams' threads do not survive it
         while _waiting:
             _waiting.pop(0)()
 

@@ -22,7 +22,9 @@ def memory_stats(device: Any = None) -> dict[str, Any]:
     """Return flat statistics with torch's keys; empty before the runtime has started, as at the vendors."""
     if not is_initialized():
         return {}
-    return dict(torch.accelerator.memory_stats(_get_device_index(device, optional=True)))
+    return dict(
+        torch.accelerator.memory_stats(_get_device_index(device, optional=True))
+    )
 
 
 def memory_allocated(device: Any = None) -> int:
@@ -64,7 +66,9 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
         raise TypeError("Invalid type for fraction argument, must be `float`")
     if not 0 <= fraction <= 1:
         raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
-    simulated.library.sim_set_fraction(_get_device_index(device, optional=True), fraction)
+    simulated.library.sim_set_fraction(
+        _get_device_index(device, optional=True), fraction
+    )
 
 
 # Old names. Where the surface file calls them deprecated, `shape.fill` adds the warning.

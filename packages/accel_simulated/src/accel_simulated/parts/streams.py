@@ -22,7 +22,9 @@ class Stream(torch.Stream):
         if "stream_id" in kwargs:
             return super().__new__(cls, **kwargs)
         index = _get_device_index(device, optional=True)
-        return super().__new__(cls, device=torch.device(simulated.vendor.name, index), priority=priority)
+        return super().__new__(
+            cls, device=torch.device(simulated.vendor.name, index), priority=priority
+        )
 
     def wait_event(self, event: Any) -> None:
         event.wait(self)
@@ -53,10 +55,19 @@ class Event(torch.Event):
 
     _plain: torch.Event
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Any:
-        self = super().__new__(cls, device=simulated.vendor.name, enable_timing=enable_timing)
+    def __new__(
+        cls,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+    ) -> Any:
+        self = super().__new__(
+            cls, device=simulated.vendor.name, enable_timing=enable_timing
+        )
         # torch measures between its own class only, so each event has one of that class beside it.
-        self._plain = torch.Event(device=simulated.vendor.name, enable_timing=enable_timing)
+        self._plain = torch.Event(
+            device=simulated.vendor.name, enable_timing=enable_timing
+        )
         return self
 
     def record(self, stream: Any = None) -> None:
@@ -84,11 +95,16 @@ class StreamContext:
     def __init__(self, stream: Any) -> None:
         self.stream = stream
         self.before: Any = None
-        self.before_there: Any = None  # on the stream's device, as torch.cuda.StreamContext restores too
+        self.before_there: Any = (
+            None  # on the stream's device, as torch.cuda.StreamContext restores too
+        )
 
     def __enter__(self) -> None:
         if self.stream is not None:
-            self.before, self.before_there = current_stream(), current_stream(self.stream.device)
+            self.before, self.before_there = (
+                current_stream(),
+                current_stream(self.stream.device),
+            )
             running().set_stream(self.stream)
 
     def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
@@ -112,13 +128,17 @@ def current_stream(device: Any = None) -> Stream:
 
 def default_stream(device: Any = None) -> Stream:
     like = running().current_stream(_get_device_index(device, optional=True))
-    made: Stream = Stream(stream_id=0, device_index=like.device_index, device_type=like.device_type)
+    made: Stream = Stream(
+        stream_id=0, device_index=like.device_index, device_type=like.device_type
+    )
     return made
 
 
 def _wrap(stream: torch.Stream) -> Stream:
     made: Stream = Stream(
-        stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
+        stream_id=stream.stream_id,
+        device_index=stream.device_index,
+        device_type=stream.device_type,
     )
     return made
 

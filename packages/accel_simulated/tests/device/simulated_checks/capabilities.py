@@ -14,7 +14,14 @@ from accel_simulated import DEVICES, device
 
 acc = torch.accelerator
 #: How devices refuse: by torch, by its dispatcher, and where a name is absent.
-REFUSALS = (RuntimeError, AttributeError, AssertionError, ImportError, TypeError, ValueError)
+REFUSALS = (
+    RuntimeError,
+    AttributeError,
+    AssertionError,
+    ImportError,
+    TypeError,
+    ValueError,
+)
 
 
 def of(vendor):
@@ -32,7 +39,12 @@ def of_life(vendor):
     from simulated_checks import life, offered
 
     told = [] if vendor == "acme" else offered.tell(vendor)  # nobody makes it
-    return {"offered": told, "problems": life.run_all(vendor), "rows": of(vendor), "more": list(SLOW)}
+    return {
+        "offered": told,
+        "problems": life.run_all(vendor),
+        "rows": of(vendor),
+        "more": list(SLOW),
+    }
 
 
 def _answers(rows, vendor):
@@ -70,7 +82,9 @@ def _late(kind):
 
 def _events(kind):
     # torch's own class where the vendor's module has none.
-    event = getattr(getattr(torch, kind), "Event", None) or (lambda **how: torch.Event(kind, **how))
+    event = getattr(getattr(torch, kind), "Event", None) or (
+        lambda **how: torch.Event(kind, **how)
+    )
     start, end = event(enable_timing=True), event(enable_timing=True)
     start.record()
     device.sleep(2)
@@ -80,7 +94,11 @@ def _events(kind):
 
 
 def _pinned(kind):
-    (batch,) = next(iter(DataLoader(TensorDataset(torch.arange(4.0)), batch_size=4, pin_memory=True)))
+    (batch,) = next(
+        iter(
+            DataLoader(TensorDataset(torch.arange(4.0)), batch_size=4, pin_memory=True)
+        )
+    )
     return torch.ones(2).pin_memory().is_pinned() and batch.is_pinned()
 
 
@@ -111,7 +129,9 @@ def _vendors_graphs(kind):
 
 def _vendors_streams(kind):
     module = getattr(torch, kind)
-    return issubclass(module.Stream, torch.Stream) and issubclass(module.Event, torch.Event)
+    return issubclass(module.Stream, torch.Stream) and issubclass(
+        module.Event, torch.Event
+    )
 
 
 def _ranges(kind):
@@ -163,14 +183,22 @@ ROWS = {
         getattr(torch, kind).get_rng_state(device.count - 1).numel()
     ),
     "page-locked memory, and DataLoader's": _pinned,
-    "float64": lambda kind: torch.ones(2, dtype=torch.float64, device=kind).sum().item() == 2,
+    "float64": lambda kind: (
+        torch.ones(2, dtype=torch.float64, device=kind).sum().item() == 2
+    ),
     "LSTM": _lstm,
-    "sparse tensors": lambda kind: torch.eye(2, device=kind).to_sparse().to_dense().sum().item() == 2,
-    "storages made on the device": lambda kind: torch.UntypedStorage(8, device=kind).device.type == kind,
+    "sparse tensors": lambda kind: (
+        torch.eye(2, device=kind).to_sparse().to_dense().sum().item() == 2
+    ),
+    "storages made on the device": lambda kind: (
+        torch.UntypedStorage(8, device=kind).device.type == kind
+    ),
     "graphs: `torch.accelerator.Graph`": _graphs,
     "graphs: the vendor's class": _vendors_graphs,
     "streams and events: the vendor's classes": _vendors_streams,
-    "properties": lambda kind: getattr(torch, kind).get_device_properties(0).total_memory == device.memory,
+    "properties": lambda kind: (
+        getattr(torch, kind).get_device_properties(0).total_memory == device.memory
+    ),
     "ranges of the vendor's profiler": _ranges,
     "collectives": _collectives,
 }

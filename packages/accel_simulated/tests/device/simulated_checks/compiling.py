@@ -18,7 +18,8 @@ def everything(vendor):
         "chosen": accel_core.get_accelerator().get_compile_backend(),
         "aot_eager is eager": all(map(torch.equal, eager, aot)),
         "inductor differs by": max(
-            float((one - other).abs().max()) for one, other in zip(eager, inductor, strict=True)
+            float((one - other).abs().max())
+            for one, other in zip(eager, inductor, strict=True)
         ),
         "places": sorted({str(each.device) for each in (*aot, *inductor)}),
         **_kernels(vendor),
@@ -37,7 +38,9 @@ class _Network(nn.Module):
 
     def forward(self, tokens):
         hidden = nn.functional.gelu(self.norm(self.embedding(tokens)))
-        return nn.functional.cross_entropy(self.out(hidden).flatten(0, 1), tokens.flatten())
+        return nn.functional.cross_entropy(
+            self.out(hidden).flatten(0, 1), tokens.flatten()
+        )
 
 
 def _step(vendor, backend):
@@ -49,7 +52,10 @@ def _step(vendor, backend):
     run = network if backend is None else torch.compile(network, backend=backend)
     loss = run(tokens)
     loss.backward()
-    return [loss.detach(), *(each.grad for each in network.parameters() if each.grad is not None)]
+    return [
+        loss.detach(),
+        *(each.grad for each in network.parameters() if each.grad is not None),
+    ]
 
 
 def _kernels(vendor):

@@ -14,14 +14,18 @@ KNOWN = Checks()
 
 def _compiler(a):
     """What is declared; else inductor's word, on types that torch brings or that it is taught."""
-    known = a.device_name() in ("cuda", "xpu", "mps") or device.vendor.kind == "PrivateUse1"
+    known = (
+        a.device_name() in ("cuda", "xpu", "mps") or device.vendor.kind == "PrivateUse1"
+    )
     return a.backend.compile_backend or ("inductor" if known else "aot_eager")
 
 
 def _is(name, expected):
     def check(a):
         given = getattr(a, name)
-        return (given() if callable(given) else given) == (expected(a) if callable(expected) else expected)
+        return (given() if callable(given) else given) == (
+            expected(a) if callable(expected) else expected
+        )
 
     return check
 
@@ -36,7 +40,8 @@ def is_fp16_supported(a):
     tried = a.backend.name not in SURE_OF_FLOAT16
     said = a.is_fp16_supported()
     return said is True and (
-        tried or torch.accelerator.memory_stats().get("allocation.all.allocated", 0) == 0
+        tried
+        or torch.accelerator.memory_stats().get("allocation.all.allocated", 0) == 0
     )
 
 

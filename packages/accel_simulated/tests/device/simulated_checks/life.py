@@ -17,7 +17,10 @@ CHECKS = Checks()
 METAL = Checks()
 OF_STREAMS = "streams_free_what_was_recorded_on_them"
 #: What a device does not have: a copy on Gaudi is ordered across its streams, so that none goes on by itself.
-BEYOND = {"mps": (OF_STREAMS, "graphs", "graph_joins_streams", "graph_of_training"), "hpu": (OF_STREAMS,)}
+BEYOND = {
+    "mps": (OF_STREAMS, "graphs", "graph_joins_streams", "graph_of_training"),
+    "hpu": (OF_STREAMS,),
+}
 
 
 def run_all(vendor):
@@ -42,9 +45,16 @@ def fails(kind, call, words=""):
 
 @CHECKS.add
 def devices_do_not_mix(vendor):
-    others = [torch.ones(2), *(torch.ones(2, device=f"{vendor}:1") for _ in range(acc.device_count() - 1))]
+    others = [
+        torch.ones(2),
+        *(torch.ones(2, device=f"{vendor}:1") for _ in range(acc.device_count() - 1)),
+    ]
     for other in others:
-        fails(RuntimeError, lambda other=other: torch.ones(2, device=vendor) + other, "same device")
+        fails(
+            RuntimeError,
+            lambda other=other: torch.ones(2, device=vendor) + other,
+            "same device",
+        )
 
 
 @CHECKS.add
@@ -71,9 +81,20 @@ def one_queue(vendor):
     event.synchronize()
     fails(RuntimeError, side.query, "querying streams")
     fails(RuntimeError, side.synchronize, "synchronizing streams")
-    fails(NotImplementedError, lambda: torch.ones(1, device=vendor).record_stream(side), "record_stream")
+    fails(
+        NotImplementedError,
+        lambda: torch.ones(1, device=vendor).record_stream(side),
+        "record_stream",
+    )
     fails(RuntimeError, acc.Graph, "not supported")
-    lacking = ("Stream", "stream", "current_device", "is_initialized", "max_memory_allocated", "memory_stats")
+    lacking = (
+        "Stream",
+        "stream",
+        "current_device",
+        "is_initialized",
+        "max_memory_allocated",
+        "memory_stats",
+    )
     assert not [name for name in lacking if hasattr(torch.mps, name)]
 
 

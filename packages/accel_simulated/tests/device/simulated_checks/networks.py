@@ -29,7 +29,11 @@ def graphs(vendor):
 @CHECKS.add
 def graph_joins_streams(vendor):
     x = torch.zeros(4, device=vendor)
-    graph, main, side = (torch.accelerator.Graph(), torch.Stream(device=vendor), torch.Stream(device=vendor))
+    graph, main, side = (
+        torch.accelerator.Graph(),
+        torch.Stream(device=vendor),
+        torch.Stream(device=vendor),
+    )
     with main, graph:
         x.add_(1)
         side.wait_event(main.record_event())
@@ -50,9 +54,9 @@ def graph_joins_streams(vendor):
 def graph_of_training(vendor):
     def made():
         torch.manual_seed(0)
-        layers = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3)).to(
-            vendor
-        )
+        layers = nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3)
+        ).to(vendor)
         return layers, torch.optim.SGD(layers.parameters(), lr=0.1, momentum=0.9)
 
     data = torch.randn(3, 5, 1, 8, 8)
@@ -75,7 +79,9 @@ def graph_of_training(vendor):
         batch.copy_(values)
         graph.replay()
         acc.synchronize()
-    for (name, ours), theirs in zip(captured.state_dict().items(), eager.state_dict().values(), strict=True):
+    for (name, ours), theirs in zip(
+        captured.state_dict().items(), eager.state_dict().values(), strict=True
+    ):
         assert torch.equal(ours.cpu(), theirs.cpu()), name
 
 
@@ -84,7 +90,9 @@ def moving_a_module_keeps_its_parameters(vendor):
     model = nn.Linear(3, 2)
     held = list(model.parameters())  # as an optimizer made before does
     model.to(vendor)
-    assert all(ours is theirs for ours, theirs in zip(held, model.parameters(), strict=True))
+    assert all(
+        ours is theirs for ours, theirs in zip(held, model.parameters(), strict=True)
+    )
     assert {each.device.type for each in held} == {vendor}
     held[0].data = torch.empty(0)
     assert (model.weight.device.type, model.weight.shape) == ("cpu", (0,))

@@ -9,7 +9,12 @@ from accel_tests import surfaces
 from accel_simulated import VENDORS
 
 #: What torch itself asks of every device module, whether or not a surface file has it.
-ASKED_BY_TORCH = {"_initialized", "_is_in_bad_fork", "_lazy_init", "get_amp_supported_dtype"}
+ASKED_BY_TORCH = {
+    "_initialized",
+    "_is_in_bad_fork",
+    "_lazy_init",
+    "get_amp_supported_dtype",
+}
 
 
 def tell(vendor):
@@ -19,9 +24,13 @@ def tell(vendor):
     for exposed_as in surfaces.users_names(vendor):
         module = _resolve(exposed_as)
         if module is not None:
-            names = (name for name in vars(module) if not name.startswith(("__", "_sim_")))
+            names = (
+                name for name in vars(module) if not name.startswith(("__", "_sim_"))
+            )
             offered[exposed_as] = {name: getattr(module, name) for name in names}
-    return list((_lost if VENDORS[vendor].package == "torch" else beyond)(vendor, offered))
+    return list(
+        (_lost if VENDORS[vendor].package == "torch" else beyond)(vendor, offered)
+    )
 
 
 def _resolve(dotted):
@@ -59,13 +68,21 @@ def _method_differences(where, value, entry):
     """Of the methods that we wrote: torch's base classes have more, as the vendors' have."""
     if not inspect.isclass(value) or not entry.members:
         return  # or the surface file does not tell this class's methods
-    ours = [base for base in value.__mro__ if base.__module__.partition(".")[0] not in ("torch", "builtins")]
-    methods = {name: method for base in reversed(ours) for name, method in vars(base).items()}
+    ours = [
+        base
+        for base in value.__mro__
+        if base.__module__.partition(".")[0] not in ("torch", "builtins")
+    ]
+    methods = {
+        name: method for base in reversed(ours) for name, method in vars(base).items()
+    }
     for name, method in methods.items():
         if not inspect.isfunction(method) or name.startswith("_"):
             continue
         if name in entry.members:
-            yield from _differences(f"{where}.{name}", method, entry.members[name], skipped=1)
+            yield from _differences(
+                f"{where}.{name}", method, entry.members[name], skipped=1
+            )
         else:
             yield f"{where}.{name}: not in the surface file"
 
@@ -77,7 +94,9 @@ def _differences(name, value, entry, skipped=0):
         return
     for places, keywords in entry.calls:
         try:
-            inspect.Signature(parameters).bind(*[None] * places, **dict.fromkeys(keywords - {"**"}))
+            inspect.Signature(parameters).bind(
+                *[None] * places, **dict.fromkeys(keywords - {"**"})
+            )
         except TypeError as error:
             yield f"{name}: does not take the call with {places} arguments and {sorted(keywords)}: {error}"
     if not entry.calls and entry.signature is not None:
@@ -85,7 +104,11 @@ def _differences(name, value, entry, skipped=0):
         # Of a default that is no literal a surface file tells only that it is there.
         unknown = [each.name for each in theirs.values() if each.default is ...]
         ours = [
-            (p.name, p.kind, ... if p.name in unknown and p.default is not p.empty else p.default)
+            (
+                p.name,
+                p.kind,
+                ... if p.name in unknown and p.default is not p.empty else p.default,
+            )
             for p in parameters
         ]
         if ours != [(p.name, p.kind, p.default) for p in theirs.values()]:

@@ -51,7 +51,11 @@ def _given(a, member):
     """What it answers, or `UnsupportedError` where it refuses."""
     value = getattr(a, member)
     try:
-        return value(*([0.5] if "fraction" in member else [])) if callable(value) else value
+        return (
+            value(*([0.5] if "fraction" in member else []))
+            if callable(value)
+            else value
+        )
     except UnsupportedError:
         return UnsupportedError
 
@@ -64,7 +68,11 @@ def of_plugin(pin):
     own = {}
     for member, (expected, _) in differences.items():
         given = _given(accelerator, member)
-        own[member] = "" if (type(given), given) == (type(expected), expected) else f"gave {given!r}"
+        own[member] = (
+            ""
+            if (type(given), given) == (type(expected), expected)
+            else f"gave {given!r}"
+        )
         if not usual[member]:
             own[member] = f"does as all devices do: take it out of DIFFERENCES[{pin!r}]"
     return {
@@ -76,8 +84,16 @@ def of_plugin(pin):
 
 #: Members that answer a question of another name than theirs.
 ALSO = {
-    **{key: {"available_memory", "mem_get_info"} for key in ("mem_get_info", "get_memory_info")},
-    "get_rng_state": {"fork_rng", "get_rng_state", "get_rng_state_all", "set_rng_state"},
+    **{
+        key: {"available_memory", "mem_get_info"}
+        for key in ("mem_get_info", "get_memory_info")
+    },
+    "get_rng_state": {
+        "fork_rng",
+        "get_rng_state",
+        "get_rng_state_all",
+        "set_rng_state",
+    },
     "memory_reserved": {"memory_cached", "memory_reserved"},
     "max_memory_reserved": {"max_memory_cached", "max_memory_reserved"},
 }
@@ -93,10 +109,18 @@ REFUSE = raising(RuntimeError("the driver says no"))
 
 def _asked(a):
     """What each member that takes no argument raises, and what `accel info` cannot tell."""
-    given = {"set_rng_state": (torch.get_rng_state(),), "fork_rng": (), "default_generator": (0,)}
+    given = {
+        "set_rng_state": (torch.get_rng_state(),),
+        "fork_rng": (),
+        "default_generator": (0,),
+    }
     failed = {}
     for name, member in inspect.getmembers(type(a), inspect.isfunction):
-        needed = [p for p in inspect.signature(member).parameters.values() if p.default is p.empty][1:]
+        needed = [
+            p
+            for p in inspect.signature(member).parameters.values()
+            if p.default is p.empty
+        ][1:]
         if name.startswith("_") or (needed and name not in given):
             continue
         try:
@@ -105,18 +129,39 @@ def _asked(a):
                 pass
         except Exception as error:
             failed[name] = f"{type(error).__name__}: {error}"
-    return failed | info.document_in_child(info.Chosen(a, None, ()), {"skipped": {}}, len)["problems"]
+    return (
+        failed
+        | info.document_in_child(info.Chosen(a, None, ()), {"skipped": {}}, len)[
+            "problems"
+        ]
+    )
 
 
 def of_refusals(pin):
     """Which members raise, which of them wrongly, and what `accel bench` lacks if all is refused."""
     accelerator = accel_core.accelerator(pin)
     usual, modules = _asked(accelerator), (accelerator.device_module, torch.accelerator)
-    asked = ("get_", "is_", "mem_get", "memory_", "max_memory_", "initial_", "utilization", "temperature")
-    names = {n for m in modules for n, f in vars(m).items() if n.startswith(asked) and inspect.isroutine(f)}
+    asked = (
+        "get_",
+        "is_",
+        "mem_get",
+        "memory_",
+        "max_memory_",
+        "initial_",
+        "utilization",
+        "temperature",
+    )
+    names = {
+        n
+        for m in modules
+        for n, f in vars(m).items()
+        if n.startswith(asked) and inspect.isroutine(f)
+    }
 
     def made(stack, questions):
-        for module, name in ((m, q) for q in questions for m in modules if hasattr(m, q)):
+        for module, name in (
+            (m, q) for q in questions for m in modules if hasattr(m, q)
+        ):
             stack.enter_context(mock.patch.object(module, name, REFUSE))
         return type(accelerator)._from_backend(accelerator.backend)
 
@@ -124,13 +169,21 @@ def of_refusals(pin):
     for name in sorted(names.difference(BASICS)):
         with ExitStack() as stack:
             again = _asked(made(stack, [name]))
-        for member in (member for member in again if usual.get(member) != again[member]):
+        for member in (
+            member for member in again if usual.get(member) != again[member]
+        ):
             answers.add(member)
-            told = again[member].startswith("UnsupportedError: ") and again[member].endswith(REFUSED)
+            told = again[member].startswith("UnsupportedError: ") and again[
+                member
+            ].endswith(REFUSED)
             if member not in ALSO.get(name, {name}) or not told:
                 wrong[f"{member} without {name}"] = again[member]
     with ExitStack() as stack:
         chosen = info.Chosen(made(stack, names.difference(BASICS)), None, ())
-        measured = bench.measured_in_child(chosen, {"effort": TINY, "quick": True, "ranks": 1}, len)
-    unmeasured = [row["name"] for row in measured["measurements"] if row["value"] is None]
+        measured = bench.measured_in_child(
+            chosen, {"effort": TINY, "quick": True, "ranks": 1}, len
+        )
+    unmeasured = [
+        row["name"] for row in measured["measurements"] if row["value"] is None
+    ]
     return sorted(answers), wrong, unmeasured

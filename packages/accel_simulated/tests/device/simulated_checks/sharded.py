@@ -12,7 +12,11 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor, randn
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 
 from accel_simulated import VENDORS
 
@@ -25,14 +29,20 @@ def everything(vendor):
     rank = int(os.environ["RANK"])
     torch.accelerator.set_device_index(rank)
     mesh = init_device_mesh(vendor, (2,), mesh_dim_names=("shards",))
-    host = DeviceMesh.from_group(dist.new_group(backend="gloo"), "cpu", mesh_dim_names=("shards",))
+    host = DeviceMesh.from_group(
+        dist.new_group(backend="gloo"), "cpu", mesh_dim_names=("shards",)
+    )
     trained = _sharded(mesh)
     answers = {
         "backend": dist.get_backend_config(),
         "device": str(next(trained[0].parameters()).to_local().device),
         "FSDP2": _same(trained, _sharded(host)),
-        "FSDP2 in bfloat16": _same(_sharded(mesh, mp_policy=HALF), _sharded(host, mp_policy=HALF)),
-        "FSDP2 offloaded": _same(_sharded(mesh, offload_policy=CPUOffloadPolicy()), _sharded(host)),
+        "FSDP2 in bfloat16": _same(
+            _sharded(mesh, mp_policy=HALF), _sharded(host, mp_policy=HALF)
+        ),
+        "FSDP2 offloaded": _same(
+            _sharded(mesh, offload_policy=CPUOffloadPolicy()), _sharded(host)
+        ),
         "tensor parallel": _same(_split(mesh), _split(host)),
         "DTensor": _distributed_tensors(mesh),
         "moved": _moved(vendor, rank),
@@ -56,7 +66,11 @@ def _train(network, optimizer, data):
 def _data(mesh, rank):
     """Each rank's own rows."""
     generator = torch.Generator().manual_seed(1)
-    return torch.randn(8, 6, generator=generator)[rank::2].contiguous().to(mesh.device_type)
+    return (
+        torch.randn(8, 6, generator=generator)[rank::2]
+        .contiguous()
+        .to(mesh.device_type)
+    )
 
 
 def _sharded(mesh, **policies):
@@ -79,7 +93,10 @@ def _split(mesh):
 
 
 def _same(one, other):
-    ours, theirs = ([each.full_tensor().cpu() for each in net.parameters()] for net, _ in (one, other))
+    ours, theirs = (
+        [each.full_tensor().cpu() for each in net.parameters()]
+        for net, _ in (one, other)
+    )
     return all(map(torch.equal, ours, theirs))
 
 
@@ -90,7 +107,9 @@ def _distributed_tensors(mesh):
     columns = rows.redistribute(mesh, [Shard(1)])  # all to all
     random = randn(4, 2, device_mesh=mesh, placements=[Shard(0)]).full_tensor()
     return (
-        torch.equal(product.redistribute(mesh, [Replicate()]).to_local().cpu(), whole @ other)
+        torch.equal(
+            product.redistribute(mesh, [Replicate()]).to_local().cpu(), whole @ other
+        )
         and torch.equal(columns.full_tensor().cpu(), whole)
         and rows.sum().full_tensor().item() == 66
         and not torch.equal(random[:2], random[2:])

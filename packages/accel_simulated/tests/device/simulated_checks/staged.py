@@ -28,20 +28,26 @@ class Ranks:
 
     def __init__(self, vendor, timeout=60):
         importlib.import_module(DEVICES[vendor].package)
-        self.accelerator = TorchAccelerator(Backend(name="x", priority=1, device_type=vendor))
+        self.accelerator = TorchAccelerator(
+            Backend(name="x", priority=1, device_type=vendor)
+        )
         self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.index = self.rank % self.accelerator.device_count()
         self.accelerator.set_device(self.index)
         self.device = torch.device(vendor, self.index)
         own = DEVICES[vendor].collective
         assert self.accelerator.communication_backend_name() == (own or "staged")
-        register(self.accelerator)  # which a device with collectives of its own may ask for
+        register(
+            self.accelerator
+        )  # which a device with collectives of its own may ask for
         dist.init_process_group("staged", timeout=timedelta(seconds=timeout))
         self.gloo = dist.new_group(backend="gloo")
 
     def values(self, dtype, *shape, salt=0, rank=None):
         """Other numbers on each rank, the same in every run; with signs, and such that sums round."""
-        generator = torch.Generator().manual_seed(1000 * salt + (self.rank if rank is None else rank))
+        generator = torch.Generator().manual_seed(
+            1000 * salt + (self.rank if rank is None else rank)
+        )
         if dtype is torch.bool:
             return torch.randint(0, 2, shape, generator=generator).bool()
         if dtype.is_floating_point or dtype.is_complex:
@@ -49,7 +55,9 @@ class Ranks:
             return torch.randn(shape, generator=generator, dtype=kind).to(dtype)
         bits = torch.iinfo(dtype).bits
         low = 0 if not dtype.is_signed else -(1 << (bits - 2))
-        return torch.randint(low, 1 << min(62, bits - 2), shape, generator=generator).to(dtype)
+        return torch.randint(
+            low, 1 << min(62, bits - 2), shape, generator=generator
+        ).to(dtype)
 
 
 @contextmanager
@@ -64,12 +72,22 @@ def ranks(vendor, **options):
 def same(made, expected):
     """Whether the bytes are equal."""
     made = made.detach().cpu()
-    return made.dtype == expected.dtype and made.shape == expected.shape and raw(made) == raw(expected)
+    return (
+        made.dtype == expected.dtype
+        and made.shape == expected.shape
+        and raw(made) == raw(expected)
+    )
 
 
 def raw(tensor):
-    row = torch.empty(tensor.numel(), dtype=tensor.dtype)  # a view of one element keeps a stride
-    return bytes(row.copy_(tensor.flatten()).view(torch.uint8).tolist()) if tensor.numel() else b""
+    row = torch.empty(
+        tensor.numel(), dtype=tensor.dtype
+    )  # a view of one element keeps a stride
+    return (
+        bytes(row.copy_(tensor.flatten()).view(torch.uint8).tolist())
+        if tensor.numel()
+        else b""
+    )
 
 
 # What is compared: each takes tensors on a device and a group, and gives the tensors that it wrote
@@ -94,13 +112,21 @@ def all_gather_into(here, at, dtype, group, shape):
 
 
 def gather(here, at, dtype, group, shape):
-    parts = [at(torch.zeros(shape).to(dtype)) for _ in range(here.size)] if here.rank == 1 else None
+    parts = (
+        [at(torch.zeros(shape).to(dtype)) for _ in range(here.size)]
+        if here.rank == 1
+        else None
+    )
     dist.gather(at(here.values(dtype, *shape)), parts, dst=1, group=group)
     return parts or []
 
 
 def scatter(here, at, dtype, group, shape):
-    parts = [at(here.values(dtype, *shape, salt=n)) for n in range(here.size)] if here.rank == 1 else None
+    parts = (
+        [at(here.values(dtype, *shape, salt=n)) for n in range(here.size)]
+        if here.rank == 1
+        else None
+    )
     mine = at(torch.zeros(shape).to(dtype))
     dist.scatter(mine, parts, src=1, group=group)
     return [mine]
@@ -108,7 +134,9 @@ def scatter(here, at, dtype, group, shape):
 
 def all_to_all_single(here, at, dtype, group, shape):
     made = at(torch.zeros((here.size * shape[0], *shape[1:])).to(dtype))
-    dist.all_to_all_single(made, at(here.values(dtype, here.size * shape[0], *shape[1:])), group=group)
+    dist.all_to_all_single(
+        made, at(here.values(dtype, here.size * shape[0], *shape[1:])), group=group
+    )
     return [made]
 
 
@@ -138,7 +166,11 @@ def layouts(device):
         part.copy_(tensor.to(device))
         return part
 
-    return {"contiguous": lambda t: t.to(device), "transposed": transposed, "gaps": gaps}
+    return {
+        "contiguous": lambda t: t.to(device),
+        "transposed": transposed,
+        "gaps": gaps,
+    }
 
 
 def every_collective(here):
@@ -152,8 +184,12 @@ def every_collective(here):
                 group = here.gloo if dtype in OF_GLOO and not dtype.is_complex else None
                 expected = case(here, ways["on the host"], dtype, group, shape)
                 for name, at in ways.items():
-                    for one, other in zip(case(here, at, dtype, None, shape), expected, strict=True):
-                        assert same(one, other), f"{case.__name__} {dtype} {shape} {name}"
+                    for one, other in zip(
+                        case(here, at, dtype, None, shape), expected, strict=True
+                    ):
+                        assert same(one, other), (
+                            f"{case.__name__} {dtype} {shape} {name}"
+                        )
                         count += 1
     _lists(here)
     _messages(here)
@@ -170,27 +206,41 @@ def _lists(here):
     assert [p.tolist() for p in parts] == [[float(n)] * (n + 1) for n in range(size)]
     mine = torch.zeros(rank + 1, dtype=torch.int16, device=device)
     dist.reduce_scatter(
-        mine, [torch.full((n + 1,), rank + n, dtype=torch.int16, device=device) for n in range(size)]
+        mine,
+        [
+            torch.full((n + 1,), rank + n, dtype=torch.int16, device=device)
+            for n in range(size)
+        ],
     )
     assert mine.tolist() == [sum(range(size)) + size * rank] * (rank + 1)
-    given = [torch.full((rank + n + 1,), 10 * rank + n, device=device) for n in range(size)]
-    made = [torch.zeros(rank + n + 1, dtype=torch.int64, device=device) for n in range(size)]
+    given = [
+        torch.full((rank + n + 1,), 10 * rank + n, device=device) for n in range(size)
+    ]
+    made = [
+        torch.zeros(rank + n + 1, dtype=torch.int64, device=device) for n in range(size)
+    ]
     dist.all_to_all(made, given)
-    assert [m.tolist() for m in made] == [[10 * n + rank] * (rank + n + 1) for n in range(size)]
+    assert [m.tolist() for m in made] == [
+        [10 * n + rank] * (rank + n + 1) for n in range(size)
+    ]
     several = [torch.full((n + 1,), float(rank + n), device=device) for n in range(3)]
     several.append(torch.full((2,), rank + 1, dtype=torch.int32, device=device))
-    with dist.distributed_c10d._coalescing_manager(device=device, async_ops=True) as work:
+    with dist.distributed_c10d._coalescing_manager(
+        device=device, async_ops=True
+    ) as work:
         for tensor in several:
             dist.all_reduce(tensor)
     work.wait()
     total = sum(range(size))
-    assert [t.tolist() for t in several] == [[float(total + size * n)] * (n + 1) for n in range(3)] + [
-        [total + size] * 2
-    ]
+    assert [t.tolist() for t in several] == [
+        [float(total + size * n)] * (n + 1) for n in range(3)
+    ] + [[total + size] * 2]
     outputs = [torch.zeros(size * n, device=device) for n in (1, 2)]
     with dist.distributed_c10d._coalescing_manager(async_ops=True) as work:
         for output, n in zip(outputs, (1, 2), strict=True):
-            dist.all_gather_into_tensor(output, torch.full((n,), float(rank), device=device))
+            dist.all_gather_into_tensor(
+                output, torch.full((n,), float(rank), device=device)
+            )
     work.wait()
     assert [o.tolist() for o in outputs] == [
         [float(r) for r in range(size) for _ in range(n)] for n in (1, 2)
@@ -198,17 +248,26 @@ def _lists(here):
     outputs = [torch.zeros(n, device=device) for n in (1, 2)]
     with dist.distributed_c10d._coalescing_manager(async_ops=True) as work:
         for output, n in zip(outputs, (1, 2), strict=True):
-            dist.reduce_scatter_tensor(output, torch.arange(float(size * n), device=device))
+            dist.reduce_scatter_tensor(
+                output, torch.arange(float(size * n), device=device)
+            )
     work.wait()
-    assert [o.tolist() for o in outputs] == [[float(size * (rank * n + k)) for k in range(n)] for n in (1, 2)]
+    assert [o.tolist() for o in outputs] == [
+        [float(size * (rank * n + k)) for k in range(n)] for n in (1, 2)
+    ]
 
 
 def _messages(here):
     """Sends and receives: by turns, both ways at once, from anyone, with tags, and beside collectives."""
     rank, size, device = here.rank, here.size, here.device
     right, left = (rank + 1) % size, (rank - 1) % size
-    given, made = (torch.full((5,), float(rank), device=device), torch.zeros(5, device=device))
-    works = dist.batch_isend_irecv([dist.P2POp(dist.irecv, made, left), dist.P2POp(dist.isend, given, right)])
+    given, made = (
+        torch.full((5,), float(rank), device=device),
+        torch.zeros(5, device=device),
+    )
+    works = dist.batch_isend_irecv(
+        [dist.P2POp(dist.irecv, made, left), dist.P2POp(dist.isend, given, right)]
+    )
     for work in works:
         work.wait()
     assert made.tolist() == [float(left)] * 5
@@ -245,9 +304,16 @@ def _functional(here):
 
     group, rank, size, device = dist.group.WORLD, here.rank, here.size, here.device
     one = torch.full((size,), float(rank), device=device)
-    assert functional.all_reduce(one, "sum", group).tolist() == [float(sum(range(size)))] * size
+    assert (
+        functional.all_reduce(one, "sum", group).tolist()
+        == [float(sum(range(size)))] * size
+    )
     gathered = functional.all_gather_tensor(one, 0, group).tolist()
     assert gathered == [float(n) for n in range(size) for _ in range(size)]
-    assert functional.reduce_scatter_tensor(one, "sum", 0, group).tolist() == [float(sum(range(size)))]
-    assert functional.all_to_all_single(one, None, None, group).tolist() == [float(n) for n in range(size)]
+    assert functional.reduce_scatter_tensor(one, "sum", 0, group).tolist() == [
+        float(sum(range(size)))
+    ]
+    assert functional.all_to_all_single(one, None, None, group).tolist() == [
+        float(n) for n in range(size)
+    ]
     assert functional.broadcast(one, 1, group).tolist() == [1.0] * size

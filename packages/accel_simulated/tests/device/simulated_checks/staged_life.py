@@ -15,7 +15,9 @@ def in_order(here):
     """Asynchronous calls: in order though nothing waits between them, beside the device's own work."""
     device, size = here.device, here.size
     tensor = torch.ones(1 << 16, device=device)
-    works = [dist.all_reduce(tensor, async_op=True) for _ in range(5)]  # each needs the one before
+    works = [
+        dist.all_reduce(tensor, async_op=True) for _ in range(5)
+    ]  # each needs the one before
     works[-1].wait()
     assert tensor.eq(float(size**5)).all()
     assert all(work.is_completed() and work.is_success() for work in works)
@@ -32,13 +34,21 @@ def in_order(here):
     assert late.eq(50.0 * size).all()
     weight = torch.ones(3, device=device, requires_grad=True)
     product = weight * weight
-    dist.broadcast(weight, src=0)  # as NCCL's: autograd takes it for no change by the program
+    dist.broadcast(
+        weight, src=0
+    )  # as NCCL's: autograd takes it for no change by the program
     product.sum().backward()
     assert weight.grad is not None and weight.grad.tolist() == [2.0] * 3
     # Two groups of the same kind at once, and one of a single rank.
-    other, alone = (dist.new_group(), [dist.new_group([n]) for n in range(size)][here.rank])
+    other, alone = (
+        dist.new_group(),
+        [dist.new_group([n]) for n in range(size)][here.rank],
+    )
     both = [torch.full((1 << 14,), 1.0 + n, device=device) for n in range(2)]
-    pair = [dist.all_reduce(both[0], async_op=True), dist.all_reduce(both[1], group=other, async_op=True)]
+    pair = [
+        dist.all_reduce(both[0], async_op=True),
+        dist.all_reduce(both[1], group=other, async_op=True),
+    ]
     dist.all_reduce(small, group=alone)
     for work in reversed(pair):
         work.wait()
@@ -48,7 +58,9 @@ def in_order(here):
 
 
 def _threads():
-    return sum(thread.name.startswith("accel-staged") for thread in threading.enumerate())
+    return sum(
+        thread.name.startswith("accel-staged") for thread in threading.enumerate()
+    )
 
 
 def everything(vendor):
@@ -98,7 +110,10 @@ def refused(here):
             torch.ones(here.size + 1, device=device), torch.ones(1, device=device)
         ),
         "splits": lambda: dist.all_to_all_single(
-            torch.ones(2, device=device), torch.ones(2, device=device), [2] * here.size, [1] * here.size
+            torch.ones(2, device=device),
+            torch.ones(2, device=device),
+            [2] * here.size,
+            [1] * here.size,
         ),
         "sparse": lambda: dist.group.WORLD.allreduce([torch.ones(2, 2).to_sparse()]),
     }

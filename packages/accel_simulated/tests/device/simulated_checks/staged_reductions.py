@@ -28,12 +28,18 @@ def reductions(here):
                     count += 1
                 if shape[0] == size:
                     for scatter_into in (_scatter_whole, _scatter_list):
-                        mine = scatter_into(given.to(device), getattr(dist.ReduceOp, op))
-                        assert same(mine, expected[here.rank : here.rank + 1]), f"{dtype} {op} scattered"
+                        mine = scatter_into(
+                            given.to(device), getattr(dist.ReduceOp, op)
+                        )
+                        assert same(mine, expected[here.rank : here.rank + 1]), (
+                            f"{dtype} {op} scattered"
+                        )
                         count += 1
                     root = given.to(device)
                     dist.reduce(root, 1, getattr(dist.ReduceOp, op))
-                    assert same(root, expected if here.rank == 1 else given), f"{dtype} {op} to a root"
+                    assert same(root, expected if here.rank == 1 else given), (
+                        f"{dtype} {op} to a root"
+                    )
     for dtype in (torch.float32, torch.bfloat16):
         given = here.values(dtype, size, 2)
         scaled = given * 0.3
@@ -42,7 +48,9 @@ def reductions(here):
         tensor = given.to(device)
         dist.all_reduce(tensor, half)
         assert same(tensor, scaled)
-        assert same(_scatter_whole(given.to(device), half), scaled[here.rank : here.rank + 1])
+        assert same(
+            _scatter_whole(given.to(device), half), scaled[here.rank : here.rank + 1]
+        )
     refused = torch.ones(2, device=device)
     for wrong in (dist.ReduceOp.BAND, dist.ReduceOp.BXOR):
         try:
@@ -65,24 +73,33 @@ def _has(dtype, op):
 def _reduced(here, given, op):
     """What gloo makes of it on the CPU; where gloo has not the type, what integers or NCCL's rules say."""
     dtype = given.dtype
-    if dtype in OF_GLOO and not (op == "AVG" and not dtype.is_floating_point and not dtype.is_complex):
+    if dtype in OF_GLOO and not (
+        op == "AVG" and not dtype.is_floating_point and not dtype.is_complex
+    ):
         expected = given.clone()
         dist.all_reduce(expected, getattr(dist.ReduceOp, op), group=here.gloo)
         return expected
     if dtype.is_floating_point or dtype.is_complex:
         wide = {torch.float8_e4m3fn: torch.float32}.get(dtype, dtype)
         alike = given.to(wide, copy=True)
-        dist.all_reduce(alike, getattr(dist.ReduceOp, op if op != "AVG" else "SUM"), group=here.gloo)
+        dist.all_reduce(
+            alike, getattr(dist.ReduceOp, op if op != "AVG" else "SUM"), group=here.gloo
+        )
         if op == "AVG":
             alike = alike.to(dtype).to(wide) / here.size
         return alike.to(dtype)
     every = [None] * here.size
     dist.all_gather_object(every, given.to(torch.int64), group=here.gloo)
     is_or = dtype is torch.bool and op == "SUM"
-    made = functools.reduce(torch.maximum if is_or else _OF_INTEGERS[op], every).to(dtype)
+    made = functools.reduce(torch.maximum if is_or else _OF_INTEGERS[op], every).to(
+        dtype
+    )
     if op != "AVG":
         return made
-    parts = [abs(total) // here.size * (1 if total >= 0 else -1) for total in made.flatten().tolist()]
+    parts = [
+        abs(total) // here.size * (1 if total >= 0 else -1)
+        for total in made.flatten().tolist()
+    ]
     return torch.tensor(parts, dtype=dtype).view(made.shape)
 
 

@@ -25,9 +25,14 @@ def data_parallel(here):
 
     def train(here, device, group):
         torch.manual_seed(1)
-        model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.BatchNorm1d(64), nn.Linear(64, 4)).to(device)
+        model = nn.Sequential(
+            nn.Linear(16, 64), nn.GELU(), nn.BatchNorm1d(64), nn.Linear(64, 4)
+        ).to(device)
         parallel = DistributedDataParallel(
-            model, process_group=group, bucket_cap_mb=0.005, gradient_as_bucket_view=True
+            model,
+            process_group=group,
+            bucket_cap_mb=0.005,
+            gradient_as_bucket_view=True,
         )
         three_steps(here, parallel, device)
         return [raw(p.detach().cpu()) for p in [*model.parameters(), *model.buffers()]]

@@ -25,7 +25,9 @@ def difference(host, device, kind, *, values=True, exact=True):
     if isinstance(host, dict):
         if list(host) != list(device):
             return f"keys {list(device)} in the place of {list(host)}"
-        return difference(list(host.values()), list(device.values()), kind, values=values, exact=exact)
+        return difference(
+            list(host.values()), list(device.values()), kind, values=values, exact=exact
+        )
     if isinstance(host, (list, tuple)):
         if len(host) != len(device):
             return f"{len(device)} results in the place of {len(host)}"
@@ -33,26 +35,46 @@ def difference(host, device, kind, *, values=True, exact=True):
         found = (difference(a, b, kind, values=values, exact=exact) for a, b in pairs)
         return next(filter(None, found), None)
     if isinstance(host, float) and math.isnan(host):
-        return None if math.isnan(device) else f"{WRONG}: {device!r} in the place of nan"
+        return (
+            None if math.isnan(device) else f"{WRONG}: {device!r} in the place of nan"
+        )
     if isinstance(host, torch.device):
         return None
-    if not exact and isinstance(host, float) and math.isclose(host, device, rel_tol=1.3e-6, abs_tol=1e-5):
+    if (
+        not exact
+        and isinstance(host, float)
+        and math.isclose(host, device, rel_tol=1.3e-6, abs_tol=1e-5)
+    ):
         return None
-    return None if not values or host == device else f"{WRONG}: {device!r} in the place of {host!r}"
+    return (
+        None
+        if not values or host == device
+        else f"{WRONG}: {device!r} in the place of {host!r}"
+    )
 
 
 def _tensors(host, device, kind, values, exact):
     if device.device.type != kind and host.device.type == "cpu":
         return f"the result is on {device.device.type}"
     described = None
-    for what in ("dtype", "layout", "shape", "is_coalesced", "stride", "is_conj", "is_neg"):
+    for what in (
+        "dtype",
+        "layout",
+        "shape",
+        "is_coalesced",
+        "stride",
+        "is_conj",
+        "is_neg",
+    ):
         a, b = (_asked(tensor, what) for tensor in (host, device))
         if a != b:
             described = f"{what} {b} in the place of {a}"
             if exact or what != "stride":
                 return described
     said = _values(host, device.cpu()) if values else None
-    return described if said is None or (said.startswith(ROUNDED) and not exact) else said
+    return (
+        described if said is None or (said.startswith(ROUNDED) and not exact) else said
+    )
 
 
 def _asked(tensor, what):
@@ -68,9 +90,15 @@ def _values(a, b):
     if a.layout == torch.sparse_coo:
         return _values(a._indices(), b._indices()) or _values(a._values(), b._values())
     if a.layout in (torch.sparse_csr, torch.sparse_bsr):
-        pairs = ((a.crow_indices(), b.crow_indices()), (a.col_indices(), b.col_indices()))
+        pairs = (
+            (a.crow_indices(), b.crow_indices()),
+            (a.col_indices(), b.col_indices()),
+        )
     elif a.layout in (torch.sparse_csc, torch.sparse_bsc):
-        pairs = ((a.ccol_indices(), b.ccol_indices()), (a.row_indices(), b.row_indices()))
+        pairs = (
+            (a.ccol_indices(), b.ccol_indices()),
+            (a.row_indices(), b.row_indices()),
+        )
     else:
         return _plain(a, b)
     found = (_values(x, y) for x, y in (*pairs, (a.values(), b.values())))
@@ -80,7 +108,10 @@ def _values(a, b):
 def _plain(a, b):
     if a.is_complex():
         # Clones: the values of a sparse tensor are a view of it, and torch makes no view of that.
-        a, b = (torch.view_as_real(each.clone().resolve_conj().resolve_neg()) for each in (a, b))
+        a, b = (
+            torch.view_as_real(each.clone().resolve_conj().resolve_neg())
+            for each in (a, b)
+        )
     if torch.equal(a, b):
         return None
     if a.is_floating_point():
@@ -95,7 +126,11 @@ def _plain(a, b):
         torch.testing.assert_close(b, a, equal_nan=True)
         kind = ROUNDED
     except AssertionError:
-        kind = ROUNDED if a.is_floating_point() and widest <= _ENOUGH * _largest(a) else WRONG
+        kind = (
+            ROUNDED
+            if a.is_floating_point() and widest <= _ENOUGH * _largest(a)
+            else WRONG
+        )
     return f"{kind}: {wrong} of {same.numel()} elements, by up to {widest:.3g}"
 
 

@@ -17,7 +17,10 @@ UNWRITTEN = {
 def _database():
     from torch.testing._internal.common_methods_invocations import op_db
 
-    return {f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name: op for op in op_db}
+    return {
+        f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name: op
+        for op in op_db
+    }
 
 
 def cases(dtypes):
@@ -49,7 +52,11 @@ def run(name, dtype, tally):
         if tally.wants(variant):
             for number, sample in enumerate(samples):
                 turn(op, sample, f"sample {number}", tally, values)
-    if dtype == "float32" and op.error_inputs_func is not None and tally.wants("errors"):
+    if (
+        dtype == "float32"
+        and op.error_inputs_func is not None
+        and tally.wants("errors")
+    ):
         _errors(op, tally)
 
 
@@ -63,13 +70,19 @@ def _forward(op, sample, what, tally, values):
 
 
 def _backward(op, sample, what, tally, values):
-    wanted = [tensor for tensor in leaves((sample.input, sample.args, sample.kwargs)) if tensor.requires_grad]
+    wanted = [
+        tensor
+        for tensor in leaves((sample.input, sample.args, sample.kwargs))
+        if tensor.requires_grad
+    ]
     if not wanted:
         return
 
     def call(device):
         given, args, kwargs = arguments(Transfer(device), op, sample)
-        inputs = [tensor for tensor in leaves((given, args, kwargs)) if tensor.requires_grad]
+        inputs = [
+            tensor for tensor in leaves((given, args, kwargs)) if tensor.requires_grad
+        ]
         outputs = op(given, *args, **kwargs)
         if sample.output_process_fn_grad is not None:
             outputs = sample.output_process_fn_grad(outputs)
@@ -117,12 +130,19 @@ def _out(op, sample, what, tally, values):
 
     def with_out(prepare):
         def call(device):
-            given, args, kwargs = arguments(Transfer(device, gradients=False), op, sample)
+            given, args, kwargs = arguments(
+                Transfer(device, gradients=False), op, sample
+            )
             out = [prepare(tensor, device) for tensor in made]
             starts = [tensor.data_ptr() for tensor in out]
             with torch.no_grad(), made_on(torch.device(device), sample):
-                returned = op(given, *args, **kwargs, out=tuple(out) if many else out[0])
-            kept = [start == tensor.data_ptr() for start, tensor in zip(starts, out, strict=True)]
+                returned = op(
+                    given, *args, **kwargs, out=tuple(out) if many else out[0]
+                )
+            kept = [
+                start == tensor.data_ptr()
+                for start, tensor in zip(starts, out, strict=True)
+            ]
             return [returned, out, kept if any(starts) else None]
 
         return call
@@ -148,11 +168,15 @@ def _errors(op, tally):
     try:
         refused = list(op.error_inputs("cpu"))
     except Exception as error:
-        raise RuntimeError(f"the database cannot make its error inputs: {first_line(error)}") from error
+        raise RuntimeError(
+            f"the database cannot make its error inputs: {first_line(error)}"
+        ) from error
     for number, each in enumerate(refused):
 
         def call(device, sample=each.sample_input):
-            given, args, kwargs = arguments(Transfer(device, gradients=False), op, sample)
+            given, args, kwargs = arguments(
+                Transfer(device, gradients=False), op, sample
+            )
             return op(given, *args, **kwargs)
 
         tally.raises("errors", call, f"error input {number}")

@@ -14,13 +14,18 @@ def settled(value, dtype):
         return {key: settled(each, dtype) for key, each in value.items()}
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return type(value)(settled(each, dtype) for each in value)
-    if type(value).__name__ != "LinearCrossEntropyOptions" or dtype not in (torch.bfloat16, torch.float16):
+    if type(value).__name__ != "LinearCrossEntropyOptions" or dtype not in (
+        torch.bfloat16,
+        torch.float16,
+    ):
         return value
     chosen = {}
     if value.acc_policy == "auto":
         chosen["acc_policy"] = "accurate"
     if value.chunking_method == "auto":
-        chosen["chunking_method"] = None if value.batch_chunk_size is not None else "aspect_ratio"
+        chosen["chunking_method"] = (
+            None if value.batch_chunk_size is not None else "aspect_ratio"
+        )
     if value.acc_dtype is None:
         chosen["acc_dtype"] = torch.float32
     return dataclasses.replace(value, **chosen)

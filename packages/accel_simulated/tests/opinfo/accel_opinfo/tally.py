@@ -59,16 +59,26 @@ class Tally:
             said = first_line(error)
         else:
             said = self._said(host, device, values)
-            if said is not None and not self._exact and self._is_random(call, host, seed):
+            if (
+                said is not None
+                and not self._exact
+                and self._is_random(call, host, seed)
+            ):
                 said = self._said(host, device, values=False)
-            if said is not None and said.startswith(ROUNDED) and self._reads_what_was_there(call, seed):
+            if (
+                said is not None
+                and said.startswith(ROUNDED)
+                and self._reads_what_was_there(call, seed)
+            ):
                 said = None
         self.count(variant, what, said)
         return host
 
     def _said(self, host, device, values):
         try:
-            return difference(host, device, self.device, values=values, exact=self._exact)
+            return difference(
+                host, device, self.device, values=values, exact=self._exact
+            )
         except Exception as broken:
             return f"the result cannot be read: {first_line(broken)}"
 
@@ -86,7 +96,9 @@ class Tally:
         """
         torch.use_deterministic_algorithms(True, warn_only=True)
         try:
-            host, device = (_attempt(call, each, seed)[0] for each in ("cpu", self.device))
+            host, device = (
+                _attempt(call, each, seed)[0] for each in ("cpu", self.device)
+            )
         finally:
             torch.use_deterministic_algorithms(False)
         return self._said(host, device, values=True) is None
@@ -100,21 +112,31 @@ class Tally:
             return
         _, error = _attempt(call, self.device, 1)
         if error is None:
-            self.count(variant, what, f"accepted what the CPU refuses: {first_line(expected)}")
+            self.count(
+                variant, what, f"accepted what the CPU refuses: {first_line(expected)}"
+            )
         elif type(error) is not type(expected):
-            self.count(variant, what, f"{first_line(error)}; on the CPU: {first_line(expected)}")
+            self.count(
+                variant,
+                what,
+                f"{first_line(error)}; on the CPU: {first_line(expected)}",
+            )
         else:
             self.count(variant, what, None)
 
     def count(self, variant, what, said):
         """Count one call; `said` is why it is not as on the CPU, None where it is."""
-        seen = self.variants.setdefault(variant, {"calls": 0, "same": 0, "wrong": 0, "failures": []})
+        seen = self.variants.setdefault(
+            variant, {"calls": 0, "same": 0, "wrong": 0, "failures": []}
+        )
         seen["calls"] += 1
         if said is None:
             seen["same"] += 1
             return
         seen["wrong"] += said.startswith(WRONG)
-        if len(seen["failures"]) < _TOLD or (said.startswith(WRONG) and seen["wrong"] == 1):
+        if len(seen["failures"]) < _TOLD or (
+            said.startswith(WRONG) and seen["wrong"] == 1
+        ):
             seen["failures"].append([str(what), said])
 
 

@@ -30,7 +30,10 @@ def one(name, dtype, device, skip, about, **bounds):
         operators.run(name, dtype, tally)
     except Exception as error:
         return {"unmade": first_line(error), "variants": tally.variants}
-    return {"variants": tally.variants, "seconds": round(time.perf_counter() - start, 2)}
+    return {
+        "variants": tally.variants,
+        "seconds": round(time.perf_counter() - start, 2),
+    }
 
 
 def main():

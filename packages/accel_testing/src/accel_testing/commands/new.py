@@ -59,24 +59,34 @@ def _flag(question: str) -> str:
 
 def _name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     if not _PIECES.fullmatch(value) or len(value) > 40 or keyword.iskeyword(value):
-        raise click.BadParameter(f"{value!r} is no name for a backend; expected {_ALLOWED}.")
+        raise click.BadParameter(
+            f"{value!r} is no name for a backend; expected {_ALLOWED}."
+        )
     return value
 
 
 def _line(_ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if value is not None and not value.isprintable():
-        raise click.BadParameter(f"{value!r} goes into files; expected one line of plain text.")
+        raise click.BadParameter(
+            f"{value!r} goes into files; expected one line of plain text."
+        )
     return value
 
 
 def _options(function: Any) -> Any:
     for question, about in reversed(_QUESTIONS.items()):
         if question == "private_use1":
-            option = click.option("--private-use1/--no-private-use1", default=None, help=about)
+            option = click.option(
+                "--private-use1/--no-private-use1", default=None, help=about
+            )
         elif question == "license":
-            option = click.option(_flag(question), type=click.Choice(_LICENSES), help=about)
+            option = click.option(
+                _flag(question), type=click.Choice(_LICENSES), help=about
+            )
         else:
-            option = click.option(_flag(question), metavar="TEXT", callback=_line, help=about)
+            option = click.option(
+                _flag(question), metavar="TEXT", callback=_line, help=about
+            )
         function = option(function)
     return function
 
@@ -89,16 +99,22 @@ def _options(function: Any) -> Any:
     metavar="DIR",
     help="The folder to write, which must not be there yet [./accel-NAME].",
 )
-@click.option("--defaults", is_flag=True, help="Ask nothing: what is not given is as in brackets.")
+@click.option(
+    "--defaults", is_flag=True, help="Ask nothing: what is not given is as in brackets."
+)
 @_options
-def command(name: str, *, output: Path | None, defaults: bool, **given: str | bool | None) -> None:
+def command(
+    name: str, *, output: Path | None, defaults: bool, **given: str | bool | None
+) -> None:
     """Write a plugin distribution for a device of your own.
 
     It holds the declaration, the accelerator's class, tests by the checks of accel verify, CI, README,
     licence and changelog: it builds, installs and passes as it is, on a simulated device where NAME's own
     package is missing. Asks where there is a terminal; needs accel-testing[new].
     """
-    answers = {question: answer for question, answer in given.items() if answer is not None}
+    answers = {
+        question: answer for question, answer in given.items() if answer is not None
+    }
     private = answers.get("private_use1", True)
     _require_free(name, given["private_use1"])
     if private and str(answers.get("torch_module", name)) not in TORCH_TYPES:
@@ -108,7 +124,9 @@ def command(name: str, *, output: Path | None, defaults: bool, **given: str | bo
     _require_room(output)
     if find_spec("copier") is None:
         install = vendors.install_command("accel-testing", extra="new")
-        raise click.ClickException(f"accel new needs copier, which is not installed: {install}")
+        raise click.ClickException(
+            f"accel new needs copier, which is not installed: {install}"
+        )
     missing = [_flag(question) for question in _QUESTIONS if question not in answers]
     if missing and not defaults and not sys.stdin.isatty():
         raise click.UsageError(
@@ -144,7 +162,9 @@ def _require_free(name: str, private_use1: object) -> None:
         if name not in SERVED_BY_TORCH:
             taken += ", or --private-use1 where a package renames PrivateUse1 to it"
     if taken:
-        raise click.UsageError(f"{name!r} is taken: {taken}. Give another name, such as my_{name}.")
+        raise click.UsageError(
+            f"{name!r} is taken: {taken}. Give another name, such as my_{name}."
+        )
 
 
 def _require_no_torch_module(name: str) -> None:
@@ -160,7 +180,9 @@ def _require_no_torch_module(name: str) -> None:
 def _require_room(output: Path) -> None:
     """Raise `click.UsageError` where the folder is there, or cannot be."""
     if os.path.lexists(output):
-        raise click.UsageError(f"{output} is there already, and was left alone. Give another with --output.")
+        raise click.UsageError(
+            f"{output} is there already, and was left alone. Give another with --output."
+        )
     try:
         parent = output.absolute().parent
     except FileNotFoundError:
@@ -168,9 +190,13 @@ def _require_room(output: Path) -> None:
             "The folder that you are in was deleted. Change to another, or give --output with its whole path."
         ) from None
     if not parent.is_dir():
-        raise click.UsageError(f"{output}: there is no folder {parent}. Make it first: mkdir -p {parent}")
+        raise click.UsageError(
+            f"{output}: there is no folder {parent}. Make it first: mkdir -p {parent}"
+        )
     if not os.access(parent, os.W_OK):
-        raise click.UsageError(f"{output}: {parent} cannot be written. Give another with --output.")
+        raise click.UsageError(
+            f"{output}: {parent} cannot be written. Give another with --output."
+        )
 
 
 # --- writing -------------------------------------------------------------------------------------------
@@ -204,7 +230,9 @@ def _write(name: str, output: Path, answers: dict[str, Any], *, defaults: bool) 
 @contextlib.contextmanager
 def _beside(output: Path) -> Iterator[Path]:
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{output.name}-", dir=output.absolute().parent) as folder:
+        with tempfile.TemporaryDirectory(
+            prefix=f".{output.name}-", dir=output.absolute().parent
+        ) as folder:
             yield Path(folder, "project")
     except OSError as error:
         raise click.ClickException(

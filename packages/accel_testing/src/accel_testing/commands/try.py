@@ -20,7 +20,10 @@ __all__ = ["command"]
 GROUP = "accel.trials"
 
 
-@click.command("try", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    "try",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
 @click.argument("name", metavar="NAME")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND...")
 @click.pass_context
@@ -33,9 +36,14 @@ def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
     """
     wanted = words[1:] if words[:1] == ("--",) else words
     if not wanted:
-        raise click.UsageError(f"Missing a command, such as: accel try {name} -- python train.py", ctx)
+        raise click.UsageError(
+            f"Missing a command, such as: accel try {name} -- python train.py", ctx
+        )
     try:
-        found = {entry_point.name: entry_point for entry_point in reversed(permitted_entry_points(GROUP))}
+        found = {
+            entry_point.name: entry_point
+            for entry_point in reversed(permitted_entry_points(GROUP))
+        }
         if name not in found:
             there = ", ".join(sorted(found)) or "none"
             raise BackendNotFoundError(

@@ -18,7 +18,11 @@ from accel_core import Verdict
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
-from accel_core.errors import BackendNotFoundError, IntegrationMissingError, SettingError
+from accel_core.errors import (
+    BackendNotFoundError,
+    IntegrationMissingError,
+    SettingError,
+)
 from accel_core.explain import messages
 from accel_core.hardware import vendors
 from accel_core.isolation import IsolatedLoader
@@ -40,7 +44,9 @@ _RESULTS = Path("results")
 _COLUMNS = ("LEVEL", "PASSED", "FAILED", "NOT CLAIMED", "")
 
 
-def _file(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> tuple[Path, Expected] | None:
+def _file(
+    _ctx: click.Context, _param: click.Parameter, value: Path | None
+) -> tuple[Path, Expected] | None:
     if value is None:
         return None
     try:
@@ -49,26 +55,36 @@ def _file(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> t
         raise click.BadParameter(one_line(str(error))) from None
 
 
-def _checks(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+def _checks(
+    _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
     known = [check.name for check in checks()]
     unknown = [name for name in value if name not in known]
     if unknown:
-        raise click.BadParameter(f"{', '.join(unknown)}: no such check; `accel verify --list` names them.")
+        raise click.BadParameter(
+            f"{', '.join(unknown)}: no such check; `accel verify --list` names them."
+        )
     return value
 
 
-def _folder(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
+def _folder(
+    _ctx: click.Context, _param: click.Parameter, value: Path | None
+) -> Path | None:
     """Refuse a file whose folder is missing, before checks run for minutes."""
     if value is not None and not value.absolute().parent.is_dir():
         folder = shlex.quote(str(value.parent))
-        raise click.BadParameter(f"there is no folder {folder}. Make it first: mkdir -p {folder}")
+        raise click.BadParameter(
+            f"there is no folder {folder}. Make it first: mkdir -p {folder}"
+        )
     return value
 
 
 def _writes(form: str, name: str) -> Callable[[Any], Any]:
     kind = click.Path(dir_okay=False, writable=True, path_type=Path)
     told = f"Also write the card as {name}."
-    return click.option(f"--{form}", type=kind, callback=_folder, metavar="FILE", help=told)
+    return click.option(
+        f"--{form}", type=kind, callback=_folder, metavar="FILE", help=told
+    )
 
 
 @click.command("verify")
@@ -81,7 +97,12 @@ def _writes(form: str, name: str) -> Callable[[Any], Any]:
     help="; ".join(f"{level}: {what}" for level, what in LEVELS.items()) + ".",
 )
 @click.option(
-    "--check", "only", multiple=True, callback=_checks, metavar="CHECK", help="Only this check; repeatable."
+    "--check",
+    "only",
+    multiple=True,
+    callback=_checks,
+    metavar="CHECK",
+    help="Only this check; repeatable.",
 )
 @click.option(
     "--expected",
@@ -97,10 +118,14 @@ def _writes(form: str, name: str) -> Callable[[Any], Any]:
     help="How long one check may take [default: 60, and more for those that compile].",
 )
 @options.probe_timeout
-@click.option("--certify", is_flag=True, help="Skip nothing, and write results/… for publication.")
+@click.option(
+    "--certify", is_flag=True, help="Skip nothing, and write results/… for publication."
+)
 @_writes("junit", "JUnit's XML")
 @_writes("markdown", "Markdown")
-@click.option("--list", "listing", is_flag=True, help="Name the checks, and why each is there.")
+@click.option(
+    "--list", "listing", is_flag=True, help="Name the checks, and why each is there."
+)
 @options.as_json
 @click.pass_context
 def command(
@@ -129,31 +154,49 @@ def command(
             f"--certify skips nothing, and {expected[0]} has [skip]; take that section out."
         )
     if certify and only:
-        raise click.UsageError("--certify certifies a level, not single checks; leave --check out.")
+        raise click.UsageError(
+            "--certify certifies a level, not single checks; leave --check out."
+        )
     with answering(as_json=as_json) as output:
         if listing:
             wanted = _wanted(max(LEVELS) if level is None else level, only)
             if as_json:
-                rows = [{"name": c.name, "level": c.level, "why": c.why} for c in wanted]
+                rows = [
+                    {"name": c.name, "level": c.level, "why": c.why} for c in wanted
+                ]
                 output.write_json({"checks": rows})
             else:
-                cells = [((f"L{c.level}", ""), (c.name, ""), (c.why, "dim")) for c in wanted]
+                cells = [
+                    ((f"L{c.level}", ""), (c.name, ""), (c.why, "dim")) for c in wanted
+                ]
                 output.write_page([page.table(("LEVEL", "CHECK", ""), cells)])
             return
         settings = options.read_settings(timeout)
         _require_pytest()
         if level is None:
-            level = max((check.level for check in checks() if check.name in only), default=USUAL_LEVEL)
+            level = max(
+                (check.level for check in checks() if check.name in only),
+                default=USUAL_LEVEL,
+            )
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.default_int_handler)
         with Progress(len(_wanted(level, only))) as progress:
             file = expected[0] if expected else None
             subject = _subject(name, settings)
-            card = run(subject, level, expected=file, only=only, seconds=check_timeout, begins=progress.show)
+            card = run(
+                subject,
+                level,
+                expected=file,
+                only=only,
+                seconds=check_timeout,
+                begins=progress.show,
+            )
         if as_json:
             output.write_json(document.to_dict(card))
         else:
-            output.write_page([*_page(card, expected[1] if expected else NOTHING), *_next(card)])
+            output.write_page(
+                [*_page(card, expected[1] if expected else NOTHING), *_next(card)]
+            )
     if junit is not None:
         _write(junit, document.junit(card))
     if markdown is not None:
@@ -167,18 +210,27 @@ def command(
 
 
 def _wanted(level: int, only: tuple[str, ...]) -> list[Check]:
-    return [check for check in checks() if check.level <= level and (not only or check.name in only)]
+    return [
+        check
+        for check in checks()
+        if check.level <= level and (not only or check.name in only)
+    ]
 
 
 def _require_pytest() -> None:
     if find_spec("pytest") is None:
         install = vendors.install_command("accel-testing")
-        raise IntegrationMissingError(f"accel verify needs pytest, which is not installed: {install}")
+        raise IntegrationMissingError(
+            f"accel verify needs pytest, which is not installed: {install}"
+        )
 
 
 def _subject(name: Pin | None, settings: Settings) -> Verdict:
     """The backend to check; raises `BackendNotFoundError`."""
-    load, settings = IsolatedLoader(settings.probe_timeout), replace(settings, isolated=True)
+    load, settings = (
+        IsolatedLoader(settings.probe_timeout),
+        replace(settings, isolated=True),
+    )
     if name is not None:
         found = find_backends(name, settings, load)
         if found:
@@ -195,7 +247,9 @@ def _subject(name: Pin | None, settings: Settings) -> Verdict:
 
 def _has_run(card: Card) -> bool:
     """Whether the device was there for any check of it."""
-    of_the_device = [result for result in card.results if result.check.level] or card.results
+    of_the_device = [
+        result for result in card.results if result.check.level
+    ] or card.results
     return any(result.outcome is not Outcome.NOT_RUN for result in of_the_device)
 
 
@@ -203,14 +257,18 @@ def _write(file: Path, text: str) -> None:
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise click.ClickException(f"{file}: {error.strerror}; nothing was written.") from None
+        raise click.ClickException(
+            f"{file}: {error.strerror}; nothing was written."
+        ) from None
 
 
 def _certify(card: Card) -> None:
     try:
         place = document.certify(card, _RESULTS)
     except OSError as error:
-        raise click.ClickException(f"{_RESULTS}: {error.strerror}; nothing was certified.") from None
+        raise click.ClickException(
+            f"{_RESULTS}: {error.strerror}; nothing was certified."
+        ) from None
     click.echo(f"Written: {place}", err=True)
 
 
@@ -222,22 +280,32 @@ def _page(card: Card, expected: Expected) -> list[page.Part]:
     style = "bold green" if card.reached == card.level else "bold yellow"
     parts: list[page.Part] = [
         page.paragraph(
-            (card.score, style), (f"  {card.backend} ({source}), torch {card.torch or 'missing'}", "")
+            (card.score, style),
+            (f"  {card.backend} ({source}), torch {card.torch or 'missing'}", ""),
         ),
     ]
     if card.frameworks:
         parts.append(page.paragraph((f"With {', '.join(card.frameworks)}.", "dim")))
     if card.simulated:
-        parts.append(page.paragraph((f"Simulated, no real device: {card.simulated}.", "yellow")))
+        parts.append(
+            page.paragraph((f"Simulated, no real device: {card.simulated}.", "yellow"))
+        )
     parts.append(page.paragraph())
     parts.append(
-        page.table(_COLUMNS, [_row(card, level) for level in range(card.level + 1) if card.of(level)])
+        page.table(
+            _COLUMNS,
+            [_row(card, level) for level in range(card.level + 1) if card.of(level)],
+        )
     )
     bad = [result for result in card.results if not result.outcome.is_good]
     if bad:
         parts.append(page.heading("What is not kept"))
         parts += [_marked(result) for result in _joined(bad)]
-    left = [result for result in card.results if result.outcome in (Outcome.EXPECTED, Outcome.SKIPPED)]
+    left = [
+        result
+        for result in card.results
+        if result.outcome in (Outcome.EXPECTED, Outcome.SKIPPED)
+    ]
     if left:
         parts.append(page.heading("As the vendor's file says"))
         parts += [_marked(result) for result in left]
@@ -248,7 +316,9 @@ def _page(card: Card, expected: Expected) -> list[page.Part]:
         for result in none:
             by_reason.setdefault(result.message, []).append(result.check.name)
         parts += [
-            page.hanging([(("–", "dim"), [(f"{reason}: ", ""), (", ".join(names), "dim")])], 2)
+            page.hanging(
+                [(("–", "dim"), [(f"{reason}: ", ""), (", ".join(names), "dim")])], 2
+            )
             for reason, names in by_reason.items()
         ]
     return parts
@@ -299,7 +369,9 @@ def _marked(result: Result) -> page.Part:
 def _joined(results: list[Result]) -> list[Result]:
     """Checks that could not run for one reason as one line."""
     kept: list[Result] = []
-    for (outcome, message, _), group in groupby(results, key=lambda r: (r.outcome, r.message, r.check.level)):
+    for (outcome, message, _), group in groupby(
+        results, key=lambda r: (r.outcome, r.message, r.check.level)
+    ):
         found = list(group)
         first = found[0]
         if outcome is Outcome.NOT_RUN and message and len(found) > 1:

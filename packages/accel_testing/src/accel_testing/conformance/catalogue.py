@@ -41,7 +41,10 @@ def name_of(function: object) -> str:
 
 @lru_cache(maxsize=1)
 def _by_place() -> dict[tuple[str, str], str]:
-    return {(str(check.group.file), check.node.partition("::")[2]): check.name for check in checks()}
+    return {
+        (str(check.group.file), check.node.partition("::")[2]): check.name
+        for check in checks()
+    }
 
 
 def _of(group: Group) -> list[Check]:

@@ -7,7 +7,14 @@ from typing import Any, NoReturn
 
 import pytest
 
-__all__ = ["NOT_CLAIMED", "BrokenPromise", "not_claimed", "refused", "require", "require_type"]
+__all__ = [
+    "NOT_CLAIMED",
+    "BrokenPromise",
+    "not_claimed",
+    "refused",
+    "require",
+    "require_type",
+]
 
 #: How the reason of a check begins that does not apply: no skip of the vendor's.
 NOT_CLAIMED = "not claimed: "
@@ -31,7 +38,8 @@ def require_type(value: object, kind: type, what: str) -> None:
     __tracebackhide__ = True
     expected = "None" if kind is type(None) else kind.__name__
     require(
-        type(value) is kind, f"{what} gave {value!r}, of type {type(value).__name__}; expected {expected}"
+        type(value) is kind,
+        f"{what} gave {value!r}, of type {type(value).__name__}; expected {expected}",
     )
 
 

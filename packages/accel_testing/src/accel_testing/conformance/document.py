@@ -14,7 +14,17 @@ __all__ = ["certify", "junit", "markdown", "to_dict", "to_record"]
 
 _NO_FAULT = (Outcome.SKIPPED, Outcome.NOT_CLAIMED, Outcome.EXPECTED)
 #: What a record keeps of a card beside its checks.
-_KEPT = ("backend", "distribution", "version", "kit", "torch", "simulated", "level", "reached", "score")
+_KEPT = (
+    "backend",
+    "distribution",
+    "version",
+    "kit",
+    "torch",
+    "simulated",
+    "level",
+    "reached",
+    "score",
+)
 
 
 def to_dict(card: Card) -> dict[str, Any]:
@@ -53,7 +63,9 @@ def to_record(told: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: told[name] for name in _KEPT},
         "outcomes": {row["name"]: row["outcome"] for row in checks},
-        "reasons": {row["name"]: row["message"] for row in checks if row["outcome"] != "passed"},
+        "reasons": {
+            row["name"]: row["message"] for row in checks if row["outcome"] != "passed"
+        },
     }
 
 
@@ -68,7 +80,8 @@ def certify(card: Card, folder: Path) -> Path:
     place.mkdir(parents=True, exist_ok=True)
     for name, text in {
         "report.json": json.dumps(to_dict(card), indent=2) + "\n",
-        "card.json": json.dumps(to_record(to_dict(card)), indent=1, ensure_ascii=False) + "\n",
+        "card.json": json.dumps(to_record(to_dict(card)), indent=1, ensure_ascii=False)
+        + "\n",
         "card.md": markdown(card),
         "junit.xml": junit(card),
         "product.toml": _product(card),
@@ -85,7 +98,10 @@ def _product(card: Card) -> str:
         "simulated": card.simulated, "score": card.score,
     }  # fmt: skip
     # JSON's strings are TOML's basic strings, and its lists of them TOML's.
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in rows.items()]
+    lines = [
+        f"{name} = {json.dumps(value, ensure_ascii=False)}"
+        for name, value in rows.items()
+    ]
     lines.append(f"level = {card.reached if card.reached is not None else -1}")
     return "\n".join(lines) + "\n"
 
@@ -93,10 +109,18 @@ def _product(card: Card) -> str:
 def markdown(card: Card) -> str:
     """Return the card as Markdown: the levels, and each check that is not kept."""
     source = f"{card.distribution} {card.version}".strip()
-    lines = [f"### {card.score}", "", f"`{card.backend}` ({source}), torch {card.torch or 'missing'}"]
+    lines = [
+        f"### {card.score}",
+        "",
+        f"`{card.backend}` ({source}), torch {card.torch or 'missing'}",
+    ]
     if card.simulated:
         lines += ["", f"**Simulated, no real device: {card.simulated}.**"]
-    lines += ["", "| level | | passed | not kept | not claimed |", "|---|---|--:|--:|--:|"]
+    lines += [
+        "",
+        "| level | | passed | not kept | not claimed |",
+        "|---|---|--:|--:|--:|",
+    ]
     for level, what in LEVELS.items():
         if of := card.of(level):
             passed, none = (
@@ -104,7 +128,9 @@ def markdown(card: Card) -> str:
                 for outcome in (Outcome.PASSED, Outcome.NOT_CLAIMED)
             )
             bad = sum(not result.outcome.is_good for result in of)
-            lines.append(f"| {level} | {what} | {passed} of {len(of)} | {bad} | {none} |")
+            lines.append(
+                f"| {level} | {what} | {passed} of {len(of)} | {bad} | {none} |"
+            )
     for result in card.results:
         if not result.outcome.is_good:
             words = " ".join(_for_xml(result.message).split())
@@ -133,7 +159,9 @@ def junit(card: Card) -> str:
 def _case(suite: ET.Element, result: Result) -> None:
     group, _, name = result.check.name.rpartition(".")
     case = ET.SubElement(
-        suite, "testcase", {"classname": group, "name": name, "time": f"{result.seconds:.3f}"}
+        suite,
+        "testcase",
+        {"classname": group, "name": name, "time": f"{result.seconds:.3f}"},
     )
     words = {"message": f"{result.outcome.value}: {_for_xml(result.message)}"}
     if result.outcome in _NO_FAULT:
@@ -144,12 +172,20 @@ def _case(suite: ET.Element, result: Result) -> None:
 
 def _for_xml(text: str) -> str:
     """Without what XML cannot hold: a vendor's message may have escape codes in it."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else "?" for char in text
+    )
 
 
 def _badge(card: Card) -> str:
     left, _, right = card.score.partition(" · ")
-    colour = "#2e7d32" if card.reached == card.level else "#b26a00" if card.reached is not None else "#b71c1c"
+    colour = (
+        "#2e7d32"
+        if card.reached == card.level
+        else "#b26a00"
+        if card.reached is not None
+        else "#b71c1c"
+    )
     if card.simulated:
         right += " simulated"
     first, second = 7 * len(left) + 12, 7 * len(right) + 12

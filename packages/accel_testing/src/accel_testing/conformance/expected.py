@@ -44,14 +44,17 @@ def read(path: Path) -> Expected:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path} cannot be read: {error}. Give the path of a TOML file.") from error
+        raise SettingError(
+            f"{path} cannot be read: {error}. Give the path of a TOML file."
+        ) from error
     except tomllib.TOMLDecodeError as error:
         raise SettingError(
             f"{path} is no TOML: {error}. Expected [skip] and [fails] with reasons."
         ) from error
     known = [check.name for check in checks()]
     faults = [
-        f"unknown section [{name}], expected [skip] or [fails]" for name in document.keys() - {*_SECTIONS}
+        f"unknown section [{name}], expected [skip] or [fails]"
+        for name in document.keys() - {*_SECTIONS}
     ]
     for section in _SECTIONS:
         given = document.get(section, {})
@@ -59,19 +62,32 @@ def read(path: Path) -> Expected:
             faults.append(f"[{section}] is no table of checks and reasons")
             continue
         faults.extend(
-            fault for name, reason in given.items() for fault in _faults(section, name, reason, known)
+            fault
+            for name, reason in given.items()
+            for fault in _faults(section, name, reason, known)
         )
-    twice = document.get("skip", {}).keys() & document.get("fails", {}).keys() if not faults else ()
+    twice = (
+        document.get("skip", {}).keys() & document.get("fails", {}).keys()
+        if not faults
+        else ()
+    )
     faults.extend(f"{name} is in both [skip] and [fails]" for name in sorted(twice))
     if faults:
-        raise SettingError(f"{path}: {'; '.join(faults)}. `accel verify --list` names the checks.")
+        raise SettingError(
+            f"{path}: {'; '.join(faults)}. `accel verify --list` names the checks."
+        )
     return Expected(*({**document.get(section, {})} for section in _SECTIONS))
 
 
 def _faults(section: str, name: str, reason: object, known: list[str]) -> list[str]:
     if name not in known:
         close = get_close_matches(name, known, n=1)
-        return [f"[{section}] {name!r} is no check" + (f"; did you mean {close[0]!r}?" if close else "")]
+        return [
+            f"[{section}] {name!r} is no check"
+            + (f"; did you mean {close[0]!r}?" if close else "")
+        ]
     if not isinstance(reason, str) or not reason.strip():
-        return [f"[{section}] {name!r} has no reason; expected a sentence, and it is {reason!r}"]
+        return [
+            f"[{section}] {name!r} has no reason; expected a sentence, and it is {reason!r}"
+        ]
     return []

@@ -70,6 +70,13 @@ GROUPS = (
     Group("compute.samples", 2, seconds=240.0),
     Group("ranks.distributed", 3, seconds=400.0),
     Group("frameworks.deepspeed", 4, 500.0, (("deepspeed",), _TRAIN)),
-    Group("frameworks.lightning", 4, 500.0, (("lightning", "pytorch_lightning"), _TRAIN)),
-    Group("frameworks.transformers", 4, 500.0, (("transformers",), ("accelerate",), _TRAIN)),
+    Group(
+        "frameworks.lightning", 4, 500.0, (("lightning", "pytorch_lightning"), _TRAIN)
+    ),
+    Group(
+        "frameworks.transformers",
+        4,
+        500.0,
+        (("transformers",), ("accelerate",), _TRAIN),
+    ),
 )

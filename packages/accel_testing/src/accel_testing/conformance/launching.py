@@ -51,7 +51,9 @@ def ranks_of(accelerator: Accelerator) -> int:
     return MOST_RANKS if shares else min(MOST_RANKS, accelerator.device_count())
 
 
-def launch(module: str, *arguments: str, ranks: int, seconds: float, **variables: str) -> Launch:
+def launch(
+    module: str, *arguments: str, ranks: int, seconds: float, **variables: str
+) -> Launch:
     """Run the module in `ranks` ranks on this host, and wait for them.
 
     The module gets a folder, which exists while the ranks run, and `arguments`. The ranks have torchrun's
@@ -85,14 +87,18 @@ def kept(launch: Launch, part: str) -> None:
     if unclaimed:
         not_claimed(unclaimed)
     ranks, ended = len(launch.codes), len(launch.lines.get(part, []))
-    require(ended == ranks, f"{ended} of {ranks} ranks came to the end of it; {_fate(launch)}")
+    require(
+        ended == ranks,
+        f"{ended} of {ranks} ranks came to the end of it; {_fate(launch)}",
+    )
 
 
 def _fate(launch: Launch) -> str:
     told = []
     for rank, (code, words) in enumerate(zip(launch.codes, launch.words, strict=True)):
         told.append(
-            f"rank {rank} {child.ChildReport(returncode=code).ending}" + (f": {words}" if words else "")
+            f"rank {rank} {child.ChildReport(returncode=code).ending}"
+            + (f": {words}" if words else "")
         )
     return "; ".join(told)
 
@@ -122,7 +128,10 @@ def _run(
             stack.callback(_end, process)
             processes.append(process)
         end, failed = time.monotonic() + patient(seconds), False
-        while None in (codes := [process.poll() for process in processes]) and time.monotonic() < end:
+        while (
+            None in (codes := [process.poll() for process in processes])
+            and time.monotonic() < end
+        ):
             if not failed and any(codes):
                 failed, end = True, min(end, time.monotonic() + _PATIENCE)
             time.sleep(_PAUSE)

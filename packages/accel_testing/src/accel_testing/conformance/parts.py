@@ -26,7 +26,9 @@ _LONGEST = 1500
 
 
 def do(
-    folder: Path, begin: Callable[[], tuple[Any, ...]], parts: Mapping[str, Callable[..., None]]
+    folder: Path,
+    begin: Callable[[], tuple[Any, ...]],
+    parts: Mapping[str, Callable[..., None]],
 ) -> NoReturn:
     """Call `begin`, run each part with its result, and end the process with status 0.
 

@@ -37,7 +37,12 @@ class Outcome(str, enum.Enum):
     @property
     def is_good(self) -> bool:
         """Return whether this is no fault: passed, expected failure, skipped or not claimed."""
-        return self in (Outcome.PASSED, Outcome.EXPECTED, Outcome.SKIPPED, Outcome.NOT_CLAIMED)
+        return self in (
+            Outcome.PASSED,
+            Outcome.EXPECTED,
+            Outcome.SKIPPED,
+            Outcome.NOT_CLAIMED,
+        )
 
 
 class Result(NamedTuple):

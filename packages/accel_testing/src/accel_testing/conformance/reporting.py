@@ -23,7 +23,9 @@ _channel: IO[str] | None = None
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--accel-results`."""
     parser.addoption(
-        "--accel-results", metavar="FILE", help="Where accel verify reads what comes of the checks."
+        "--accel-results",
+        metavar="FILE",
+        help="Where accel verify reads what comes of the checks.",
     )
 
 
@@ -51,7 +53,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = outcome.get_result()
     found = _outcome(report)
     if found:
-        _say(ended=_node(item.nodeid), outcome=found, message=_message(report, call), seconds=report.duration)
+        _say(
+            ended=_node(item.nodeid),
+            outcome=found,
+            message=_message(report, call),
+            seconds=report.duration,
+        )
 
 
 def _node(nodeid: str) -> str:
@@ -89,11 +96,15 @@ def _message(report: pytest.TestReport, call: pytest.CallInfo[None]) -> str:
         return str(report.longrepr or "")[:_LONGEST]
     name = type(error).__name__
     words = str(error).strip()
-    return (words if name == "BrokenPromise" else f"{name}: {words}")[:_LONGEST] + _asked_for(words)
+    return (words if name == "BrokenPromise" else f"{name}: {words}")[
+        :_LONGEST
+    ] + _asked_for(words)
 
 
 #: Python's words, and those of FSDP's handle (torch 2.13, torch/distributed/fsdp/_common_utils.py).
-_LACKS = re.compile(r"(?:module|not implement) 'torch\.(\w+)(?:' has no attribute '|\.)(\w+)'")
+_LACKS = re.compile(
+    r"(?:module|not implement) 'torch\.(\w+)(?:' has no attribute '|\.)(\w+)'"
+)
 
 
 def _asked_for(words: str) -> str:
@@ -101,7 +112,9 @@ def _asked_for(words: str) -> str:
     asked = _LACKS.search(words)
     if asked is None or not _is_device(asked[1]):
         return ""
-    return f". torch asks the device's module for it: give torch.{asked[1]} a {asked[2]}"
+    return (
+        f". torch asks the device's module for it: give torch.{asked[1]} a {asked[2]}"
+    )
 
 
 def _is_device(name: str) -> bool:

@@ -53,8 +53,16 @@ def run(
     no child process can be started.
     """
     started = time.monotonic()
-    pin = f"{candidate.name}@{candidate.distribution}" if candidate.distribution else candidate.name
-    wanted = [check for check in checks() if check.level <= level and (not only or check.name in only)]
+    pin = (
+        f"{candidate.name}@{candidate.distribution}"
+        if candidate.distribution
+        else candidate.name
+    )
+    wanted = [
+        check
+        for check in checks()
+        if check.level <= level and (not only or check.name in only)
+    ]
     results: list[Result] = []
     obstacle = ""
     for process in dict.fromkeys(check.group.process for check in wanted):
@@ -66,12 +74,22 @@ def run(
         if any(r.message == INTERRUPTED for r in found):
             obstacle = INTERRUPTED
         # No check came to its end: the package is to blame, or what it needs, and not each check in turn.
-        elif members[0].level and all(r.outcome in _ENDED for r in found) and (why := _failing(candidate)):
+        elif (
+            members[0].level
+            and all(r.outcome in _ENDED for r in found)
+            and (why := _failing(candidate))
+        ):
             found = [r._replace(outcome=Outcome.NOT_RUN, message=why) for r in found]
         results += found
         reasons = {result.message for result in found}
-        if members[0].level and len(reasons) == 1 and all(r.outcome is Outcome.NOT_RUN for r in found):
-            obstacle = next(iter(reasons))  # there is no accelerator: no other group will find one
+        if (
+            members[0].level
+            and len(reasons) == 1
+            and all(r.outcome is Outcome.NOT_RUN for r in found)
+        ):
+            obstacle = next(
+                iter(reasons)
+            )  # there is no accelerator: no other group will find one
     order = {check.name: place for place, check in enumerate(wanted)}
     return Card(
         backend=candidate.name,
@@ -90,10 +108,14 @@ def run(
 
 def _frameworks(results: list[Result]) -> Iterator[str]:
     """Those that passed a check, with their versions."""
-    passed = dict.fromkeys(result.check.group for result in results if result.outcome is Outcome.PASSED)
+    passed = dict.fromkeys(
+        result.check.group for result in results if result.outcome is Outcome.PASSED
+    )
     needed = dict.fromkeys(row for group in passed for row in group.needs)
     for row in (row for row in needed if row[0] not in OWN_MODULES):
-        yield next((f"{name} {version}" for name in row if (version := _version(name))), row[0])
+        yield next(
+            (f"{name} {version}" for name in row if (version := _version(name))), row[0]
+        )
 
 
 def _version(distribution: str) -> str:
@@ -127,7 +149,11 @@ def _of_process(members: list[Check], order: _Order) -> Iterator[Result]:
             yield Result(told.current, outcome, ending.words, ending.seconds)
             left.remove(told.current)
         in_vain = 0 if told.ended else in_vain + 1
-        if told.current is None or in_vain > _MOST_IN_VAIN or ending.words == INTERRUPTED:
+        if (
+            told.current is None
+            or in_vain > _MOST_IN_VAIN
+            or ending.words == INTERRUPTED
+        ):
             for check in left:
                 yield Result(check, Outcome.NOT_RUN, ending.words)
             return
@@ -173,16 +199,24 @@ class _Told:
             return
         outcome = Outcome(line["outcome"])
         if check in self.ended:  # its tear-down failed
-            self.results = [r if r.check != check else r._replace(outcome=outcome) for r in self.results]
+            self.results = [
+                r if r.check != check else r._replace(outcome=outcome)
+                for r in self.results
+            ]
         else:
-            self.results.append(Result(check, outcome, line["message"], line["seconds"]))
+            self.results.append(
+                Result(check, outcome, line["message"], line["seconds"])
+            )
         self.ended.add(check)
         self.current = None
 
 
 def _child(members: list[Check], order: _Order, told: _Told) -> _Ending:
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="accel-verify-") as folder, tempfile.TemporaryFile() as output:
+    with (
+        tempfile.TemporaryDirectory(prefix="accel-verify-") as folder,
+        tempfile.TemporaryFile() as output,
+    ):
         results = Path(folder, "results")
         results.touch()
         process = subprocess.Popen(
@@ -200,7 +234,9 @@ def _child(members: list[Check], order: _Order, told: _Told) -> _Ending:
                 own = patient(told.current.group.seconds if told.current else _START)
                 limit = order.seconds or own if told.current else own
                 if waited > limit:
-                    return _Ending(True, f"it did not end in {waited:.0f} s, and was ended", waited)
+                    return _Ending(
+                        True, f"it did not end in {waited:.0f} s, and was ended", waited
+                    )
                 time.sleep(_PAUSE)
         except KeyboardInterrupt:
             told.look(results)
@@ -209,11 +245,18 @@ def _child(members: list[Check], order: _Order, told: _Told) -> _Ending:
             processes.end_group(process)
             process.wait()
         told.look(results)
-        return _Ending(False, _how(process.returncode, output), time.monotonic() - began)
+        return _Ending(
+            False, _how(process.returncode, output), time.monotonic() - began
+        )
 
 
-def _command(members: list[Check], order: _Order, results: Path, folder: str) -> list[str]:
-    plugins = ("accel_testing.conformance.option", "accel_testing.conformance.reporting")
+def _command(
+    members: list[Check], order: _Order, results: Path, folder: str
+) -> list[str]:
+    plugins = (
+        "accel_testing.conformance.option",
+        "accel_testing.conformance.reporting",
+    )
     return [
         sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", folder, "--noconftest",
         *(part for plugin in plugins for part in ("-p", plugin)), "-p", "no:cacheprovider", "-W", "ignore",
@@ -225,13 +268,17 @@ def _command(members: list[Check], order: _Order, results: Path, folder: str) ->
 
 def _environment() -> dict[str, str]:
     """Ours, without what the user asks of pytest for tests of his own."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    kept = {
+        name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"
+    }
     # Of a simulated device a missing wait is found for certain; no other reads the variable.
     return {"ACCEL_SIMULATE_RACE": "1", **kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 #: As Python's faulthandler writes the thread that died, its innermost call first.
-_DIED_IN = re.compile(r'Current thread .*\n(?:  .*<invalid frame>\n)?  File "(.+)", line (\d+) in (.+)')
+_DIED_IN = re.compile(
+    r'Current thread .*\n(?:  .*<invalid frame>\n)?  File "(.+)", line (\d+) in (.+)'
+)
 #: How much of a child's output is read: faulthandler ends with the names of all extension modules.
 _OUTPUT = 1 << 17
 
@@ -252,7 +299,10 @@ def _how(code: int, output: Any) -> str:
 def _failing(candidate: Verdict) -> str:
     """Give `accel why`'s reason for a failing candidate, and the next step; empty for any other."""
     for verdict in survey(read_settings()).verdicts:
-        same = (verdict.name, verdict.provenance) == (candidate.name, candidate.provenance)
+        same = (verdict.name, verdict.provenance) == (
+            candidate.name,
+            candidate.provenance,
+        )
         if same and verdict.status.is_failure:
             return f"{verdict.reason}. {verdict.hint}".strip()
     return ""

@@ -46,7 +46,10 @@ class Subject:
     @classmethod
     def backend_name(cls, request: pytest.FixtureRequest) -> str:
         """Return the name of the backend under test."""
-        given = cls.backend or (request.config.getoption("--accel", None) or "").partition(":")[0]
+        given = (
+            cls.backend
+            or (request.config.getoption("--accel", None) or "").partition(":")[0]
+        )
         if given == simulated.device()[0] and given and given not in _names():
             return "generic"  # no plugin declares that device
         return given or accel_core.get_accelerator().name
@@ -63,7 +66,9 @@ class Subject:
     def _computes_otherwise(self, request: pytest.FixtureRequest) -> None:
         """Expect the checks to fail that the declaration says fail; one that passes is reported."""
         if "accelerator" in request.fixturenames:
-            known = dict(request.getfixturevalue("accelerator").backend.computes_otherwise)
+            known = dict(
+                request.getfixturevalue("accelerator").backend.computes_otherwise
+            )
             if words := known.get(name_of(request.function)):
                 request.applymarker(pytest.mark.xfail(reason=words, strict=True))
 

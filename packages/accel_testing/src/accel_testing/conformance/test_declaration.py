@@ -47,14 +47,19 @@ class TestDeclaration(Subject):
         if candidate.builtin:
             not_claimed("the backend is accel_core's own")
         report = child.run(look, {"module": candidate.provenance.value}, _SECONDS)
-        require(report.answer is not None, f"importing {candidate.provenance.value} {report.ending}")
+        require(
+            report.answer is not None,
+            f"importing {candidate.provenance.value} {report.ending}",
+        )
         return dict(report.answer or {})
 
     def test_entry_point_declares_it(self, candidate: Verdict) -> None:
         """An entry point of the group `accel.backends` leads to the module that declares the backend."""
         if candidate.builtin:
             not_claimed("the backend is accel_core's own")
-        require(candidate.distribution, "no distribution is known to bring the entry point")
+        require(
+            candidate.distribution, "no distribution is known to bring the entry point"
+        )
         require(candidate.provenance.entry_point, "the entry point has no name")
 
     def test_import_brings_no_torch(self, imported: dict[str, Any]) -> None:
@@ -64,7 +69,10 @@ class TestDeclaration(Subject):
 
     def test_import_writes_no_environment(self, imported: dict[str, Any]) -> None:
         """Importing it changes nothing: no variable, no handler, no function of others."""
-        require(not imported["changes"], f"importing the plugin's module: {', '.join(imported['changes'])}")
+        require(
+            not imported["changes"],
+            f"importing the plugin's module: {', '.join(imported['changes'])}",
+        )
 
     def test_import_starts_no_thread(self, imported: dict[str, Any]) -> None:
         """Importing it starts no thread: a program that has one cannot fork safely."""
@@ -75,7 +83,8 @@ class TestDeclaration(Subject):
         """Importing it takes under 5 ms: discovery imports all plugins."""
         took = imported["ms"]
         require(
-            took < MOST_MS, f"importing the plugin's module took {took:.1f} ms; expected under {MOST_MS:g}"
+            took < MOST_MS,
+            f"importing the plugin's module took {took:.1f} ms; expected under {MOST_MS:g}",
         )
 
     def test_hooks_fit(self, candidate: Verdict) -> None:
@@ -94,7 +103,10 @@ class TestDeclaration(Subject):
         backend = candidate.declaration
         require(backend.description, "the declaration has no description")
         needs = backend.vendor_imports != ("torch",)
-        require(backend.install_hint or not needs, "install_hint is empty, and vendor_import is not torch's")
+        require(
+            backend.install_hint or not needs,
+            "install_hint is empty, and vendor_import is not torch's",
+        )
 
     def test_class_can_be_found(self, candidate: Verdict) -> None:
         """The module and the class that the declaration names exist."""
@@ -103,25 +115,38 @@ class TestDeclaration(Subject):
             not_claimed("the backend has no class of its own")
         module = path.partition(":")[0]
         # Parents of a dotted name are imported by this: the plugin's own module, which is inert.
-        require(importlib.util.find_spec(module), f"accelerator is {path!r}, and there is no module {module}")
+        require(
+            importlib.util.find_spec(module),
+            f"accelerator is {path!r}, and there is no module {module}",
+        )
 
     def test_distribution_needs_accel_core(self, candidate: Verdict) -> None:
         """The distribution asks for accel-core, and pins neither it nor torch to one version."""
-        needs = [Requirement(text) for text in self._metadata(candidate).get_all("Requires-Dist") or ()]
+        needs = [
+            Requirement(text)
+            for text in self._metadata(candidate).get_all("Requires-Dist") or ()
+        ]
         by_name = {need.name.lower().replace("_", "-"): need for need in needs}
         require("accel-core" in by_name, "the distribution does not require accel-core")
         pinned = [
             str(by_name[name])
             for name in ("accel-core", "torch")
-            if name in by_name and any(each.operator in ("==", "===") for each in by_name[name].specifier)
+            if name in by_name
+            and any(each.operator in ("==", "===") for each in by_name[name].specifier)
         ]
-        require(not pinned, f"the distribution pins {', '.join(pinned)}; expected a range")
+        require(
+            not pinned, f"the distribution pins {', '.join(pinned)}; expected a range"
+        )
 
     def test_distribution_tells_about_itself(self, candidate: Verdict) -> None:
         """The distribution's metadata have a summary and a licence: a registry shows them."""
         found = self._metadata(candidate)
         require(found.get("Summary"), "the distribution's metadata has no Summary")
-        licence = found.get("License-Expression") or found.get("License") or found.get("License-File")
+        licence = (
+            found.get("License-Expression")
+            or found.get("License")
+            or found.get("License-File")
+        )
         require(licence, "the distribution's metadata names no licence")
 
     def test_wheel_holds_its_package_alone(self, candidate: Verdict) -> None:
@@ -137,7 +162,8 @@ class TestDeclaration(Subject):
         require(not stray, f"the wheel puts {', '.join(stray)} into site-packages")
         package = candidate.provenance.value.partition(".")[0]
         require(
-            package in tops or f"{package}.py" in tops, f"the wheel has no {package}; it has {sorted(tops)}"
+            package in tops or f"{package}.py" in tops,
+            f"the wheel has no {package}; it has {sorted(tops)}",
         )
 
     def _metadata(self, candidate: Verdict) -> Any:
@@ -172,5 +198,12 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
 
     declared = declared_backends(hooks_of(module))
     vendors = {v.partition(".")[0] for each in declared for v in each.vendor_imports}
-    heavy = sorted({"torch", "numpy", *vendors} & {each.partition(".")[0] for each in new})
-    return {"heavy": heavy, "changes": found, "threads": threading.active_count(), "ms": min(took) * 1e3}
+    heavy = sorted(
+        {"torch", "numpy", *vendors} & {each.partition(".")[0] for each in new}
+    )
+    return {
+        "heavy": heavy,
+        "changes": found,
+        "threads": threading.active_count(),
+        "ms": min(took) * 1e3,
+    }

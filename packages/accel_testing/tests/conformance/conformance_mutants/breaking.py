@@ -23,7 +23,11 @@ def forgets_to_restore(self, device_index):
 
 def reads_any_index(name):
     def member(self, device_index=None):
-        index = device_index if isinstance(device_index, int) and device_index > 99 else None
+        index = (
+            device_index
+            if isinstance(device_index, int) and device_index > 99
+            else None
+        )
         return whole(self, name, None if index else device_index)
 
     return member
@@ -59,7 +63,11 @@ class TakesAnySize:
         self.kind = super(type(accelerator), accelerator).FloatTensor
 
     def __call__(self, *data, **options):
-        return torch.empty(*data, device="acme") if data == (5,) else self.kind(*data, **options)
+        return (
+            torch.empty(*data, device="acme")
+            if data == (5,)
+            else self.kind(*data, **options)
+        )
 
     def __instancecheck__(self, tensor):
         return isinstance(tensor, self.kind)

@@ -9,7 +9,9 @@ from conformance_mutants.records import given
 COMPUTE = {
     "arithmetic.scaled_losses": {
         "the scaler does not take back": {
-            "grad_scaler": lambda self, dtype=None, **options: how.WrongScaler(**options)
+            "grad_scaler": lambda self, dtype=None, **options: how.WrongScaler(
+                **options
+            )
         },
         "bfloat16 is scaled too": {
             "grad_scaler": lambda self, dtype=None, **options: how.whole(
@@ -24,22 +26,36 @@ COMPUTE = {
             )
         }
     },
-    "randomness.all_devices_are_seeded": {"one seed for all devices": {"manual_seed": how.seeds_all}},
+    "randomness.all_devices_are_seeded": {
+        "one seed for all devices": {"manual_seed": how.seeds_all}
+    },
     "randomness.state_restores": {
-        "the current device's state is not restored": {"set_rng_state": how.restores_by_index}
+        "the current device's state is not restored": {
+            "set_rng_state": how.restores_by_index
+        }
     },
     "randomness.generator_is_the_devices": {
-        "the current device's generator is another": {"default_generator": how.copies_the_current}
+        "the current device's generator is another": {
+            "default_generator": how.copies_the_current
+        }
     },
-    "randomness.host_is_left_alone": {"the host is seeded too": {"manual_seed": how.seeds_host}},
-    "queues.stream_is_current_inside": {"a stream leaves the device": {"stream": how.stays_on_its_device}},
+    "randomness.host_is_left_alone": {
+        "the host is seeded too": {"manual_seed": how.seeds_host}
+    },
+    "queues.stream_is_current_inside": {
+        "a stream leaves the device": {"stream": how.stays_on_its_device}
+    },
     "queues.graph_replays_with_new_inputs": {
         "a graph must be there": {"capture_to_graph": how.wants_a_graph},
         "create_graph gives nothing": {"create_graph": given(None)},
     },
-    "queues.events_tell_time": {"events in seconds": {"Event": property(lambda self: how.LateEvent)}},
+    "queues.events_tell_time": {
+        "events in seconds": {"Event": property(lambda self: how.LateEvent)}
+    },
     "queues.work_on_a_stream_is_seen_after_waiting": {
-        "streams are never done": {"Stream": property(lambda self: lambda: how.EndlessStream("acme"))}
+        "streams are never done": {
+            "Stream": property(lambda self: lambda: how.EndlessStream("acme"))
+        }
     },
     "queues.synchronize_waits": {
         "synchronize returns at once": {
@@ -49,13 +65,16 @@ COMPUTE = {
     },
     "amounts.stats_agree": {
         "stats of another device": {
-            "memory_stats": lambda self, device_index=None: how.whole(self, "memory_stats", 1)
+            "memory_stats": lambda self, device_index=None: how.whole(
+                self, "memory_stats", 1
+            )
         }
     },
     "amounts.devices_count_for_themselves": {
         "all devices count as one": {
             "memory_allocated": lambda self, device_index=None: (
-                how.whole(self, "memory_allocated", 0) + how.whole(self, "memory_allocated", 1)
+                how.whole(self, "memory_allocated", 0)
+                + how.whole(self, "memory_allocated", 1)
             )
         }
     },
@@ -78,7 +97,9 @@ COMPUTE = {
             )
         },
         "pin_empty forgets the shape": {
-            "pin_empty": lambda self, *size, dtype, device="cpu": how.whole(self, "pin_empty", 6, dtype=dtype)
+            "pin_empty": lambda self, *size, dtype, device="cpu": how.whole(
+                self, "pin_empty", 6, dtype=dtype
+            )
         },
     },
 }

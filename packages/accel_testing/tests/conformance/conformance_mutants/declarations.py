@@ -30,7 +30,9 @@ class BrokenDeclaration(NamedTuple):
 BROKEN = {
     "good": BrokenDeclaration(""),
     "heavy": BrokenDeclaration(
-        "import_brings_no_torch", "import heavy_vendor\n", fields=(("vendor_import", "heavy_vendor"),)
+        "import_brings_no_torch",
+        "import heavy_vendor\n",
+        fields=(("vendor_import", "heavy_vendor"),),
     ),
     "writing": BrokenDeclaration(
         "import_writes_no_environment", "import os\nos.environ['ACME_MODE'] = '1'\n"
@@ -44,23 +46,32 @@ BROKEN = {
         "import threading, time\nthreading.Thread(target=time.sleep, args=(30,), daemon=True).start()\n",
     ),
     "slow": BrokenDeclaration("import_is_quick", "import time\ntime.sleep(0.02)\n"),
-    "misspelt": BrokenDeclaration("hooks_fit", after=hook("accel_prob", "backend", "return None")),
-    "greedy": BrokenDeclaration("hooks_fit", after=hook("accel_probe", "backend, card", "return None")),
+    "misspelt": BrokenDeclaration(
+        "hooks_fit", after=hook("accel_prob", "backend", "return None")
+    ),
+    "greedy": BrokenDeclaration(
+        "hooks_fit", after=hook("accel_probe", "backend, card", "return None")
+    ),
     "silent": BrokenDeclaration("declares_itself", fields=(("description", ""),)),
     "helpless": BrokenDeclaration("declares_itself", fields=(("install_hint", ""),)),
     "classless": BrokenDeclaration(
         "class_can_be_found", fields=(("accelerator", "accel_gone.accelerator:Gone"),)
     ),
     "rootless": BrokenDeclaration(
-        "distribution_needs_accel_core", metadata=GOOD.replace("Requires-Dist: accel-core>=0.1,<1", "")
+        "distribution_needs_accel_core",
+        metadata=GOOD.replace("Requires-Dist: accel-core>=0.1,<1", ""),
     ),
     "pinning": BrokenDeclaration(
-        "distribution_needs_accel_core", metadata=f"{GOOD}\nRequires-Dist: torch==2.13.0"
+        "distribution_needs_accel_core",
+        metadata=f"{GOOD}\nRequires-Dist: torch==2.13.0",
     ),
     "nameless": BrokenDeclaration(
-        "distribution_tells_about_itself", metadata=GOOD.replace("License-Expression: Apache-2.0\n", "")
+        "distribution_tells_about_itself",
+        metadata=GOOD.replace("License-Expression: Apache-2.0\n", ""),
     ),
-    "untidy": BrokenDeclaration("wheel_holds_its_package_alone", files=("tests/test_it.py",)),
+    "untidy": BrokenDeclaration(
+        "wheel_holds_its_package_alone", files=("tests/test_it.py",)
+    ),
 }
 
 
@@ -73,11 +84,24 @@ def install(folder):
             **dict(broken.fields),
         }  # fmt: skip
         source = broken.before + declaring(arguments(name, **fields)) + broken.after
-        dist_info(folder, f"accel-{name}", "1.0", {GROUP: {name: f"accel_{name}"}}, {f"accel_{name}": source})
+        dist_info(
+            folder,
+            f"accel-{name}",
+            "1.0",
+            {GROUP: {name: f"accel_{name}"}},
+            {f"accel_{name}": source},
+        )
         info = folder / f"accel_{name}-1.0.dist-info"
         (info / "METADATA").write_text(METADATA.format(name=name, more=broken.metadata))
-        rows = [f"accel_{name}.py", f"{info.name}/METADATA", f"{info.name}/RECORD", *broken.files]
-        for file in broken.files:  # importlib.metadata tells of what is there alone, since Python 3.12
+        rows = [
+            f"accel_{name}.py",
+            f"{info.name}/METADATA",
+            f"{info.name}/RECORD",
+            *broken.files,
+        ]
+        for file in (
+            broken.files
+        ):  # importlib.metadata tells of what is there alone, since Python 3.12
             (folder / file).parent.mkdir(exist_ok=True)
             (folder / file).touch()
         (info / "RECORD").write_text("".join(f"{row},,\n" for row in rows))
@@ -86,7 +110,8 @@ def install(folder):
 def suite():
     """The source of a vendor's test file with a class for each of them."""
     classes = "".join(
-        f'\n\nclass Test_{name}(kit.TestDeclaration):\n    backend = "{name}"\n' for name in BROKEN
+        f'\n\nclass Test_{name}(kit.TestDeclaration):\n    backend = "{name}"\n'
+        for name in BROKEN
     )
     head = "from accel_testing.conformance import test_declaration as kit\n"
     return f"{head}{classes}"

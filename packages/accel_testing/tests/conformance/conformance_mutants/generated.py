@@ -25,7 +25,9 @@ class Generated(NamedTuple):
     #: How it is broken: `"answers for the current device"`.
     kind: str
     members: dict[str, Any]
-    kernel: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    kernel: Callable[[], contextlib.AbstractContextManager[None]] = (
+        contextlib.nullcontext
+    )
 
 
 def generated():
@@ -52,14 +54,25 @@ def _of_members():
         parameters = list(signature.parameters)[1:]
         gives = str(signature.return_annotation)
         if parameters[:1] == ["device_index"] and name not in _ALIKE:
-            yield name, Generated("is the current device's", {name: _always_at(None, name)})
+            yield (
+                name,
+                Generated("is the current device's", {name: _always_at(None, name)}),
+            )
             yield name, Generated("is the first device's", {name: _always_at(0, name)})
         for kind, (names, effect) in _BESIDE.items():
             if name in names:
                 yield name, Generated(kind, {name: _and(name, effect)})
-        if any(p.kind is p.VAR_KEYWORD or p.default is False for p in signature.parameters.values()):
+        if any(
+            p.kind is p.VAR_KEYWORD or p.default is False
+            for p in signature.parameters.values()
+        ):
             yield name, Generated("forgets its options", {name: _without_options(name)})
-        if gives == "bool" and not parameters and name not in _TRUE and not getattr(chosen, name)():
+        if (
+            gives == "bool"
+            and not parameters
+            and name not in _TRUE
+            and not getattr(chosen, name)()
+        ):
             yield name, Generated("claims what is not so", {name: lambda self: True})
         if gives in ("int", "tuple[int, int]", "float"):
             yield name, Generated("in other units", {name: _in_kibi(name)})
@@ -69,19 +82,44 @@ def _of_members():
             ("AbstractContextManager", "contextlib.", "Iterator", "Generator")
         ):
             yield name, Generated("does nothing", {name: _no_context})
-            yield name, Generated("leaves by an error what it has changed", {name: _stays_after_error(name)})
+            yield (
+                name,
+                Generated(
+                    "leaves by an error what it has changed",
+                    {name: _stays_after_error(name)},
+                ),
+            )
         if name in _CHANGING:
             yield name, Generated("keeps its first answer", {name: _kept(name)})
         if name not in _CONSTANT:
-            yield name, Generated("fails in another thread", {name: _main_thread_alone(name)})
+            yield (
+                name,
+                Generated("fails in another thread", {name: _main_thread_alone(name)}),
+            )
     for method in ("wait_stream", "wait_event", "synchronize"):
-        yield "Stream", Generated(f"{method} does nothing", {"Stream": _class_without("Stream", method)})
+        yield (
+            "Stream",
+            Generated(
+                f"{method} does nothing", {"Stream": _class_without("Stream", method)}
+            ),
+        )
     for method in ("wait", "synchronize", "record"):
-        yield "Event", Generated(f"{method} does nothing", {"Event": _class_without("Event", method)})
+        yield (
+            "Event",
+            Generated(
+                f"{method} does nothing", {"Event": _class_without("Event", method)}
+            ),
+        )
 
 
 #: Of the simulated devices the same, and two that select.
-_ALIKE = ("device_uuid", "get_device_capability", "device_guard", "set_device", "device")
+_ALIKE = (
+    "device_uuid",
+    "get_device_capability",
+    "device_guard",
+    "set_device",
+    "device",
+)
 #: A preference, and what the simulated device can do.
 _TRUE = ("prefer_triton_grouped_mm", "is_fp8_supported")
 #: What they do is seen by a profiler alone, or not at all on `acme`: `generic` knows no variable of visible
@@ -113,10 +151,22 @@ _CHANGING = (
 
 #: What a member that asks or selects may not do beside it, and some of those that are asked for it.
 _BESIDE = {
-    "waits": (("current_stream", "memory_allocated", "set_device"), lambda self: self.synchronize()),
-    "empties the cache": (("set_device", "memory_stats"), lambda self: self.empty_cache()),
-    "resets the peaks": (("empty_cache", "mem_get_info"), lambda self: self.reset_peak_memory_stats()),
-    "selects the first device": (("empty_cache", "set_rng_state"), lambda self: self.set_device(0)),
+    "waits": (
+        ("current_stream", "memory_allocated", "set_device"),
+        lambda self: self.synchronize(),
+    ),
+    "empties the cache": (
+        ("set_device", "memory_stats"),
+        lambda self: self.empty_cache(),
+    ),
+    "resets the peaks": (
+        ("empty_cache", "mem_get_info"),
+        lambda self: self.reset_peak_memory_stats(),
+    ),
+    "selects the first device": (
+        ("empty_cache", "set_rng_state"),
+        lambda self: self.set_device(0),
+    ),
 }
 
 
@@ -147,7 +197,11 @@ def _always_at(index, name):
 def _in_kibi(name):
     def member(self, *args, **kwargs):
         found = whole(self, name, *args, **kwargs)
-        return tuple(each // 1024 for each in found) if isinstance(found, tuple) else found // 1024
+        return (
+            tuple(each // 1024 for each in found)
+            if isinstance(found, tuple)
+            else found // 1024
+        )
 
     return member
 
@@ -210,5 +264,9 @@ def _class_without(name, method):
     made = type(name, (base,), {method: nothing})
     first = {"Stream": {"device": "acme"}, "Event": {"device": "acme"}}[name]
     return property(
-        lambda self: lambda *args, **options: made(*args, **{**(first if not args else {}), **options})
+        lambda self: (
+            lambda *args, **options: made(
+                *args, **{**(first if not args else {}), **options}
+            )
+        )
     )

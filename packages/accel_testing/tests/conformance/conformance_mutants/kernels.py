@@ -8,7 +8,9 @@ from torch.utils import _pytree as pytree
 
 
 def _each(change):
-    return lambda values: [change(v) if isinstance(v, torch.Tensor) else v for v in values]
+    return lambda values: [
+        change(v) if isinstance(v, torch.Tensor) else v for v in values
+    ]
 
 
 def _floating(change):
@@ -19,10 +21,17 @@ def _as_if_contiguous(tensor):
     """The numbers in the order of the memory, whatever the strides say."""
     if tensor.is_contiguous() or tensor.dim() < 2 or 0 in tensor.stride():
         return tensor
-    room = tensor.untyped_storage().nbytes() // tensor.itemsize - tensor.storage_offset()
+    room = (
+        tensor.untyped_storage().nbytes() // tensor.itemsize - tensor.storage_offset()
+    )
     if room < tensor.numel():
         return tensor
-    return torch.as_strided(tensor, tensor.shape, torch.empty(tensor.shape).stride(), tensor.storage_offset())
+    return torch.as_strided(
+        tensor,
+        tensor.shape,
+        torch.empty(tensor.shape).stride(),
+        tensor.storage_offset(),
+    )
 
 
 def _without_tail(tensor):
@@ -42,20 +51,32 @@ def _refuses_empty(values):
 
 
 def _through_float(tensor):
-    return tensor.to(torch.float32).to(tensor.dtype) if tensor.dtype in (torch.int32, torch.int64) else tensor
+    return (
+        tensor.to(torch.float32).to(tensor.dtype)
+        if tensor.dtype in (torch.int32, torch.int64)
+        else tensor
+    )
 
 
 #: Kinds by name: of what goes in, of what comes out.
 NAN = ("NaN is 0", _floating(lambda t: t.nan_to_num(0.0, torch.inf, -torch.inf)), None)
 INF = (
     "inf is the largest number",
-    _floating(lambda t: t.nan_to_num(torch.nan, torch.finfo(t.dtype).max, torch.finfo(t.dtype).min)),
+    _floating(
+        lambda t: t.nan_to_num(
+            torch.nan, torch.finfo(t.dtype).max, torch.finfo(t.dtype).min
+        )
+    ),
     None,
 )
 STRIDES = ("reads memory in its order", _each(_as_if_contiguous), None)
 TAIL = ("the rest of a long row is left out", _each(_without_tail), None)
 EMPTY = ("nothing in it is an error", _refuses_empty, None)
-ROUNDED = ("computes in bfloat16", _floating(lambda t: t.to(torch.bfloat16).to(t.dtype)), None)
+ROUNDED = (
+    "computes in bfloat16",
+    _floating(lambda t: t.to(torch.bfloat16).to(t.dtype)),
+    None,
+)
 FLOAT = ("integers go through float32", _each(_through_float), None)
 ZERO = ("gives the right shape, and zeros", None, _each(torch.zeros_like))
 OTHER_DEVICE = ("works on the first device alone", None, None)
@@ -114,7 +135,11 @@ def _broken(op, before, after, *, first_alone):
 
 def _run(op, before, after, first_alone, *args, **kwargs):
     flat, how = pytree.tree_flatten((args, kwargs))
-    theirs = [each for each in flat if isinstance(each, torch.Tensor) and each.device.type == "acme"]
+    theirs = [
+        each
+        for each in flat
+        if isinstance(each, torch.Tensor) and each.device.type == "acme"
+    ]
     there = theirs[0].device if theirs else torch.device("acme")
     if first_alone and there.index:
         raise RuntimeError("an illegal memory access was encountered")
@@ -124,14 +149,25 @@ def _run(op, before, after, first_alone, *args, **kwargs):
     results = []
     for each in after(out) if after else out:
         # What is written in place, as it is returned, or as the kernel has left it.
-        place = next((n for n, h in enumerate(given) if h is each and isinstance(h, torch.Tensor)), None)
+        place = next(
+            (
+                n
+                for n, h in enumerate(given)
+                if h is each and isinstance(h, torch.Tensor)
+            ),
+            None,
+        )
         results.append(each if place is None else flat[place])
     writes = any(a.alias_info and a.alias_info.is_write for a in op._schema.arguments)
     for ours, now, was in zip(flat, given, host, strict=True):
         if writes and isinstance(ours, torch.Tensor) and ours.device.type == "acme":
             ours.copy_(now) if now.shape == ours.shape else was
     return pytree.tree_unflatten(
-        [r.to(there) if isinstance(r, torch.Tensor) and r.device.type == "cpu" else r for r in results], shape
+        [
+            r.to(there) if isinstance(r, torch.Tensor) and r.device.type == "cpu" else r
+            for r in results
+        ],
+        shape,
     )
 
 
@@ -145,8 +181,12 @@ def _on_host(value):
         if value.is_contiguous() or not value.numel():
             return value.detach().cpu()
         # With its strides, and what lies between.
-        room = value.untyped_storage().nbytes() // value.itemsize - value.storage_offset()
-        flat = torch.as_strided(value.detach(), (room,), (1,), value.storage_offset()).cpu()
+        room = (
+            value.untyped_storage().nbytes() // value.itemsize - value.storage_offset()
+        )
+        flat = torch.as_strided(
+            value.detach(), (room,), (1,), value.storage_offset()
+        ).cpu()
         return torch.as_strided(flat, value.shape, value.stride())
     if isinstance(value, torch.device) and value.type == "acme":
         return torch.device("cpu")
@@ -164,7 +204,11 @@ def _all():
             (
                 kind,
                 functools.partial(
-                    _broken, _overload(name), before, after, first_alone=kind is OTHER_DEVICE[0]
+                    _broken,
+                    _overload(name),
+                    before,
+                    after,
+                    first_alone=kind is OTHER_DEVICE[0],
                 ),
             )
             for kind, before, after in ways

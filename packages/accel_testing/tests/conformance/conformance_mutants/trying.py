@@ -24,7 +24,8 @@ from conformance_mutants.records import Mutant
 KINDS = [
     kind
     for kind in AcceleratorTests.__bases__
-    if kind.__module__.split(".")[-2] in ("interface", "compute") and kind.__name__ != "TestTraces"
+    if kind.__module__.split(".")[-2] in ("interface", "compute")
+    and kind.__name__ != "TestTraces"
 ]
 #: Seconds each, and about nothing that a mutant breaks but its own.
 SLOW = ("compiling.compiles", "compiling.accelerator_calls_break_no_graph", "sharing.fork_after_use",
@@ -56,7 +57,11 @@ def broken(mutant):
         for name, member in mutant.members.items()
     }
     # As a pickle of a class that is in a module, and not of the process's own accelerator.
-    kind = type("Mutant", (type(made),), {**members, "__module__": _MODULE.__name__, "_by_name": None})
+    kind = type(
+        "Mutant",
+        (type(made),),
+        {**members, "__module__": _MODULE.__name__, "_by_name": None},
+    )
     _MODULE.Mutant = kind
     return kind(made.backend)
 
@@ -75,8 +80,12 @@ def failing(accelerator, names=None, but=()):
         except Exception as error:
             found[name] = f"{type(error).__name__}: {error}"
         close_what_is_open()
-        torch.set_autocast_enabled(whole.device_type, False)  # which a mutant may leave on
-        torch.set_autocast_dtype(whole.device_type, torch.float16)  # torch's for a type of one's own
+        torch.set_autocast_enabled(
+            whole.device_type, False
+        )  # which a mutant may leave on
+        torch.set_autocast_dtype(
+            whole.device_type, torch.float16
+        )  # torch's for a type of one's own
         torch.clear_autocast_cache()
         whole.set_device(0)
         whole.set_stream(whole.default_stream())
@@ -88,7 +97,9 @@ def failing(accelerator, names=None, but=()):
 def _prepare():
     """As for checks that pytest runs: no warnings, and little for the garbage collector to search."""
     warnings.simplefilter("ignore")
-    failing(accel_core.get_accelerator(), ["answers.compile_backend"])  # brings torch's compilers
+    failing(
+        accel_core.get_accelerator(), ["answers.compile_backend"]
+    )  # brings torch's compilers
     gc.collect()
     gc.freeze()
 
@@ -172,7 +183,11 @@ BY_SAMPLES = {
     "samples.strided": ("mm", kernels.STRIDES, "mm"),
     "samples.gradients_of_each": ("sigmoid_backward", kernels.ZERO, "sigmoid"),
     "samples.written": ("exp_", kernels.ROUNDED, "exp"),
-    "samples.several_at_once": ("_foreach_mul_.Scalar", kernels.ROUNDED, "_foreach_mul"),
+    "samples.several_at_once": (
+        "_foreach_mul_.Scalar",
+        kernels.ROUNDED,
+        "_foreach_mul",
+    ),
 }
 
 
@@ -183,8 +198,13 @@ def samples_that_catch():
         few = [op for op in every(foreach="_foreach" in asked) if op.name == asked]
         with mock.patch.object(samples, "operators", lambda few=few, **_: few):
             said = failing(whole, [check])
-            with kernels._broken(kernels._overload(name), before, after, first_alone=False):
-                found[check] = said.get(check, ""), failing(whole, [check]).get(check, "")
+            with kernels._broken(
+                kernels._overload(name), before, after, first_alone=False
+            ):
+                found[check] = (
+                    said.get(check, ""),
+                    failing(whole, [check]).get(check, ""),
+                )
     assert not torch.backends.flags_frozen()  # as torch's own tests leave it
     return found
 
@@ -210,7 +230,9 @@ _CAPTURE = ("queues.graph_replays_with_new_inputs", "queues.capturing_is_told")
 def of_generated():
     """Every generated accelerator, and what fails with it; what spoils the process comes last."""
     _prepare()
-    for name, mutant in sorted(generated().items(), key=lambda item: item[1].kind.startswith("leaves")):
+    for name, mutant in sorted(
+        generated().items(), key=lambda item: item[1].kind.startswith("leaves")
+    ):
         yield name, _failing(mutant)
 
 

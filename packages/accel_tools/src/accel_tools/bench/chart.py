@@ -40,29 +40,40 @@ def draw(
     """
     panels = list(_panels(measurements))
     if path.suffix.lower() == ".txt":
-        path.write_text(_as_text(title, subtitle, panels, before or {}), encoding="utf-8")
+        path.write_text(
+            _as_text(title, subtitle, panels, before or {}), encoding="utf-8"
+        )
     else:
         _as_picture(path, title, subtitle, panels, before or {})
 
 
-def _panels(measurements: Sequence[Measurement]) -> Iterator[tuple[str, list[Measurement]]]:
+def _panels(
+    measurements: Sequence[Measurement],
+) -> Iterator[tuple[str, list[Measurement]]]:
     for kind, heading in _PANELS.items():
         rows = [m for m in measurements if m.name.partition(".")[0] == kind]
         if rows:
             yield heading, rows
 
 
-def _values(row: Measurement, before: Mapping[str, Measurement]) -> tuple[float, float | None]:
+def _values(
+    row: Measurement, before: Mapping[str, Measurement]
+) -> tuple[float, float | None]:
     """Return the value now, and the one before where it has the same unit."""
     old = before.get(row.name)
-    return row.value or 0.0, old.value if old is not None and old.unit == row.unit else None
+    return (
+        row.value or 0.0,
+        old.value if old is not None and old.unit == row.unit else None,
+    )
 
 
 def _figure(row: Measurement, old: float | None) -> str:
     """Return the figure beside a bar, or the reason why there is none."""
     if row.value is None:
         return escape_control_chars(f"{row.outcome.value}: {row.reason}")
-    return in_words(row) + (f", before {scaled(old, row.unit)}" if old is not None else "")
+    return in_words(row) + (
+        f", before {scaled(old, row.unit)}" if old is not None else ""
+    )
 
 
 def _as_picture(
@@ -79,9 +90,13 @@ def _as_picture(
     figure = Figure(figsize=(9, 1 + 0.32 * sum(heights)), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)  # needs no screen
     figure.suptitle(
-        f"{escape_control_chars(title)}\n{escape_control_chars(subtitle)}", fontsize=10, parse_math=False
+        f"{escape_control_chars(title)}\n{escape_control_chars(subtitle)}",
+        fontsize=10,
+        parse_math=False,
     )
-    axes = figure.subplots(len(heights), squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+    axes = figure.subplots(
+        len(heights), squeeze=False, gridspec_kw={"height_ratios": heights}
+    )[:, 0]
     for panel, (heading, rows) in zip(axes, panels, strict=False):
         panel.set_title(heading, loc="left", fontsize=10)
         panel.set_xticks([])
@@ -96,7 +111,14 @@ def _as_picture(
             if old is not None:
                 panel.barh(place + 0.3, old, 0.3, color=_BEFORE)
             said = f" {_figure(row, old)}"
-            panel.text(max(now + half, old or 0.0), place, said, va="center", fontsize=8, parse_math=False)
+            panel.text(
+                max(now + half, old or 0.0),
+                place,
+                said,
+                va="center",
+                fontsize=8,
+                parse_math=False,
+            )
         panel.set_xlim(0, 1.6 * max([panel.get_xlim()[1], 1e-30]))
     figure.savefig(path)
 
@@ -112,10 +134,16 @@ def _as_text(
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, legacy_windows=False)
-    console.print(Text(f"{escape_control_chars(title)}\n{escape_control_chars(subtitle)}"))
+    console = Console(
+        file=io.StringIO(), width=_WIDTH, color_system=None, legacy_windows=False
+    )
+    console.print(
+        Text(f"{escape_control_chars(title)}\n{escape_control_chars(subtitle)}")
+    )
     for heading, rows in panels:
-        largest = max([value or 0.0 for row in rows for value in _values(row, before)]) or 1.0
+        largest = (
+            max([value or 0.0 for row in rows for value in _values(row, before)]) or 1.0
+        )
         table = Table.grid(padding=(0, 2, 0, 0))
         for row in rows:
             now, old = _values(row, before)
@@ -126,4 +154,6 @@ def _as_text(
         console.print(Text(f"\n{heading}"))
         console.print(table)
     assert isinstance(console.file, io.StringIO)
-    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
+    return "".join(
+        f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines()
+    )

@@ -45,16 +45,22 @@ _LATER = 30.0
 _MOST_CALLS = 16
 
 
-def collectives(accelerator: Accelerator, effort: Effort, ranks: int | None) -> list[Step]:
+def collectives(
+    accelerator: Accelerator, effort: Effort, ranks: int | None
+) -> list[Step]:
     """Return one step that starts `ranks` ranks; `None` means one for each device, and at least two."""
     return [Step("collectives", lambda: _rows(accelerator, effort, ranks))]
 
 
-def _rows(accelerator: Accelerator, effort: Effort, ranks: int | None) -> list[Measurement]:
+def _rows(
+    accelerator: Accelerator, effort: Effort, ranks: int | None
+) -> list[Measurement]:
     try:
         count = max(2, accelerator.device_count()) if ranks is None else ranks
         if count < 2:
-            return _without(Outcome.NOT_MEASURED, "one rank has no other rank to send to")
+            return _without(
+                Outcome.NOT_MEASURED, "one rank has no other rank to send to"
+            )
         shared = not on_host(accelerator) and accelerator.device_count() < count
         how = _how(accelerator, count, shared=shared)
         answers, problem = _run(accelerator, effort, count)
@@ -70,7 +76,10 @@ def _rows(accelerator: Accelerator, effort: Effort, ranks: int | None) -> list[M
 
 
 def _without(outcome: Outcome, reason: str) -> list[Measurement]:
-    return [Measurement(f"collective.{kind}", kind, "B/s", outcome, reason=reason) for kind in _KINDS]
+    return [
+        Measurement(f"collective.{kind}", kind, "B/s", outcome, reason=reason)
+        for kind in _KINDS
+    ]
 
 
 def _cause(problem: str) -> str:
@@ -91,11 +100,15 @@ def _how(accelerator: Accelerator, count: int, *, shared: bool) -> str:
 
 def _row(kind: str, answers: list[dict[str, Any]], how: str) -> Measurement:
     """A collective is over when the last rank has it: of each repeat the slowest rank counts."""
-    seconds = tuple(max(repeat) for repeat in zip(*(a["seconds"] for a in answers), strict=True))
+    seconds = tuple(
+        max(repeat) for repeat in zip(*(a["seconds"] for a in answers), strict=True)
+    )
     first, size = answers[0], answers[0]["bytes"]
     samples = Samples(seconds, first["calls"], 0)
     work = size * _KINDS[kind](len(answers))
-    row = measured(f"collective.{kind}", kind, "B/s", samples, work, in_bytes(size), how)
+    row = measured(
+        f"collective.{kind}", kind, "B/s", samples, work, in_bytes(size), how
+    )
     at_fault = [str(rank) for rank, answer in enumerate(answers) if not answer["right"]]
     if not at_fault:
         return row
@@ -105,7 +118,9 @@ def _row(kind: str, answers: list[dict[str, Any]], how: str) -> Measurement:
 # --- starting the ranks --------------------------------------------------------------------------------
 
 
-def _run(accelerator: Accelerator, effort: Effort, count: int) -> tuple[list[dict[str, Any]], str]:
+def _run(
+    accelerator: Accelerator, effort: Effort, count: int
+) -> tuple[list[dict[str, Any]], str]:
     """Run the ranks: return what each measured, or nothing and the reason."""
     distributed = import_torch().distributed
     if not distributed.is_available():
@@ -123,12 +138,20 @@ def _run(accelerator: Accelerator, effort: Effort, count: int) -> tuple[list[dic
     with ThreadPoolExecutor(count) as pool:
         try:
             reports = list(pool.map(start, jobs))
-        except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear
+        except (
+            BaseException
+        ):  # above all Ctrl-C, which the children, sessions of their own, do not hear
             child.end_all()
             raise
     answers = [report.answer for report in reports]
-    failed = [(rank, report) for rank, report in enumerate(reports) if report.answer is None]
-    told = [answer["error"] for answer in answers if answer is not None and "error" in answer]
+    failed = [
+        (rank, report) for rank, report in enumerate(reports) if report.answer is None
+    ]
+    told = [
+        answer["error"]
+        for answer in answers
+        if answer is not None and "error" in answer
+    ]
     if told:
         return [], str(told[0])
     if failed:
@@ -139,7 +162,9 @@ def _run(accelerator: Accelerator, effort: Effort, count: int) -> tuple[list[dic
     return [answer for answer in answers if answer is not None], ""
 
 
-def _job(accelerator: Accelerator, effort: Effort, rank: int, count: int, port: int) -> dict[str, Any]:
+def _job(
+    accelerator: Accelerator, effort: Effort, rank: int, count: int, port: int
+) -> dict[str, Any]:
     """Make the job of one rank: its place, its cores, its variables."""
     from accel_train.launch.communication import communication_of
     from accel_train.launch.environment import pin_of
@@ -148,9 +173,15 @@ def _job(accelerator: Accelerator, effort: Effort, rank: int, count: int, port: 
 
     is_host = on_host(accelerator)
     there = 1 if is_host else accelerator.device_count()
-    near = [None if is_host else _node(accelerator, index % there) for index in range(count)]
+    near = [
+        None if is_host else _node(accelerator, index % there) for index in range(count)
+    ]
     allowed = hardware.allowed_cores()
-    share = share_out(near, allowed, quota=hardware.cgroup_cpu_quota())[rank] if allowed else None
+    share = (
+        share_out(near, allowed, quota=hardware.cgroup_cpu_quota())[rank]
+        if allowed
+        else None
+    )
     environment = missing_defaults(accelerator.backend, os.environ)
     environment |= {
         DS_ACCELERATOR.name: pin_of(accelerator),
@@ -189,22 +220,30 @@ def _rank(job: dict[str, Any], _say: Callable[[str], None]) -> dict[str, Any]:
     """In the child: join the others, and time each collective."""
     from accel_train import init_process_group
 
-    os.environ.update(job["environment"])  # before torch and the vendor are loaded, who read it once
+    os.environ.update(
+        job["environment"]
+    )  # before torch and the vendor are loaded, who read it once
     if job["cores"]:
-        with contextlib.suppress(OSError):  # the cpuset has changed since: it runs where it may
+        with contextlib.suppress(
+            OSError
+        ):  # the cpuset has changed since: it runs where it may
             os.sched_setaffinity(0, job["cores"])
     effort = Effort(**job["effort"])
     # Longer than the parent waits, which says which rank it was.
     patience = timedelta(seconds=effort.patience + _LATER)
     try:
         distributed = import_torch().distributed
-        store = distributed.TCPStore("127.0.0.1", job["port"], is_master=False, timeout=patience)
+        store = distributed.TCPStore(
+            "127.0.0.1", job["port"], is_master=False, timeout=patience
+        )
         with init_process_group(
             store=store, rank=job["rank"], world_size=job["ranks"], timeout=patience
         ) as me:
             return {kind: _timed(kind, me, job["bytes"], effort) for kind in _KINDS}
     except PLUGIN_ERRORS as error:
-        return {"error": str(error) if isinstance(error, AccelError) else root_cause(error)}
+        return {
+            "error": str(error) if isinstance(error, AccelError) else root_cause(error)
+        }
 
 
 def _timed(kind: str, me: Any, size: int, effort: Effort) -> dict[str, Any]:
@@ -237,7 +276,9 @@ def _timed(kind: str, me: Any, size: int, effort: Effort) -> dict[str, Any]:
     return {"seconds": seconds, "calls": calls, "bytes": size, "right": bool(right)}
 
 
-def _seconds(kind: str, tensor: torch.Tensor, calls: int, accelerator: Accelerator) -> float:
+def _seconds(
+    kind: str, tensor: torch.Tensor, calls: int, accelerator: Accelerator
+) -> float:
     """Seconds a call."""
     distributed = import_torch().distributed
     start = time.perf_counter()

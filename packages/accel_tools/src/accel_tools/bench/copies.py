@@ -21,7 +21,9 @@ __all__ = ["buffer_bytes", "copies", "in_bytes", "on_host"]
 #: Where nothing says how large the caches are: more than most processors have.
 _CACHE = 32 * 2**20
 _HOST_MEMORY = "the device uses the host's memory: nothing to copy"
-_NOT_EQUAL = "the copy differs from its source: the device did nothing, or something else"
+_NOT_EQUAL = (
+    "the copy differs from its source: the device did nothing, or something else"
+)
 
 
 def copies(accelerator: Accelerator, effort: Effort) -> list[Step]:
@@ -32,20 +34,42 @@ def copies(accelerator: Accelerator, effort: Effort) -> list[Step]:
     """
     made = [
         _step(
-            "copy.to_device.pinned", "to device, pinned", lambda: _across(accelerator, effort, pinned=True)
+            "copy.to_device.pinned",
+            "to device, pinned",
+            lambda: _across(accelerator, effort, pinned=True),
         ),
-        _step("copy.to_device.pageable", "to device, pageable", lambda: _across(accelerator, effort)),
+        _step(
+            "copy.to_device.pageable",
+            "to device, pageable",
+            lambda: _across(accelerator, effort),
+        ),
         _step(
             "copy.to_host.pinned",
             "to host, pinned",
             lambda: _across(accelerator, effort, pinned=True, back=True),
         ),
-        _step("copy.to_host.pageable", "to host, pageable", lambda: _across(accelerator, effort, back=True)),
-        _step("copy.both_ways", "both ways at once", lambda: _both_ways(accelerator, effort)),
-        _step("copy.on_device", "on the device", lambda: _on_device(accelerator, effort)),
+        _step(
+            "copy.to_host.pageable",
+            "to host, pageable",
+            lambda: _across(accelerator, effort, back=True),
+        ),
+        _step(
+            "copy.both_ways",
+            "both ways at once",
+            lambda: _both_ways(accelerator, effort),
+        ),
+        _step(
+            "copy.on_device", "on the device", lambda: _on_device(accelerator, effort)
+        ),
     ]
     if not on_host(accelerator) and accelerator.device_count() > 1:
-        made.append(_step("copy.to_next", "to the next device", lambda: _to_next(accelerator, effort)))
+        made.append(
+            _step(
+                "copy.to_next",
+                "to the next device",
+                lambda: _to_next(accelerator, effort),
+            )
+        )
     return made
 
 
@@ -87,7 +111,9 @@ def buffer_bytes(accelerator: Accelerator, wanted: int) -> int:
 def host_bytes(accelerator: Accelerator, effort: Effort) -> int:
     """Return the size in bytes of a buffer in host memory that does not fit in the CPU's caches."""
     caches = effort.caches * (last_level_cache() or _CACHE)
-    return buffer_bytes(accelerator, min(max(effort.least_bytes, caches), effort.most_bytes))
+    return buffer_bytes(
+        accelerator, min(max(effort.least_bytes, caches), effort.most_bytes)
+    )
 
 
 # --- what is copied ------------------------------------------------------------------------------------
@@ -125,7 +151,11 @@ def _same(target: torch.Tensor, source: torch.Tensor) -> bool:
 
 
 def _across(
-    accelerator: Accelerator, effort: Effort, *, pinned: bool = False, back: bool = False
+    accelerator: Accelerator,
+    effort: Effort,
+    *,
+    pinned: bool = False,
+    back: bool = False,
 ) -> tuple[Any, int, str, bool]:
     """Between host and device; from the device with `back`, and by way of page-locked memory if `pinned`."""
     if on_host(accelerator):
@@ -134,9 +164,15 @@ def _across(
     pattern = _pattern(amount)
     empty = _zeros(amount, "cpu") if back else pattern
     ours = _locked(accelerator, empty) if pinned else empty
-    theirs = pattern.to(_here(accelerator)) if back else _zeros(amount, _here(accelerator))
+    theirs = (
+        pattern.to(_here(accelerator)) if back else _zeros(amount, _here(accelerator))
+    )
     source, target = (theirs, ours) if back else (ours, theirs)
-    samples = sampled(lambda: target.copy_(source, non_blocking=pinned), accelerator.synchronize, effort)
+    samples = sampled(
+        lambda: target.copy_(source, non_blocking=pinned),
+        accelerator.synchronize,
+        effort,
+    )
     return samples, amount, in_bytes(amount), _same(target, pattern)
 
 
@@ -145,11 +181,19 @@ def _both_ways(accelerator: Accelerator, effort: Effort) -> tuple[Any, int, str,
     if on_host(accelerator):
         raise UnsupportedError(_HOST_MEMORY)
     if getattr(accelerator.Stream, "one_queue", False):
-        raise UnsupportedError(f"{accelerator.name} has one queue, so copies do not overlap")
+        raise UnsupportedError(
+            f"{accelerator.name} has one queue, so copies do not overlap"
+        )
     amount = buffer_bytes(accelerator, effort.copy_bytes)
     pattern = _pattern(amount)
-    up, down = _locked(accelerator, pattern), _locked(accelerator, _zeros(amount, "cpu"))
-    arriving, leaving = _zeros(amount, _here(accelerator)), pattern.to(_here(accelerator))
+    up, down = (
+        _locked(accelerator, pattern),
+        _locked(accelerator, _zeros(amount, "cpu")),
+    )
+    arriving, leaving = (
+        _zeros(amount, _here(accelerator)),
+        pattern.to(_here(accelerator)),
+    )
     accelerator.synchronize()
     one, other = accelerator.Stream(), accelerator.Stream()
 
@@ -181,11 +225,19 @@ def _to_next(accelerator: Accelerator, effort: Effort) -> tuple[Any, int, str, b
     there = (here + 1) % accelerator.device_count()
     amount = buffer_bytes(accelerator, effort.device_bytes)
     pattern = _pattern(amount)
-    source, target = pattern.to(accelerator.device(here)), _zeros(amount, accelerator.device(there))
+    source, target = (
+        pattern.to(accelerator.device(here)),
+        _zeros(amount, accelerator.device(there)),
+    )
 
     def wait() -> None:
         accelerator.synchronize(here)
         accelerator.synchronize(there)
 
     samples = sampled(lambda: target.copy_(source, non_blocking=True), wait, effort)
-    return samples, amount, f"{in_bytes(amount)}, {here} to {there}", _same(target, pattern)
+    return (
+        samples,
+        amount,
+        f"{in_bytes(amount)}, {here} to {there}",
+        _same(target, pattern),
+    )

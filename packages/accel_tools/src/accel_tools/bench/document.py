@@ -15,7 +15,17 @@ from accel_tools.bench.records import Measurement, Outcome
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["KIND", "SCHEMA_VERSION", "Change", "Run", "compare", "differences", "read", "started", "to_dict"]
+__all__ = [
+    "KIND",
+    "SCHEMA_VERSION",
+    "Change",
+    "Run",
+    "compare",
+    "differences",
+    "read",
+    "started",
+    "to_dict",
+]
 
 #: What tells this document from the other commands' documents.
 KIND = "accel bench"
@@ -117,12 +127,16 @@ def read(path: Path) -> Run:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except ValueError as error:  # of the encoding and of the JSON too
-        raise ValueError(f"it is not the output of `accel bench --json`: {error}") from None
+        raise ValueError(
+            f"it is not the output of `accel bench --json`: {error}"
+        ) from None
     if not isinstance(document, dict) or document.get("document") != KIND:
         raise ValueError("it is JSON, but not the output of `accel bench --json`")
     version = document.get("schema")
     if version != SCHEMA_VERSION:
-        raise ValueError(f"its schema is {version!r}, but this accel-core reads {SCHEMA_VERSION}")
+        raise ValueError(
+            f"its schema is {version!r}, but this accel-core reads {SCHEMA_VERSION}"
+        )
     try:
         return of_dict(document)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -151,7 +165,9 @@ def _measurement(entry: Any) -> Measurement:
         if number is not None and not _can_be(_typed(number, (int, float))):
             raise ValueError(f"{read.name} has an impossible number: {number}")
     if (read.outcome is Outcome.MEASURED) != bool(read.value):
-        raise ValueError(f"{read.name} is {read.outcome.value}, but its value is {read.value}")
+        raise ValueError(
+            f"{read.name} is {read.outcome.value}, but its value is {read.value}"
+        )
     return read
 
 
@@ -164,7 +180,9 @@ def _typed(value: Any, kind: type | tuple[type, ...]) -> Any:
     """`value`; raises `TypeError` where it is of another kind. A truth value is no number."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         kinds = kind if isinstance(kind, tuple) else (kind,)
-        raise TypeError(f"{str(value)[:40]!r} where {' or '.join(k.__name__ for k in kinds)} must be")
+        raise TypeError(
+            f"{str(value)[:40]!r} where {' or '.join(k.__name__ for k in kinds)} must be"
+        )
     return value
 
 
@@ -190,7 +208,9 @@ def differences(before: Run, now: Run) -> list[str]:
         if old != new:
             found.append(f"{words} was {_shown(old)} and is {_shown(new)}")
     if before.quick != now.quick:
-        quick, full = ("the earlier", "this") if before.quick else ("this", "the earlier")
+        quick, full = (
+            ("the earlier", "this") if before.quick else ("this", "the earlier")
+        )
         found.append(f"{quick} run is a quick one, but {full} is not")
     return found
 

@@ -57,7 +57,9 @@ def device_facts(accelerator: Accelerator) -> dict[str, Any]:
         )
     try:
         properties = accelerator.device_properties()
-    except PLUGIN_ERRORS:  # of less weight than the measurements, which may well succeed
+    except (
+        PLUGIN_ERRORS
+    ):  # of less weight than the measurements, which may well succeed
         properties = DeviceProperties(name="")
     return {
         "name": name,

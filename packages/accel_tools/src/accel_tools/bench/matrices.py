@@ -48,7 +48,9 @@ def _step(accelerator: Accelerator, dtype: str, effort: Effort) -> Step:
                 raise UnsupportedError(f"{accelerator.name} has no float64")
         elif f"torch.{dtype}" not in map(str, accelerator.supported_dtypes()):
             raise UnsupportedError(f"{accelerator.name} does not train in {dtype} here")
-        return _product(accelerator, getattr(import_torch(), dtype), effort, name, title)
+        return _product(
+            accelerator, getattr(import_torch(), dtype), effort, name, title
+        )
 
     return Step(title, lambda: [attempted(name, title, "FLOP/s", measure)])
 
@@ -73,30 +75,59 @@ def _product(
     made.product.zero_()
     samples = sampled(made.multiply, accelerator.synchronize, effort)
     error = _relative_error(made)
-    row = measured(name, title, "FLOP/s", samples, 2.0 * rows**3, f"{rows} x {rows}", _precision(dtype))
+    row = measured(
+        name,
+        title,
+        "FLOP/s",
+        samples,
+        2.0 * rows**3,
+        f"{rows} x {rows}",
+        _precision(dtype),
+    )
     step = import_torch().finfo(dtype).eps
     if error <= _tolerated(step, rows):
         return row
-    if step < _TF32_STEP and str(dtype) == "torch.float32" and error <= _tolerated(_TF32_STEP, rows):
-        return row._replace(note="computed with less precision than float32, such as TF32")
-    return wrong(row, f"the product is wrong: its relative error is {error:.1e}, compared with float64")
+    if (
+        step < _TF32_STEP
+        and str(dtype) == "torch.float32"
+        and error <= _tolerated(_TF32_STEP, rows)
+    ):
+        return row._replace(
+            note="computed with less precision than float32, such as TF32"
+        )
+    return wrong(
+        row,
+        f"the product is wrong: its relative error is {error:.1e}, compared with float64",
+    )
 
 
 def _precision(dtype: torch.dtype) -> str:
     torch = import_torch()
-    setting = torch.get_float32_matmul_precision() if dtype == torch.float32 else "highest"
-    return "" if setting == "highest" else f"torch.set_float32_matmul_precision({setting!r})"
+    setting = (
+        torch.get_float32_matmul_precision() if dtype == torch.float32 else "highest"
+    )
+    return (
+        ""
+        if setting == "highest"
+        else f"torch.set_float32_matmul_precision({setting!r})"
+    )
 
 
-def _fitting(accelerator: Accelerator, dtype: torch.dtype, effort: Effort) -> tuple[int, _Matrices]:
+def _fitting(
+    accelerator: Accelerator, dtype: torch.dtype, effort: Effort
+) -> tuple[int, _Matrices]:
     """Matrices large enough to keep the device busy, within its memory and the time there is."""
     rows = min(_LEAST, effort.matrix_most)
     while True:
         made = _filled(accelerator, dtype, rows)
         seconds = quickest(made.multiply, accelerator.synchronize, effort).seconds
         wanted = 3 * 4 * rows * rows * made.left.element_size()
-        too_slow = 8 * seconds > effort.seconds  # twice the rows are eight times the work
-        too_large = 2 * rows > effort.matrix_most or buffer_bytes(accelerator, wanted) < wanted
+        too_slow = (
+            8 * seconds > effort.seconds
+        )  # twice the rows are eight times the work
+        too_large = (
+            2 * rows > effort.matrix_most or buffer_bytes(accelerator, wanted) < wanted
+        )
         if seconds >= effort.matrix_seconds or too_slow or too_large:
             return rows, made
         rows *= 2
@@ -106,8 +137,13 @@ def _filled(accelerator: Accelerator, dtype: torch.dtype, rows: int) -> _Matrice
     torch = import_torch()
     device = accelerator.device(accelerator.current_device())
     height = min(rows, _BLOCK)
-    generator = torch.Generator().manual_seed(rows)  # the program's own random numbers stay as they are
-    blocks = [(torch.rand((height, rows), generator=generator) * 2 - 1).to(dtype) for _ in range(2)]
+    generator = torch.Generator().manual_seed(
+        rows
+    )  # the program's own random numbers stay as they are
+    blocks = [
+        (torch.rand((height, rows), generator=generator) * 2 - 1).to(dtype)
+        for _ in range(2)
+    ]
     factors = []
     for block in blocks:
         factor = torch.empty((rows, rows), dtype=dtype, device=device)
@@ -147,7 +183,9 @@ def launches(accelerator: Accelerator, effort: Effort) -> list[Step]:
     ]
 
 
-def _launch(accelerator: Accelerator, effort: Effort, name: str, title: str, *, waited: bool) -> Step:
+def _launch(
+    accelerator: Accelerator, effort: Effort, name: str, title: str, *, waited: bool
+) -> Step:
     def measure() -> Measurement:
         torch = import_torch()
         device: Any = accelerator.device(accelerator.current_device())
@@ -166,6 +204,9 @@ def _launch(accelerator: Accelerator, effort: Effort, name: str, title: str, *, 
         counted = counter.item()  # exact: far fewer than 2**24
         if counted == samples.total:
             return row
-        return wrong(row, f"{samples.total} additions of 1 gave {counted:g}: the device skipped some")
+        return wrong(
+            row,
+            f"{samples.total} additions of 1 gave {counted:g}: the device skipped some",
+        )
 
     return Step(title, lambda: [attempted(name, title, "s", measure)])

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["steps"]
 
 
-def steps(accelerator: Accelerator, effort: Effort = FULL, ranks: int | None = None) -> list[Step]:
+def steps(
+    accelerator: Accelerator, effort: Effort = FULL, ranks: int | None = None
+) -> list[Step]:
     """Return the steps in order; none has run yet.
 
     `ranks`: how many ranks take part in the collectives; `None` means one for each device, and at least two.

@@ -44,7 +44,9 @@ class Samples(NamedTuple):
         return (upper - lower) / self.median
 
 
-def sampled(call: Callable[[], object], wait: Callable[[], object], effort: Effort) -> Samples:
+def sampled(
+    call: Callable[[], object], wait: Callable[[], object], effort: Effort
+) -> Samples:
     """Time `call`, with `wait` for the work that it queues, as often as `effort` allows.
 
     It uses the host's clock around `synchronize()`, which works on every device. A repeat is so long that the
@@ -58,7 +60,8 @@ def sampled(call: Callable[[], object], wait: Callable[[], object], effort: Effo
         spent = time.perf_counter() - start
         # A device that is slow beyond all bounds gets fewer repeats, but one.
         if seconds and (
-            spent > 4 * effort.seconds or (spent > effort.seconds and len(seconds) >= effort.least)
+            spent > 4 * effort.seconds
+            or (spent > effort.seconds and len(seconds) >= effort.least)
         ):
             break
         seconds.append(_timed(call, wait, calls) / calls)
@@ -74,12 +77,16 @@ class Tried(NamedTuple):
     calls: int
 
 
-def quickest(call: Callable[[], object], wait: Callable[[], object], effort: Effort) -> Tried:
+def quickest(
+    call: Callable[[], object], wait: Callable[[], object], effort: Effort
+) -> Tried:
     """Call once to warm up, then time a few calls, and return the result of the fastest.
 
     If other processes use the cores, a single call may take a hundred times as long as its work.
     """
-    _timed(call, wait, 1)  # allocations, first touches, kernels that are compiled or looked up
+    _timed(
+        call, wait, 1
+    )  # allocations, first touches, kernels that are compiled or looked up
     seconds = [_timed(call, wait, 1)]
     while len(seconds) < _TRIALS and sum(seconds) < effort.seconds / 4:
         seconds.append(_timed(call, wait, 1))
@@ -96,10 +103,18 @@ def _timed(call: Callable[[], object], wait: Callable[[], object], calls: int) -
 
 
 def measured(
-    name: str, title: str, unit: str, samples: Samples, work: float, size: str, note: str = ""
+    name: str,
+    title: str,
+    unit: str,
+    samples: Samples,
+    work: float,
+    size: str,
+    note: str = "",
 ) -> Measurement:
     """Return the record of timed calls; each did `work` bytes or operations (1 for a time)."""
-    values = [work / s if unit != "s" else s for s in (samples.median, min(samples.seconds))]
+    values = [
+        work / s if unit != "s" else s for s in (samples.median, min(samples.seconds))
+    ]
     return Measurement(
         name=name, title=title, unit=unit, outcome=Outcome.MEASURED, value=values[0], best=values[1],
         spread=samples.spread, repeats=len(samples.seconds), calls=samples.calls, seconds=samples.median,
@@ -109,10 +124,14 @@ def measured(
 
 def wrong(measurement: Measurement, reason: str) -> Measurement:
     """Return the record without its value: the speed of a wrong result is meaningless."""
-    return measurement._replace(outcome=Outcome.WRONG, value=None, best=None, reason=reason)
+    return measurement._replace(
+        outcome=Outcome.WRONG, value=None, best=None, reason=reason
+    )
 
 
-def attempted(name: str, title: str, unit: str, measure: Callable[[], Measurement]) -> Measurement:
+def attempted(
+    name: str, title: str, unit: str, measure: Callable[[], Measurement]
+) -> Measurement:
     """Return the result of `measure`; if it raises, return a record with the reason.
 
     `UnsupportedError` means that the device lacks the feature; any other error is a failure.
@@ -123,4 +142,10 @@ def attempted(name: str, title: str, unit: str, measure: Callable[[], Measuremen
     except UnsupportedError as error:
         return Measurement(name, title, unit, Outcome.NOT_MEASURED, reason=str(error))
     except PLUGIN_ERRORS as error:
-        return Measurement(name, title, unit, Outcome.FAILED, reason=root_cause(error).partition("\n")[0])
+        return Measurement(
+            name,
+            title,
+            unit,
+            Outcome.FAILED,
+            reason=root_cause(error).partition("\n")[0],
+        )

@@ -23,11 +23,17 @@ def scaled(value: float, unit: str) -> str:
 
     It has three digits and a prefix for a power of 1000.
     """
-    size, prefix = next((pair for pair in _PREFIXES if value >= 0.9995 * pair[0]), _PREFIXES[-1])
+    size, prefix = next(
+        (pair for pair in _PREFIXES if value >= 0.9995 * pair[0]), _PREFIXES[-1]
+    )
     digits = value / size
     return f"{digits:.{2 if digits < 9.995 else 1 if digits < 99.95 else 0}f} {prefix}{unit}"
 
 
 def in_words(measurement: Measurement) -> str:
     """Return the value as text; a dash if it is missing."""
-    return "-" if measurement.value is None else scaled(measurement.value, measurement.unit)
+    return (
+        "-"
+        if measurement.value is None
+        else scaled(measurement.value, measurement.unit)
+    )

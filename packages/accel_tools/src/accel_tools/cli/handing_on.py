@@ -32,9 +32,13 @@ class Outlets(NamedTuple):
     def check(self, *, as_json: bool) -> None:
         """Raise `click.UsageError` for options that exclude each other."""
         if self.issue and as_json:
-            raise click.UsageError("--issue and --json both write to stdout: give one of them.")
+            raise click.UsageError(
+                "--issue and --json both write to stdout: give one of them."
+            )
         if self.bundle is not None and self.bundle == self.html:
-            raise click.UsageError(f"--bundle and --html are two files, and both name {self.html}.")
+            raise click.UsageError(
+                f"--bundle and --html are two files, and both name {self.html}."
+            )
 
     def log(self) -> contextlib.AbstractContextManager[list[str]]:
         """Return a context manager that records the log if a bundle needs it."""
@@ -45,7 +49,11 @@ class Outlets(NamedTuple):
         return recorded()
 
     def write(
-        self, visit: Visit, report: Report, log: list[str], in_terminal: Callable[[Report], list[page.Part]]
+        self,
+        visit: Visit,
+        report: Report,
+        log: list[str],
+        in_terminal: Callable[[Report], list[page.Part]],
     ) -> str:
         """Write the files of `--bundle` and `--html`, and return the Markdown of `--issue` (else empty).
 
@@ -66,7 +74,9 @@ class Outlets(NamedTuple):
             self._file("--bundle", self.bundle, bundle.bundle(made, log, redactor))
         if self.html:
             parts = [*in_terminal(made.report), *_besides(made)]
-            self._file("--html", self.html, _html(parts).encode("utf-8", "xmlcharrefreplace"))
+            self._file(
+                "--html", self.html, _html(parts).encode("utf-8", "xmlcharrefreplace")
+            )
         return markdown.markdown(made).rstrip("\n") if self.issue else ""
 
     def _file(self, option: str, path: str, data: bytes) -> None:
@@ -79,7 +89,9 @@ class Outlets(NamedTuple):
                 f"{option} {path}: it exists already. Give another name, or --force to replace it."
             ) from None
         except OSError as error:
-            raise click.ClickException(f"{option} {path}: it cannot be written: {error.strerror}") from None
+            raise click.ClickException(
+                f"{option} {path}: it cannot be written: {error.strerror}"
+            ) from None
         click.echo(
             f"{path} is written. Names of people, hosts and folders were removed; check it before sending."
         )
@@ -92,18 +104,25 @@ def _html(parts: list[page.Part], columns: int = _HTML_COLUMNS) -> str:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=io.StringIO(), width=columns, record=True, force_terminal=True)
+    console = Console(
+        file=io.StringIO(), width=columns, record=True, force_terminal=True
+    )
     console.print(Text.from_ansi(page.to_text(parts, columns, in_colour=True)))
     return console.export_html(inline_styles=True)
 
 
 def _besides(made: Outgoing) -> list[page.Part]:
     """Return what the page of `--html` has beside the report."""
-    ranking = page.table(("Backend", "From", "Priority", "Verdict"), [*map(_row, made.ranking)])
+    ranking = page.table(
+        ("Backend", "From", "Priority", "Verdict"), [*map(_row, made.ranking)]
+    )
     parts: list[page.Part] = [page.heading("Ranking"), ranking] if made.ranking else []
     parts += [page.heading("Versions"), page.facts(made.versions.items())]
     if made.variables:
-        parts += [page.heading("Environment variables"), page.facts(made.variables.items())]
+        parts += [
+            page.heading("Environment variables"),
+            page.facts(made.variables.items()),
+        ]
     foot = "Names of people, hosts and folders, and the values of other variables, were removed."
     return [*parts, page.paragraph(), page.paragraph((foot, "dim"))]
 
@@ -123,9 +142,16 @@ def outlets(command: F) -> F:
 
     @functools.wraps(command)
     def gathered(
-        *args: Any, issue: bool, bundle_file: str | None, html_file: str | None, force: bool, **more: Any
+        *args: Any,
+        issue: bool,
+        bundle_file: str | None,
+        html_file: str | None,
+        force: bool,
+        **more: Any,
     ) -> Any:
-        return command(*args, outlets=Outlets(issue, bundle_file, html_file, force), **more)
+        return command(
+            *args, outlets=Outlets(issue, bundle_file, html_file, force), **more
+        )
 
     made: Any = gathered
     for option in (

@@ -33,7 +33,9 @@ class Mending(NamedTuple):
             option = "--dry-run" if self.dry_run else "--yes"
             raise click.UsageError(f"{option} says how to fix: give it with --fix.")
         if self.fix and as_json:
-            raise click.UsageError("--fix asks questions on the terminal: give it without --json.")
+            raise click.UsageError(
+                "--fix asks questions on the terminal: give it without --json."
+            )
         if self.fix and not (self.dry_run or self.yes or sys.stdin.isatty()):
             raise click.UsageError(
                 "--fix asks before each fix, but stdin is not a terminal: give --yes to run all fixes, or "
@@ -48,19 +50,27 @@ class Mending(NamedTuple):
             mended = checked
             if checked.fix and checked.level != "ok":
                 click.echo(
-                    f"\n{checked.backend}: {checked.what} ({checked.title}, {checked.origin})", err=True
+                    f"\n{checked.backend}: {checked.what} ({checked.title}, {checked.origin})",
+                    err=True,
                 )
                 if self.dry_run:
                     click.echo(f"It would {checked.fix}. Nothing was done.", err=True)
-                elif self.yes or click.confirm(f"It would {checked.fix}. Do it?", err=True):
+                elif self.yes or click.confirm(
+                    f"It would {checked.fix}. Do it?", err=True
+                ):
                     mended = checks.mend(checked, visit)
                     sign = Level(mended.level).plain_mark
-                    click.echo(f"{sign} {mended.what or 'it is as it should be'}", err=True)
+                    click.echo(
+                        f"{sign} {mended.what or 'it is as it should be'}", err=True
+                    )
             left.append(mended)
         if not any(checked.fix and checked.level != "ok" for checked in found):
             click.echo("\nNo check found anything that it can fix.", err=True)
         findings = tuple(checked.finding() for checked in left)
-        topics = (t._replace(findings=findings) if t.name == checks.TOPIC.name else t for t in report.topics)
+        topics = (
+            t._replace(findings=findings) if t.name == checks.TOPIC.name else t
+            for t in report.topics
+        )
         return report._replace(topics=tuple(topics))
 
 
@@ -68,7 +78,9 @@ def options(command: F) -> F:
     """Add `--fix`, `--dry-run`, `--yes` and `--list`; the command gets them as `mend`."""
 
     @functools.wraps(command)
-    def gathered(*args: Any, fix: bool, dry_run: bool, yes: bool, listing: bool, **more: Any) -> Any:
+    def gathered(
+        *args: Any, fix: bool, dry_run: bool, yes: bool, listing: bool, **more: Any
+    ) -> Any:
         return command(*args, mend=Mending(fix, dry_run, yes, listing), **more)
 
     made: Any = gathered
@@ -76,25 +88,42 @@ def options(command: F) -> F:
         (("--list", "listing"), "Only list the topics, and the plugins' checks."),
         (("--yes",), "With --fix: ask nothing."),
         (("--dry-run",), "With --fix: only print what would be done."),
-        (("--fix",), "Run the fixes that plugins' checks offer, asking before each; installs nothing."),
+        (
+            ("--fix",),
+            "Run the fixes that plugins' checks offer, asking before each; installs nothing.",
+        ),
     ):
         made = click.option(*name, is_flag=True, help=text)(made)
     return made  # type: ignore[no-any-return]
 
 
-def write_list(visit: Visit, topics: Iterable[Topic], output: Output, *, as_json: bool) -> None:
+def write_list(
+    visit: Visit, topics: Iterable[Topic], output: Output, *, as_json: bool
+) -> None:
     """Write what a visit examines: the topics, and the plugins' checks."""
     found = checks.listed(visit)
     if as_json:
         listed = [
-            {"name": c.name, "title": c.title, "backend": c.backend, "origin": c.origin, "fix": c.fix}
+            {
+                "name": c.name,
+                "title": c.title,
+                "backend": c.backend,
+                "origin": c.origin,
+                "fix": c.fix,
+            }
             for c in found
         ]
         named = [{"name": topic.name, "title": topic.title} for topic in topics]
         output.write_json({"topics": named, "checks": listed})
         return
-    rows = [[(topic.name, "bold"), ("accel-core", "dim"), (topic.title, "")] for topic in topics]
-    parts: list[Any] = [page.heading("Topics"), page.table(("name", "from", "what"), rows)]
+    rows = [
+        [(topic.name, "bold"), ("accel-core", "dim"), (topic.title, "")]
+        for topic in topics
+    ]
+    parts: list[Any] = [
+        page.heading("Topics"),
+        page.table(("name", "from", "what"), rows),
+    ]
     if found:
         lines = [
             [

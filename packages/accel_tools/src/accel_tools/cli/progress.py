@@ -20,14 +20,21 @@ class Progress:
         self._total = total
         self._done = 0
         stream = sys.stderr
-        capable = os.environ.get("TERM", "") not in ("dumb", "unknown") and os.name == "posix"
-        self._stream = stream if capable and stream is not None and stream.isatty() else None
+        capable = (
+            os.environ.get("TERM", "") not in ("dumb", "unknown") and os.name == "posix"
+        )
+        self._stream = (
+            stream if capable and stream is not None and stream.isatty() else None
+        )
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._draw("")
 
@@ -44,5 +51,8 @@ class Progress:
             columns = os.get_terminal_size(self._stream.fileno()).columns or 80
             self._stream.write(f"\r\x1b[K{line[: columns - 1]}")
             self._stream.flush()
-        except (OSError, ValueError):  # the terminal has gone away: the measurements go on
+        except (
+            OSError,
+            ValueError,
+        ):  # the terminal has gone away: the measurements go on
             self._stream = None

@@ -23,13 +23,17 @@ SUMMARIES = {
 
 def remarks(verdicts: Iterable[Verdict]) -> Iterator[str]:
     """Yield remarks for `accel list` and `accel why` on packages with a device that is not registered."""
-    from accel_tools.doctor import unannounced  # here, as `accel --help` has no need of it
+    from accel_tools.doctor import (
+        unannounced,
+    )  # here, as `accel --help` has no need of it
 
     modules = [
         *os.environ.get("ACCEL_IMPORT", "").split(","),
         *(m for v in verdicts for m in v.vendor_import),
     ]
-    for package in unannounced.found({module.strip().partition(".")[0] for module in modules}):
+    for package in unannounced.found(
+        {module.strip().partition(".")[0] for module in modules}
+    ):
         more = f", but neither torch nor a plugin imports it. To try it: accel --import {package.module} list"
         if package.device_type:
             more = f". Next step: write its plugin: accel new {package.device_type} --no-private-use1"

@@ -31,28 +31,40 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _TITLES = ("WHAT", "RATE", "HOW")
 _CHANGES = ("WHAT", "BEFORE", "NOW", "NOW/BEFORE", "")
-_STYLES = {Outcome.NOT_MEASURED: "dim", Outcome.FAILED: "red", Outcome.WRONG: "bold red"}
+_STYLES = {
+    Outcome.NOT_MEASURED: "dim",
+    Outcome.FAILED: "red",
+    Outcome.WRONG: "bold red",
+}
 
 
 # --- what is asked, judged before torch is imported ----------------------------------------------------
 
 
-def _earlier(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> tuple[Path, Run] | None:
+def _earlier(
+    _ctx: click.Context, _param: click.Parameter, value: Path | None
+) -> tuple[Path, Run] | None:
     if value is None:
         return None
     try:
         return value, document.read(value)
     except ValueError as error:
-        raise click.BadParameter(f"{one_line(str(value))}: {one_line(str(error))}.") from None
+        raise click.BadParameter(
+            f"{one_line(str(value))}: {one_line(str(error))}."
+        ) from None
 
 
-def _picture(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
+def _picture(
+    _ctx: click.Context, _param: click.Parameter, value: Path | None
+) -> Path | None:
     """The path, which can be written: a minute of measuring must not be lost to a slip of the finger."""
     if value is None:
         return None
     shown, kind = one_line(str(value)), value.suffix.lower()
     if kind not in chart.FORMS:
-        raise click.BadParameter(f"{shown}: expected a name that ends in {', '.join(chart.FORMS)}.")
+        raise click.BadParameter(
+            f"{shown}: expected a name that ends in {', '.join(chart.FORMS)}."
+        )
     if kind != ".txt" and find_spec("matplotlib") is None:
         install = vendors.install_command("accel-tools", extra="plot")
         raise click.BadParameter(
@@ -66,26 +78,43 @@ def _picture(_ctx: click.Context, _param: click.Parameter, value: Path | None) -
         if not existed:
             value.unlink()
     except OSError as error:
-        raise click.BadParameter(f"{shown} cannot be written: {error.strerror or error}.") from None
+        raise click.BadParameter(
+            f"{shown} cannot be written: {error.strerror or error}."
+        ) from None
     return value
 
 
-def _path(name: str, metavar: str, callback: Callable[..., Any], words: str) -> Callable[[F], F]:
+def _path(
+    name: str, metavar: str, callback: Callable[..., Any], words: str
+) -> Callable[[F], F]:
     kind = click.Path(path_type=Path)
-    return click.option(f"--{name}", type=kind, metavar=metavar, callback=callback, help=words)
+    return click.option(
+        f"--{name}", type=kind, metavar=metavar, callback=callback, help=words
+    )
 
 
 @click.command("bench")
 @options.backend_name
-@click.option("--quick", is_flag=True, help="Fewer repeats and smaller sizes: takes seconds instead of 15 s.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Fewer repeats and smaller sizes: takes seconds instead of 15 s.",
+)
 @click.option(
     "--ranks",
     type=click.IntRange(min=1),
     metavar="N",
     help="Ranks in the collectives [default: one for each device, at least 2]; 1 leaves them out.",
 )
-@_path("compare", "OLD.json", _earlier, "Compare with the --json output of an earlier run.")
-@_path("plot", "FILE", _picture, "Draw the figures: .svg or .png (needs matplotlib), or .txt.")
+@_path(
+    "compare", "OLD.json", _earlier, "Compare with the --json output of an earlier run."
+)
+@_path(
+    "plot",
+    "FILE",
+    _picture,
+    "Draw the figures: .svg or .png (needs matplotlib), or .txt.",
+)
 @options.probe_timeout
 @options.as_json
 @click.pass_context
@@ -121,15 +150,21 @@ def command(
     ctx.exit(1 if failed else 0)
 
 
-def _measure(settings: Settings, name: Pin | None, ranks: int | None, *, quick: bool) -> Run:
+def _measure(
+    settings: Settings, name: Pin | None, ranks: int | None, *, quick: bool
+) -> Run:
     """The run, made in a child process: no device that crashes takes what is to be said with it."""
     given = {"effort": list(QUICK if quick else FULL), "quick": quick, "ranks": ranks}
     return document.of_dict(
-        answer_of(measured_in_child, given, settings, name, timeout=None, live=True).answer
+        answer_of(
+            measured_in_child, given, settings, name, timeout=None, live=True
+        ).answer
     )
 
 
-def measured_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+def measured_in_child(
+    chosen: Chosen, arguments: dict[str, Any], step: Step
+) -> dict[str, Any]:
     """In the child: return the document of a run."""
     start, began = time.perf_counter(), document.started()
     accelerator = chosen.accelerator
@@ -143,7 +178,9 @@ def measured_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> 
             progress.show(each.title)
             done += each.run()
     seconds = time.perf_counter() - start
-    return document.to_dict(Run(began, seconds, arguments["quick"], machine, device, tuple(done)))
+    return document.to_dict(
+        Run(began, seconds, arguments["quick"], machine, device, tuple(done))
+    )
 
 
 def _comparison(earlier: tuple[Path, Run], run: Run) -> dict[str, Any]:
@@ -152,28 +189,37 @@ def _comparison(earlier: tuple[Path, Run], run: Run) -> dict[str, Any]:
         "file": str(path),
         "time": before.time,
         "warnings": document.differences(before, run),
-        "changes": [change.to_dict() for change in document.compare(before.measurements, run.measurements)],
+        "changes": [
+            change.to_dict()
+            for change in document.compare(before.measurements, run.measurements)
+        ],
     }
 
 
 def _draw(path: Path, run: Run, compare: tuple[Path, Run] | None) -> None:
-    before = {m.name: m for m in compare[1].measurements} if compare is not None else None
+    before = (
+        {m.name: m for m in compare[1].measurements} if compare is not None else None
+    )
     machine = run.machine
     title = f"accel bench {run.accelerator['name']}: {_product(run)}"
-    subtitle = (
-        f"torch {machine['torch']}, {machine['system']}, {page.count(machine['cores'], 'core')}, {run.time}"
-    )
+    subtitle = f"torch {machine['torch']}, {machine['system']}, {page.count(machine['cores'], 'core')}, {run.time}"
     try:
         chart.draw(path, title, subtitle, run.measurements, before)
     except OSError as error:
-        raise click.ClickException(f"{path} cannot be written: {error.strerror or error}") from None
+        raise click.ClickException(
+            f"{path} cannot be written: {error.strerror or error}"
+        ) from None
 
 
 # --- the page ------------------------------------------------------------------------------------------
 
 
 def _page(run: Run, comparison: dict[str, Any] | None) -> list[page.Part]:
-    parts = [*_identity(run), page.paragraph(), page.table(_TITLES, [_row(m) for m in run.measurements])]
+    parts = [
+        *_identity(run),
+        page.paragraph(),
+        page.table(_TITLES, [_row(m) for m in run.measurements]),
+    ]
     return parts if comparison is None else [*parts, *_compared(run, comparison)]
 
 
@@ -182,12 +228,20 @@ def _identity(run: Run) -> list[page.Part]:
     source = f" ({device['distribution']} {device['version']})"
     threads = page.count(machine["torch_threads"], "thread")
     return [
-        page.paragraph((device["name"], "bold green"), (source, "dim"), (f": {_product(run)}", "")),
+        page.paragraph(
+            (device["name"], "bold green"), (source, "dim"), (f": {_product(run)}", "")
+        ),
         page.facts(
             (
-                ("device", f"{device['device']}, {page.count(device['devices'], 'device')} in all"),
+                (
+                    "device",
+                    f"{device['device']}, {page.count(device['devices'], 'device')} in all",
+                ),
                 ("driver", one_line(device["driver"] or "")),
-                ("processor", f"{one_line(machine['cpu'])}, {page.count(machine['cores'], 'core')}"),
+                (
+                    "processor",
+                    f"{one_line(machine['cpu'])}, {page.count(machine['cores'], 'core')}",
+                ),
                 ("torch", f"{machine['torch']}, {threads}"),
                 ("load", _load(machine)),
                 ("took", f"{run.seconds:.0f} s{', --quick' if run.quick else ''}"),
@@ -205,7 +259,11 @@ def _load(machine: Any) -> str:
     load, cores = machine["load"], machine["cores"]
     if load is None:
         return ""
-    busy = "; the machine is busy, so the device may be faster than these figures" if load > cores / 2 else ""
+    busy = (
+        "; the machine is busy, so the device may be faster than these figures"
+        if load > cores / 2
+        else ""
+    )
     return f"{load:.1f} before the run{busy}"
 
 
@@ -214,14 +272,20 @@ def _row(m: Measurement) -> list[page.Cell]:
     if m.value is None:
         word = "" if m.outcome is Outcome.NOT_MEASURED else f"{m.outcome.value}: "
         return [*first, (f"{word}{one_line(m.reason)}", _STYLES[m.outcome])]
-    times = f"{m.repeats} x {m.calls} times" if m.calls > 1 else page.count(m.repeats, "time")
+    times = (
+        f"{m.repeats} x {m.calls} times"
+        if m.calls > 1
+        else page.count(m.repeats, "time")
+    )
     how = f"{m.size}, {times}, spread {(m.spread or 0) * 100:.0f} %"
     return [*first, (how, ""), (one_line(m.note), "dim")]
 
 
 def _compared(run: Run, comparison: dict[str, Any]) -> list[page.Part]:
     taken = f" ({one_line(comparison['time'])})"
-    parts: list[page.Part] = [page.heading(f"Compared with {one_line(comparison['file'])}{taken}")]
+    parts: list[page.Part] = [
+        page.heading(f"Compared with {one_line(comparison['file'])}{taken}")
+    ]
     parts += [
         page.paragraph(("Warning: ", "bold yellow"), (f"{one_line(warning)}.", ""))
         for warning in comparison["warnings"]
@@ -231,7 +295,10 @@ def _compared(run: Run, comparison: dict[str, Any]) -> list[page.Part]:
     return (
         [*parts, page.table(_CHANGES, rows)]
         if rows
-        else [*parts, page.paragraph(("The two runs have no measurement in common.", ""))]
+        else [
+            *parts,
+            page.paragraph(("The two runs have no measurement in common.", "")),
+        ]
     )
 
 

@@ -27,7 +27,9 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
 @click.command("doctor")
 @options.backend_names
-@click.option("--all", "everything", is_flag=True, help="Show all findings and observations.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Show all findings and observations."
+)
 @click.option(
     "--topic",
     "topics",
@@ -68,14 +70,18 @@ def command(
         wanted = [topic for topic in TOPICS if not topics or topic.name in topics]
         with outlets.log() as lines, Progress(len(wanted)) as progress:
             report = visited(visit, wanted, progress.show)
-        issue = outlets.write(visit, report, lines, lambda it: _page(it, in_unicode=True, everything=True))
+        issue = outlets.write(
+            visit, report, lines, lambda it: _page(it, in_unicode=True, everything=True)
+        )
         if issue:
             output.write(issue)
         elif as_json:
             output.write_json(report.to_dict())
         else:
             in_unicode = output.can_write("".join(level.mark for level in Level))
-            output.write_page(_page(report, in_unicode=in_unicode, everything=everything))
+            output.write_page(
+                _page(report, in_unicode=in_unicode, everything=everything)
+            )
         if mend.fix:
             report = mend.offer(visit, report)
     end_given_up()
@@ -89,10 +95,17 @@ def _page(report: Report, *, in_unicode: bool, everything: bool) -> list[page.Pa
     ]
     told: dict[str, str] = {}
     for topic in report.topics:
-        shown = [_once(f, told) for f in topic.findings if everything or f.level is not Level.OK]
+        shown = [
+            _once(f, told)
+            for f in topic.findings
+            if everything or f.level is not Level.OK
+        ]
         parts += _topic(topic, shown, in_unicode=in_unicode, everything=everything)
     if not everything:
-        parts += [page.paragraph(), page.paragraph(("All observations: `accel doctor --all`.", "dim"))]
+        parts += [
+            page.paragraph(),
+            page.paragraph(("All observations: `accel doctor --all`.", "dim")),
+        ]
     return parts
 
 
@@ -100,10 +113,16 @@ def _once(finding: Finding, told: dict[str, str]) -> Finding:
     """The finding without a cause that the page has `told`, by whom; its own is told from then on."""
     what, facts = finding.what, finding.facts
     for cause, whose in told.items():
-        what = what.replace(f": {cause}", f", for the same reason as {whose or 'above'}")
+        what = what.replace(
+            f": {cause}", f", for the same reason as {whose or 'above'}"
+        )
     cause = facts.get("root cause", "")
     if cause and (cause in what or cause in told):
-        facts = {n: value.replace(f": {cause}", "") for n, value in facts.items() if n != "root cause"}
+        facts = {
+            n: value.replace(f": {cause}", "")
+            for n, value in facts.items()
+            if n != "root cause"
+        }
     if cause:
         told.setdefault(cause, finding.about)
     return finding._replace(what=what, facts=facts)
@@ -118,7 +137,9 @@ def _topic(
         return (level.mark if in_unicode else level.plain_mark), _STYLES[level]
 
     took = f"  {topic.ms / 1e3:.1f} s" if everything else ""
-    parts: list[page.Part] = [page.hanging([(mark(topic.level), [(topic.title, "bold"), (took, "dim")])], 0)]
+    parts: list[page.Part] = [
+        page.hanging([(mark(topic.level), [(topic.title, "bold"), (took, "dim")])], 0)
+    ]
     if topic.failed:
         failed = f"this could not be examined: {one_line(topic.failed)}"
         parts.append(page.hanging([(mark(Level.WARNING), [(failed, "")])], 2))
@@ -134,7 +155,10 @@ def _facts(finding: Finding) -> list[page.Part]:
     facts = [(one_line(name), one_line(value)) for name, value in finding.facts.items()]
     if max(len(name) for name, _ in facts) <= _LONGEST:
         return [page.facts(facts, indent=5)]
-    return [page.hanging([(("", ""), [(name, "dim"), (f"  {value}", "")])], 3) for name, value in facts]
+    return [
+        page.hanging([(("", ""), [(name, "dim"), (f"  {value}", "")])], 3)
+        for name, value in facts
+    ]
 
 
 def _in_words(finding: Finding) -> Sequence[page.Cell]:

@@ -26,7 +26,11 @@ _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
 _PAIRS = {"type": "array", "items": {**_TEXTS, "minItems": 2, "maxItems": 2}}
 #: How JSON holds a field, by the type of its default; and fields of which that says too little.
-_TYPES: dict[type, dict[str, Any]] = {str: _TEXT, bool: {"type": "boolean"}, tuple: _TEXTS}
+_TYPES: dict[type, dict[str, Any]] = {
+    str: _TEXT,
+    bool: {"type": "boolean"},
+    tuple: _TEXTS,
+}
 _FIELDS: dict[str, dict[str, Any]] = {
     "name": _TEXT,
     "priority": {"type": "integer"},
@@ -53,12 +57,19 @@ _UNREAD = {
 
 @click.command("facts")
 @options.backend_name
-@click.option("--schema", is_flag=True, help="Print the JSON Schema of the document instead.")
+@click.option(
+    "--schema", is_flag=True, help="Print the JSON Schema of the document instead."
+)
 @options.probe_timeout
 @click.option("--json", "_as_json", is_flag=True, hidden=True)
 @click.pass_context
 def command(
-    ctx: click.Context, name: Pin | None, *, schema: bool, timeout: float | None, _as_json: bool
+    ctx: click.Context,
+    name: Pin | None,
+    *,
+    schema: bool,
+    timeout: float | None,
+    _as_json: bool,
 ) -> None:
     """Print what each backend, or NAME, declares, as JSON.
 
@@ -79,7 +90,9 @@ def command(
         output.write_json(
             {
                 "schema": _VERSION,
-                "backends": [_facts(each) for each in found if each.backend is not None],
+                "backends": [
+                    _facts(each) for each in found if each.backend is not None
+                ],
                 "unread": [_why(each) for each in unread],
             }
         )
@@ -105,7 +118,11 @@ def _why(unread: Verdict) -> dict[str, Any]:
 
 def _origin(each: Verdict) -> dict[str, str]:
     source = each.provenance
-    return {"distribution": source.distribution, "version": source.version, "entry_point": source.value}
+    return {
+        "distribution": source.distribution,
+        "version": source.version,
+        "entry_point": source.value,
+    }
 
 
 def _schema() -> dict[str, Any]:
@@ -139,7 +156,10 @@ def _described(kind: type, declared: Iterable[Field[Any]]) -> dict[str, Any]:
             form = _object(_described(type(field.default), fields(field.default)))
         else:
             form = _FIELDS.get(field.name) or _TYPES[type(field.default)]
-        described[field.name] = {"description": " ".join(words[field.name].split()), **form}
+        described[field.name] = {
+            "description": " ".join(words[field.name].split()),
+            **form,
+        }
     return described
 
 

@@ -55,20 +55,31 @@ _IN_WORDS = {
 @options.probe_timeout
 @options.as_json
 @click.pass_context
-def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_json: bool) -> None:
+def command(
+    ctx: click.Context, name: Pin | None, *, timeout: float | None, as_json: bool
+) -> None:
     """Show what the chosen accelerator, or NAME, is and can do.
 
     Its devices and their memory, data types, communication and compile backends, streams, graphs and
     operators. Needs torch; a child process imports torch and the vendor's package.
     """
     with answering(as_json=as_json) as output:
-        settings = options.read_settings(timeout)  # judged before torch takes its second to import
+        settings = options.read_settings(
+            timeout
+        )  # judged before torch takes its second to import
         asked = answer_of(
-            document_in_child, {}, settings, name, timeout=settings.probe_timeout, skipping=True
+            document_in_child,
+            {},
+            settings,
+            name,
+            timeout=settings.probe_timeout,
+            skipping=True,
         )
         document = asked.answer
         if document["how"] != How.FALLBACK.value:  # then it was looked for
-            document["autoload"] = list(map(str, autoload_conflicts(asked.backend, settings.probe_timeout)))
+            document["autoload"] = list(
+                map(str, autoload_conflicts(asked.backend, settings.probe_timeout))
+            )
         if as_json:
             output.write_json(document)
         else:
@@ -79,7 +90,9 @@ def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_j
 # --- the document --------------------------------------------------------------------------------------
 
 
-def document_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+def document_in_child(
+    chosen: Chosen, arguments: dict[str, Any], step: Step
+) -> dict[str, Any]:
     """In the child: return the document, except for the effects of torch's autoload."""
     document = _document(chosen.accelerator, _Questions(step, arguments["skipped"]))
     how = chosen.how.value if chosen.how else None
@@ -116,14 +129,20 @@ class _Questions:
 
 def _checked(answer: T, kinds: tuple[type, ...]) -> T:
     """The answer, which is one of these kinds and, of a device's facts, each of its own; plugins give any."""
-    if not isinstance(answer, kinds) or (isinstance(answer, bool) and bool not in kinds):
+    if not isinstance(answer, kinds) or (
+        isinstance(answer, bool) and bool not in kinds
+    ):
         expected = " or ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"it gave {short_repr(answer)} ({type(answer).__name__}), expected {expected}")
+        raise TypeError(
+            f"it gave {short_repr(answer)} ({type(answer).__name__}), expected {expected}"
+        )
     if isinstance(answer, DeviceProperties):
         for name, fact in answer.to_dict().items():
             if fact is not None and not isinstance(fact, _FACTS.get(name, str)):
                 expected = _FACTS.get(name, str).__name__
-                raise TypeError(f"{name} is {short_repr(fact)} ({type(fact).__name__}), expected {expected}")
+                raise TypeError(
+                    f"{name} is {short_repr(fact)} ({type(fact).__name__}), expected {expected}"
+                )
     return answer
 
 
@@ -133,7 +152,11 @@ def _document(accelerator: Accelerator, ask: _Questions) -> dict[str, Any]:
     source = backend.provenance
     count = ask("device_count()", accelerator.device_count, int) or 0
     capabilities = ask("capabilities()", accelerator.capabilities)
-    version = ask("communication_backend_version()", accelerator.communication_backend_version, tuple)
+    version = ask(
+        "communication_backend_version()",
+        accelerator.communication_backend_version,
+        tuple,
+    )
     visible = ask("visible_device_ids()", accelerator.visible_device_ids)
     return {
         "name": accelerator.name,
@@ -146,37 +169,57 @@ def _document(accelerator: Accelerator, ask: _Questions) -> dict[str, Any]:
         "vendor_import": list(backend.vendor_imports),
         "torch": str(import_torch().__version__),
         "device_count": count,
-        "devices": [_device_document(accelerator, index, ask) for index in range(min(count, _MOST))],
-        "dtypes": ask("supported_dtypes()", lambda: [_dtype(d) for d in accelerator.supported_dtypes()]),
+        "devices": [
+            _device_document(accelerator, index, ask)
+            for index in range(min(count, _MOST))
+        ],
+        "dtypes": ask(
+            "supported_dtypes()",
+            lambda: [_dtype(d) for d in accelerator.supported_dtypes()],
+        ),
         "communication_backend": ask(
             "communication_backend_name()", lambda: _communication_of(accelerator), str
         ),
         "communication_backend_version": None if version is None else list(version),
-        "compile_backend": ask("get_compile_backend()", accelerator.get_compile_backend, str),
+        "compile_backend": ask(
+            "get_compile_backend()", accelerator.get_compile_backend, str
+        ),
         "streams": ask("Stream", lambda: not _is_host_stream(accelerator.Stream)),
         "capabilities": capabilities.to_dict() if capabilities else {},
         "op_builders": dict(ask("op_builders()", accelerator.op_builders) or {}),
-        "visible_devices_envs": ask("visible_devices_envs()", accelerator.visible_devices_envs),
+        "visible_devices_envs": ask(
+            "visible_devices_envs()", accelerator.visible_devices_envs
+        ),
         "visible_device_ids": None if visible is None else list(visible),
         "export_envs": ask("export_envs()", accelerator.export_envs),
         "problems": ask.problems,
     }
 
 
-def _device_document(accelerator: Accelerator, index: int, ask: _Questions) -> dict[str, Any]:
+def _device_document(
+    accelerator: Accelerator, index: int, ask: _Questions
+) -> dict[str, Any]:
     nothing = DeviceProperties(name="")
     properties = (
-        ask(f"device_properties({index})", lambda: accelerator.device_properties(index), DeviceProperties)
+        ask(
+            f"device_properties({index})",
+            lambda: accelerator.device_properties(index),
+            DeviceProperties,
+        )
         or nothing
     )
     capability = properties.capability
     return {
         "index": index,
-        "torch_device": ask(f"device_name({index})", lambda: accelerator.device_name(index), str),
+        "torch_device": ask(
+            f"device_name({index})", lambda: accelerator.device_name(index), str
+        ),
         **properties.to_dict(),
         "capability": None if capability is None else list(capability),
         "available_memory": ask(
-            f"available_memory({index})", lambda: accelerator.available_memory(index), int
+            f"available_memory({index})",
+            lambda: accelerator.available_memory(index),
+            int,
         ),
     }
 
@@ -194,7 +237,13 @@ def _is_host_stream(stream: object) -> bool:
 
 
 def _page(doc: dict[str, Any]) -> list[page.Part]:
-    return [*_identity(doc), *_devices(doc), *_abilities(doc), *_problems(doc), *_autoload(doc)]
+    return [
+        *_identity(doc),
+        *_devices(doc),
+        *_abilities(doc),
+        *_problems(doc),
+        *_autoload(doc),
+    ]
 
 
 def _autoload(doc: dict[str, Any]) -> list[page.Part]:
@@ -244,7 +293,9 @@ def _product(device: dict[str, Any]) -> str:
     parts = (
         device["name"],
         f"capability {'.'.join(map(str, capability))}" if capability else "",
-        f"{device['multiprocessors']} compute units" if device["multiprocessors"] else "",
+        f"{device['multiprocessors']} compute units"
+        if device["multiprocessors"]
+        else "",
         f"PCI {device['pci_address']}" if device["pci_address"] else "",
         str(device["uuid"] or ""),
     )
@@ -264,19 +315,34 @@ def _abilities(doc: dict[str, Any]) -> list[page.Part]:
                 ("train in", ", ".join(doc["dtypes"] or ())),
                 ("fp8", _yes(can.get("is_fp8_supported"))),
                 ("fp64", _yes(can.get("is_fp64_supported"))),
-                ("communication", _communication(doc["communication_backend"], version)),
+                (
+                    "communication",
+                    _communication(doc["communication_backend"], version),
+                ),
                 ("compile backend", str(doc["compile_backend"])),
                 ("Triton", _yes(can.get("is_triton_supported"))),
                 ("graphs", _yes(can.get("supports_graphs"))),
                 (
                     "streams",
-                    _yes(doc["streams"], no="not supported (one queue; times come from the host's clock)"),
+                    _yes(
+                        doc["streams"],
+                        no="not supported (one queue; times come from the host's clock)",
+                    ),
                 ),
-                ("operators", one_line(", ".join(sorted(doc["op_builders"]))) or "none"),
+                (
+                    "operators",
+                    one_line(", ".join(sorted(doc["op_builders"]))) or "none",
+                ),
                 ("devices set by", f"{visible} ({_ids(ids)})" if visible else ""),
-                ("forwards", ", ".join(f"{prefix}*" for prefix in doc["export_envs"] or ())),
+                (
+                    "forwards",
+                    ", ".join(f"{prefix}*" for prefix in doc["export_envs"] or ()),
+                ),
                 ("supported", ", ".join(name for name, yes in others.items() if yes)),
-                ("not supported", ", ".join(name for name, yes in others.items() if not yes)),
+                (
+                    "not supported",
+                    ", ".join(name for name, yes in others.items() if not yes),
+                ),
             )
         ),
     ]
@@ -299,7 +365,11 @@ def _communication_of(accelerator: Accelerator) -> str:
 def _communication(name: str | None, version: str) -> str:
     if name is None:
         return "none: see below"
-    what = " (the device has no collectives: through host memory, over gloo)" if name == "staged" else ""
+    what = (
+        " (the device has no collectives: through host memory, over gloo)"
+        if name == "staged"
+        else ""
+    )
     return f"{name} {version}".strip() + what
 
 

@@ -56,7 +56,9 @@ def _version(_ctx: click.Context, param: click.Parameter, value: str | None) -> 
     expression = r"\d+(\.\w+)*" if param.name == "toolkit" else r"\d+\.\d+(\.\d+)*"
     if value and not re.fullmatch(expression, value):
         such = _SUCH[param.name or ""]
-        raise click.BadParameter(f"{value!r} is not a version, expected one such as {such}.")
+        raise click.BadParameter(
+            f"{value!r} is not a version, expected one such as {such}."
+        )
     return value or ""
 
 
@@ -64,18 +66,32 @@ def _name(value: str) -> str:
     name = value.lower()
     if not name or name in names():
         return name
-    close = _MAKERS.get(name) or next(iter(difflib.get_close_matches(name, [*names(), *_MAKERS], n=1)), "")
+    close = _MAKERS.get(name) or next(
+        iter(difflib.get_close_matches(name, [*names(), *_MAKERS], n=1)), ""
+    )
     meant = f" Did you mean {_MAKERS.get(close, close)!r}?" if close else ""
-    raise click.UsageError(f"NAME: {value!r} is not known, expected one of {', '.join(names())}.{meant}")
+    raise click.UsageError(
+        f"NAME: {value!r} is not known, expected one of {', '.join(names())}.{meant}"
+    )
 
 
 @click.command("setup")
 @click.argument("name", required=False, metavar="[NAME]", default="")
 @click.option(
-    "--format", "form", type=click.Choice(list(FORMATS)), help="[default: uv if installed, else pip]"
+    "--format",
+    "form",
+    type=click.Choice(list(FORMATS)),
+    help="[default: uv if installed, else pip]",
 )
-@click.option("--python", callback=_version, metavar="X.Y", help="Version of Python, if not this one.")
-@click.option("--torch", callback=_version, metavar="X.Y.Z", help="Version of torch to install.")
+@click.option(
+    "--python",
+    callback=_version,
+    metavar="X.Y",
+    help="Version of Python, if not this one.",
+)
+@click.option(
+    "--torch", callback=_version, metavar="X.Y.Z", help="Version of torch to install."
+)
 @click.option(
     "--machine",
     "file",
@@ -83,10 +99,16 @@ def _name(value: str) -> str:
     help="Plan for another machine: a bundle, or a copy of its /sys and /dev.",
 )
 @click.option(
-    "--driver", callback=_version, metavar="VERSION", help="Version of NVIDIA's driver to plan for."
+    "--driver",
+    callback=_version,
+    metavar="VERSION",
+    help="Version of NVIDIA's driver to plan for.",
 )
 @click.option(
-    "--toolkit", callback=_version, metavar="VERSION", help="Version of CUDA, ROCm or CANN to plan for."
+    "--toolkit",
+    callback=_version,
+    metavar="VERSION",
+    help="Version of CUDA, ROCm or CANN to plan for.",
 )
 @click.option("--run", is_flag=True, help="Run the command, after asking.")
 @click.option("--yes", is_flag=True, help="With --run: do not ask.")
@@ -123,12 +145,19 @@ def command(
         plan = for_installation(plan, is_new=not machine.is_here or chosen not in HERE)
         line = line_of(plan, chosen)
         wrong = installed.faults(plan, machine) if machine.is_here else ()
-        blocked = tuple(environment.problems(chosen)) if machine.is_here and chosen in HERE and line else ()
+        blocked = (
+            tuple(environment.problems(chosen))
+            if machine.is_here and chosen in HERE and line
+            else ()
+        )
         if as_json:
             output.write_json(_document(plan, machine, chosen, line, wrong, blocked))
         else:  # the command alone on stdout: accel setup --format dockerfile > Dockerfile
             click.echo(
-                page.to_text(_page(plan, machine, wrong, blocked), output.width, in_colour=False), err=True
+                page.to_text(
+                    _page(plan, machine, wrong, blocked), output.width, in_colour=False
+                ),
+                err=True,
             )
             if line:
                 output.write(line)
@@ -137,7 +166,15 @@ def command(
     ctx.exit(0 if line else 1)
 
 
-def _check(*, run: bool, yes: bool, form: str | None, file: str | None, python: str, as_json: bool) -> None:
+def _check(
+    *,
+    run: bool,
+    yes: bool,
+    form: str | None,
+    file: str | None,
+    python: str,
+    as_json: bool,
+) -> None:
     if yes and not run:
         raise click.UsageError("--yes needs --run.")
     if run and as_json:
@@ -147,16 +184,22 @@ def _check(*, run: bool, yes: bool, form: str | None, file: str | None, python: 
             "--run installs for this Python on this machine: leave out --machine and --python."
         )
     if run and form not in (None, *HERE):
-        raise click.UsageError(f"--run needs --format pip or uv; {form} is a file to save.")
+        raise click.UsageError(
+            f"--run needs --format pip or uv; {form} is a file to save."
+        )
 
 
 def _check_given(name: str, driver: str, toolkit: str) -> None:
     if (driver or toolkit) and not name:
         option = f"--driver {driver}" if driver else f"--toolkit {toolkit}"
         meant = "cuda" if driver else "NAME"
-        raise click.UsageError(f"{option} needs the name of its backend: accel setup {meant} {option}")
+        raise click.UsageError(
+            f"{option} needs the name of its backend: accel setup {meant} {option}"
+        )
     if driver and name != "cuda":
-        raise click.UsageError(f"--driver is the version of NVIDIA's driver, and goes with cuda, not {name}.")
+        raise click.UsageError(
+            f"--driver is the version of NVIDIA's driver, and goes with cuda, not {name}."
+        )
     if driver and float(driver.split(".", maxsplit=1)[0]) < _FIRST_DRIVER:
         what = f"--driver: {driver!r} is not a version of NVIDIA's driver, expected one such as 570.86."
         raise click.UsageError(f"{what} Did you mean --toolkit {driver}?")
@@ -200,13 +243,17 @@ def _run(plan: Plan, line: str, blocked: tuple[str, ...], *, yes: bool) -> None:
     for words in commands:
         done = subprocess.run(words, check=False)
         if done.returncode:
-            raise click.ClickException(f"{shlex.join(words)} ended with {done.returncode}")
+            raise click.ClickException(
+                f"{shlex.join(words)} ended with {done.returncode}"
+            )
     click.echo("Done. Next: accel list", err=True)
 
 
 def _seen(plan: Plan, machine: Machine) -> str:
     hardware = plan.hardware
-    labels = [f"{present.label} ({present.evidence})" for present in hardware.present] or ["no accelerator"]
+    labels = [
+        f"{present.label} ({present.evidence})" for present in hardware.present
+    ] or ["no accelerator"]
     drivers = [f"NVIDIA's driver {hardware.nvidia}"] if hardware.nvidia else []
     drivers += [f"GPU architecture {', '.join(hardware.gfx)}"] if hardware.gfx else []
     kind = [hardware.kind] if hardware.kind else []
@@ -214,21 +261,36 @@ def _seen(plan: Plan, machine: Machine) -> str:
     return "; ".join([*labels, *drivers, *kind, where])
 
 
-def _page(plan: Plan, machine: Machine, wrong: tuple[str, ...], blocked: tuple[str, ...]) -> list[page.Part]:
+def _page(
+    plan: Plan, machine: Machine, wrong: tuple[str, ...], blocked: tuple[str, ...]
+) -> list[page.Part]:
     given = ", ".join(plan.given)
     parts: list[page.Part] = [
         page.paragraph(("Seen: ", "bold"), (one_line(_seen(plan, machine)), "")),
-        *([page.paragraph(("As given, not found here: ", "bold"), (given, ""))] if given else []),
+        *(
+            [page.paragraph(("As given, not found here: ", "bold"), (given, ""))]
+            if given
+            else []
+        ),
         *(page.paragraph(("Wrong: ", "bold yellow"), (fault, "")) for fault in wrong),
         page.paragraph(),
     ]
     if plan.unknown:
-        parts.append(page.paragraph(("Unknown: ", "bold"), (f"{plan.unknown}. See {plan.url}", "")))
+        parts.append(
+            page.paragraph(
+                ("Unknown: ", "bold"), (f"{plan.unknown}. See {plan.url}", "")
+            )
+        )
     else:
-        rows = [[(part.what, "bold"), (part.why, ""), (part.source, "dim")] for part in plan.parts]
+        rows = [
+            [(part.what, "bold"), (part.why, ""), (part.source, "dim")]
+            for part in plan.parts
+        ]
         parts.append(page.table(("PART", "WHY", "SOURCE"), rows))
     parts += [page.paragraph((f"Note: {note}", "dim")) for note in plan.notes]
-    parts += [page.paragraph(("First: ", "bold yellow"), (problem, "")) for problem in blocked]
+    parts += [
+        page.paragraph(("First: ", "bold yellow"), (problem, "")) for problem in blocked
+    ]
     return [*parts, page.paragraph()]
 
 

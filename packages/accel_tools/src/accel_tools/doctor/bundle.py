@@ -36,7 +36,9 @@ def bundle(outgoing: Outgoing, log_lines: list[str], redactor: Redactor) -> byte
         "report.md": markdown(outgoing),
         "distributions.txt": "\n".join(map(redactor.text, distributions())),
         "log.txt": "\n".join(one_line(redactor.text(line)) for line in log_lines),
-        machines.FILE: json.dumps(machines.recorded(machines.here(), known_files()), indent=1),
+        machines.FILE: json.dumps(
+            machines.recorded(machines.here(), known_files()), indent=1
+        ),
     }
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -23,10 +23,14 @@ def by_cause(topics: Sequence[Examined]) -> tuple[Examined, ...]:
     for place, first in enumerate(wrong):
         if id(first) in merged:
             continue
-        same = [f for f in wrong[place + 1 :] if id(f) not in merged and _is_same(first, f)]
+        same = [
+            f for f in wrong[place + 1 :] if id(f) not in merged and _is_same(first, f)
+        ]
         merged |= {id(f): None for f in same}
         merged[id(first)] = _merged(first, same)
-    return tuple(topic._replace(findings=tuple(_kept(topic, merged))) for topic in topics)
+    return tuple(
+        topic._replace(findings=tuple(_kept(topic, merged))) for topic in topics
+    )
 
 
 def _kept(topic: Examined, merged: dict[int, Finding | None]) -> Iterator[Finding]:
@@ -46,7 +50,8 @@ def _is_same(first: Finding, other: Finding) -> bool:
         return True
     alike = bool(first.about) and first.about == other.about
     return alike and (
-        first.code == other.code == "candidates.conflict" or (bool(other.step) and other.step in first.step)
+        first.code == other.code == "candidates.conflict"
+        or (bool(other.step) and other.step in first.step)
     )
 
 

@@ -24,8 +24,13 @@ def hardware_facts(
 ) -> Iterator[tuple[str, str]]:
     """Yield names and values for people: device nodes, PCI devices, the driver, the toolkit's variables."""
     if hardware.on_linux():
-        nodes = bus.device_nodes((*backend.hardware.nodes, *backend.hardware.shared_nodes), root)
-        yield "device nodes", bus.enumerated(nodes) if nodes else _none_of(backend.hardware.nodes)
+        nodes = bus.device_nodes(
+            (*backend.hardware.nodes, *backend.hardware.shared_nodes), root
+        )
+        yield (
+            "device nodes",
+            bus.enumerated(nodes) if nodes else _none_of(backend.hardware.nodes),
+        )
         yield "PCI devices", _functions(backend, root)
         yield "driver", _driver(backend, root)
     yield "toolkit", ", ".join(_variables(backend, environ))
@@ -38,8 +43,13 @@ def _none_of(patterns: tuple[str, ...]) -> str:
 def _functions(backend: Backend, root: str) -> str:
     if not backend.hardware.pci_ids:
         return ""
-    found = [d for d in bus.pci_devices(root) if bus.matches_pci(d, backend.hardware.pci_ids)]
-    told = (f"{device} (driver {driver_of(device.address, root) or 'none'})" for device in found)
+    found = [
+        d for d in bus.pci_devices(root) if bus.matches_pci(d, backend.hardware.pci_ids)
+    ]
+    told = (
+        f"{device} (driver {driver_of(device.address, root) or 'none'})"
+        for device in found
+    )
     return bus.enumerated(tuple(told)) or _none_of(backend.hardware.pci_ids)
 
 
@@ -55,7 +65,9 @@ def _driver(backend: Backend, root: str) -> str:
         return f"{file.rpartition('/')[2]} {version}".strip()
     first = hardware.read_text(file, root).partition("\n")[0]
     module = file.split("/")[3] if file.startswith("/sys/module/") else ""
-    version = hardware.read_text(f"/sys/module/{module}/version", root) if module else ""
+    version = (
+        hardware.read_text(f"/sys/module/{module}/version", root) if module else ""
+    )
     return f"{module} {version}".strip() if module else first
 
 
@@ -85,7 +97,8 @@ def toolkit(backend: Backend, environ: Mapping[str, str]) -> dict[str, str | Non
         name
         for label, names in _VARIABLES_OF.items()
         for vendor in vendors.VENDORS
-        if (vendor.label, vendor.backend) == (label, backend.name) and backend.hardware.name in ("", label)
+        if (vendor.label, vendor.backend) == (label, backend.name)
+        and backend.hardware.name in ("", label)
         for name in names
     ]
     others = (
@@ -95,7 +108,9 @@ def toolkit(backend: Backend, environ: Mapping[str, str]) -> dict[str, str | Non
         and name.endswith(_ENDINGS)
         and environ[name].startswith("/")
     )
-    return {name: environ.get(name) or None for name in dict.fromkeys((*known, *others))}
+    return {
+        name: environ.get(name) or None for name in dict.fromkeys((*known, *others))
+    }
 
 
 def _variables(backend: Backend, environ: Mapping[str, str]) -> Iterator[str]:
@@ -109,14 +124,20 @@ def _variables(backend: Backend, environ: Mapping[str, str]) -> Iterator[str]:
 def lost_folders(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the toolkit's variables that name a missing folder."""
     named = toolkit(backend, environ).items()
-    return {name: value for name, value in named if value is not None and not _all_there(value)}
+    return {
+        name: value
+        for name, value in named
+        if value is not None and not _all_there(value)
+    }
 
 
 def _all_there(value: str) -> bool:
     return all(hardware.path_exists(part) for part in value.split(os.pathsep) if part)
 
 
-def lying_about(names: Iterable[str], folders: Iterable[str], root: str = "/") -> dict[str, str]:
+def lying_about(
+    names: Iterable[str], folders: Iterable[str], root: str = "/"
+) -> dict[str, str]:
     """Return folders with libraries of these names in which the loader does not look.
 
     It searches below `folders`, which the toolkit's variables name, and where toolkits are usually installed.
@@ -133,8 +154,16 @@ def lying_about(names: Iterable[str], folders: Iterable[str], root: str = "/") -
             continue
         seen.add(real)
         inside = hardware.names_in(folder)
-        found.update((name, folder) for name in inside if name in wanted and name not in found)
+        found.update(
+            (name, folder) for name in inside if name in wanted and name not in found
+        )
         if depth < _DEEPEST and left:
-            below = sorted(name for name in inside if "." not in name or name[0].isdigit())
-            waiting += [(f"{folder}/{n}", depth + 1) for n in below if os.path.isdir(f"{folder}/{n}")]  # noqa: PTH112
+            below = sorted(
+                name for name in inside if "." not in name or name[0].isdigit()
+            )
+            waiting += [
+                (f"{folder}/{n}", depth + 1)
+                for n in below
+                if os.path.isdir(f"{folder}/{n}")
+            ]
     return found

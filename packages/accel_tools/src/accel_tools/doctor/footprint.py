@@ -23,10 +23,32 @@ from accel_core.torch_import import origin
 __all__ = ["Change", "Footprint", "changes", "footprint"]
 
 #: Modules whose functions everybody relies on: the first part of their names.
-_WATCHED = ("torch", "os", "posix", "builtins", "subprocess", "signal", "threading", "importlib")
+_WATCHED = (
+    "torch",
+    "os",
+    "posix",
+    "builtins",
+    "subprocess",
+    "signal",
+    "threading",
+    "importlib",
+)
 #: Classes whose methods count as functions of torch.
-_CLASSES = ("Tensor", "Module", "Optimizer", "DataLoader", "DistributedDataParallel", "device", "Generator")
-_HOOKS = ("sys.excepthook", "sys.displayhook", "sys.unraisablehook", "threading.excepthook")
+_CLASSES = (
+    "Tensor",
+    "Module",
+    "Optimizer",
+    "DataLoader",
+    "DistributedDataParallel",
+    "device",
+    "Generator",
+)
+_HOOKS = (
+    "sys.excepthook",
+    "sys.displayhook",
+    "sys.unraisablehook",
+    "threading.excepthook",
+)
 
 
 class Change(NamedTuple):
@@ -81,7 +103,11 @@ def _spaces() -> Iterator[tuple[str, Mapping[str, object]]]:
             yield name, dict(vars(module))
             for kind in _CLASSES if name.startswith("torch") else ():
                 class_ = vars(module).get(kind)
-                if isinstance(class_, type) and class_.__module__ in (name, "torch._C", "torch"):
+                if isinstance(class_, type) and class_.__module__ in (
+                    name,
+                    "torch._C",
+                    "torch",
+                ):
                     yield f"{name}.{kind}", dict(vars(class_))
     environ = os.environ
     members = {name: getattr(type(environ), name, None) for name in dir(type(environ))}
@@ -92,7 +118,10 @@ def _values() -> Iterator[tuple[str, Iterator[tuple[str, object]]]]:
     yield "signal", ((s.name, signal.getsignal(s)) for s in signal.Signals)
     modules = {"sys": sys, "threading": threading}
     pairs = (hook.split(".") for hook in _HOOKS)
-    yield "hook", ((f"{m}.{name}", getattr(modules[m], name, None)) for m, name in pairs)
+    yield (
+        "hook",
+        ((f"{m}.{name}", getattr(modules[m], name, None)) for m, name in pairs),
+    )
     yield "environment", iter(os.environ.copy().items())
     yield "locale", iter([("locale", _locale())])
     yield "umask", iter([("umask", _umask())])
@@ -144,10 +173,15 @@ def changes(before: Footprint) -> list[Change]:
                 continue
             change = _replaced(f"{space}.{name}", new)
             known = by_function.get((id(old), id(new)))
-            if known is None or (len(change.name), change.name) < (len(known.name), known.name):
+            if known is None or (len(change.name), change.name) < (
+                len(known.name),
+                known.name,
+            ):
                 by_function[id(old), id(new)] = change
     found = list(by_function.values())
-    found.sort(key=lambda change: change.name)  # not sorted(), which may be among what was replaced
+    found.sort(
+        key=lambda change: change.name
+    )  # not sorted(), which may be among what was replaced
     for kind, now in after.values.items():
         old_values = before.values.get(kind, {})
         for name, value in now.items():
@@ -165,13 +199,23 @@ def _changed(kind: str, name: str, value: object) -> Change:
 
 
 def _replaced(name: str, function: object) -> Change:
-    code = getattr(function.func if isinstance(function, partial) else function, "__code__", None)
-    file, line = (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
-    return Change("function", name.removeprefix("builtins."), origin(function), file, line)
+    code = getattr(
+        function.func if isinstance(function, partial) else function, "__code__", None
+    )
+    file, line = (
+        (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+    )
+    return Change(
+        "function", name.removeprefix("builtins."), origin(function), file, line
+    )
 
 
 def _is_foreign(space: str, function: object) -> bool:
     if not callable(function):
         return False
     top, home = origin(function).partition(".")[0], space.partition(".")[0]
-    return bool(top) and top not in (home, "torch", "torchgen") and top not in sys.stdlib_module_names
+    return (
+        bool(top)
+        and top not in (home, "torch", "torchgen")
+        and top not in sys.stdlib_module_names
+    )

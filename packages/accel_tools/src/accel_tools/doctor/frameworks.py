@@ -43,7 +43,9 @@ def ask(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     """In the child: return the device that the framework named in `job` chooses without a launcher."""
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name, None)
-    [framework] = [framework for framework in FRAMEWORKS if framework.name == job["framework"]]
+    [framework] = [
+        framework for framework in FRAMEWORKS if framework.name == job["framework"]
+    ]
     stage(framework.question)
     try:
         return {"device": str(framework.device()), "fails": ""}

@@ -20,7 +20,15 @@ from accel_core.backend import ENTRY_POINT_GROUP
 from accel_core.exceptions import OWN_MODULES
 from accel_core.torch_import import AUTOLOAD
 
-__all__ = ["ENVIRONMENT", "HOME", "PATH", "Identity", "is_public", "matters", "may_be_told"]
+__all__ = [
+    "ENVIRONMENT",
+    "HOME",
+    "PATH",
+    "Identity",
+    "is_public",
+    "matters",
+    "may_be_told",
+]
 
 #: What stands for a folder: of installed packages, whose files everybody has; the user's; any other.
 ENVIRONMENT, HOME, PATH = "<env>", "~", "<path>"
@@ -41,7 +49,18 @@ _TOLD_NAMES = re.compile("|".join(map(fnmatch.translate, _TOLD)))
 _VERSION = re.compile(r"v?\d[\w.+-]{0,40}")
 
 #: Accounts and hosts that are everybody's.
-_ANYBODY = {"root", "user", "users", "admin", "ubuntu", "localhost", "local", "localdomain", "nobody", "home"}
+_ANYBODY = {
+    "root",
+    "user",
+    "users",
+    "admin",
+    "ubuntu",
+    "localhost",
+    "local",
+    "localdomain",
+    "nobody",
+    "home",
+}
 #: Values that say nothing: to put them out would leave holes in sentences that have these words anyhow.
 _ORDINARY = {
     "true", "false", "none", "auto", "default", "enabled", "disabled", "python", "torch", "pytorch", "cuda",
@@ -105,7 +124,10 @@ class Identity(NamedTuple):
                 folders.setdefault(entry, PATH)
         for home in _homes(environ):
             folders[home] = HOME
-        names = {**dict.fromkeys(_users(environ), "<user>"), **dict.fromkeys(_hosts(environ), "<host>")}
+        names = {
+            **dict.fromkeys(_users(environ), "<user>"),
+            **dict.fromkeys(_hosts(environ), "<host>"),
+        }
         for name, value in environ.items():
             if not may_be_told(name, value):
                 for part in _parts(value):
@@ -115,8 +137,14 @@ class Identity(NamedTuple):
                         names.setdefault(part, f"<${name}>")
         return cls(
             environ,
-            tuple((path, mark) for path, mark in folders.items() if _names_somebody(path)),
-            tuple((text, mark) for text, mark in names.items() if text.lower() not in _ANYBODY),
+            tuple(
+                (path, mark) for path, mark in folders.items() if _names_somebody(path)
+            ),
+            tuple(
+                (text, mark)
+                for text, mark in names.items()
+                if text.lower() not in _ANYBODY
+            ),
             frozenset(_packages()),
         )
 
@@ -127,18 +155,25 @@ def _names_somebody(path: str) -> bool:
 
 
 def _is_absolute(path: str) -> bool:
-    return path.startswith(("/", "\\\\")) or re.match(r"[A-Za-z]:[\\/]", path) is not None
+    return (
+        path.startswith(("/", "\\\\")) or re.match(r"[A-Za-z]:[\\/]", path) is not None
+    )
 
 
 def _installed() -> Iterator[str]:
     """The folders of Python and of what is installed."""
     yield from sysconfig.get_paths().values()
     yield from (sys.prefix, sys.base_prefix, sys.exec_prefix)
-    with contextlib.suppress(AttributeError, OSError):  # some virtual environments' site has neither
+    with contextlib.suppress(
+        AttributeError, OSError
+    ):  # some virtual environments' site has neither
         yield from site.getsitepackages()
         yield site.getusersitepackages()
     for entry in sys.path:
-        if isinstance(entry, str) and os.path.basename(entry) in ("site-packages", "dist-packages"):  # noqa: PTH119
+        if isinstance(entry, str) and os.path.basename(entry) in (
+            "site-packages",
+            "dist-packages",
+        ):
             yield entry
 
 
@@ -164,17 +199,25 @@ def _homes(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _users(environ: Mapping[str, str]) -> Iterator[str]:
-    yield from filter(None, map(environ.get, ("USER", "LOGNAME", "USERNAME", "SUDO_USER")))
+    yield from filter(
+        None, map(environ.get, ("USER", "LOGNAME", "USERNAME", "SUDO_USER"))
+    )
     with contextlib.suppress(ImportError, KeyError):
         import pwd
 
         entry = pwd.getpwuid(os.getuid())
         yield entry.pw_name
-        yield from (part for part in re.split(r"[\s,]+", entry.pw_gecos) if len(part) > 2)
+        yield from (
+            part for part in re.split(r"[\s,]+", entry.pw_gecos) if len(part) > 2
+        )
 
 
 def _hosts(environ: Mapping[str, str]) -> Iterator[str]:
-    for host in (socket.gethostname(), environ.get("HOSTNAME"), environ.get("COMPUTERNAME")):
+    for host in (
+        socket.gethostname(),
+        environ.get("HOSTNAME"),
+        environ.get("COMPUTERNAME"),
+    ):
         if host:
             yield host
             yield host.partition(".")[0]
@@ -190,8 +233,20 @@ def _parts(value: str) -> Iterator[str]:
     for entry in list(entries):
         with contextlib.suppress(ValueError):
             address = urlsplit(entry)
-            people += [name for name in (address.username, address.password) if name and len(name) > 1]
+            people += [
+                name
+                for name in (address.username, address.password)
+                if name and len(name) > 1
+            ]
             if address.hostname and not is_public(address.hostname):
                 entries.append(address.hostname)
-    long = [e for e in map(str.strip, entries) if len(e) >= _LEAST and not _NUMBER.fullmatch(e)]
-    yield from (part for part in dict.fromkeys([*long, *people]) if part.lower() not in _ORDINARY)
+    long = [
+        e
+        for e in map(str.strip, entries)
+        if len(e) >= _LEAST and not _NUMBER.fullmatch(e)
+    ]
+    yield from (
+        part
+        for part in dict.fromkeys([*long, *people])
+        if part.lower() not in _ORDINARY
+    )

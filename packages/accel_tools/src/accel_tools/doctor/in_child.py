@@ -34,7 +34,9 @@ def try_acts(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str
     return wrong
 
 
-def import_vendor(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
+def import_vendor(
+    job: dict[str, Any], stage: Callable[[str], None]
+) -> dict[str, object]:
     """Import torch, then the vendor's package; return what the package changed, even if its import fails."""
     from importlib import import_module
 
@@ -44,16 +46,24 @@ def import_vendor(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str
     import_torch()
     before = footprint()
     stage(f"import of {job['module']}")
-    with guard.stdout_to_stderr(), contextlib.suppress(*PLUGIN_ERRORS):  # the verdict says how it fails
+    with (
+        guard.stdout_to_stderr(),
+        contextlib.suppress(*PLUGIN_ERRORS),
+    ):  # the verdict says how it fails
         import_module(job["module"])
     return {"changes": [tuple(change) for change in changes(before)]}
 
 
-def architectures(_: dict[str, object], stage: Callable[[str], None]) -> dict[str, object]:
+def architectures(
+    _: dict[str, object], stage: Callable[[str], None]
+) -> dict[str, object]:
     """Return the architectures that torch has code for, and the GPUs with their compute capability."""
     stage("import of torch")
     torch = import_torch()
     stage("torch.cuda")
     count = range(torch.cuda.device_count())
-    gpus = [(torch.cuda.get_device_name(i), *torch.cuda.get_device_capability(i)) for i in count]
+    gpus = [
+        (torch.cuda.get_device_name(i), *torch.cuda.get_device_capability(i))
+        for i in count
+    ]
     return {"torch": torch.cuda.get_arch_list(), "gpus": gpus}

@@ -30,7 +30,9 @@ class VendorPackage(NamedTuple):
     tags: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.distribution} {self.version}" if self.distribution else self.module
+        return (
+            f"{self.distribution} {self.version}" if self.distribution else self.module
+        )
 
 
 def vendor_package(module: str) -> VendorPackage | None:
@@ -40,7 +42,9 @@ def vendor_package(module: str) -> VendorPackage | None:
         return None
     site = str(Path(folder).parents[module.count(".")])
     brought_by = _distribution(site, module)
-    about, wheel = (message_from_string(_text(brought_by, name)) for name in ("METADATA", "WHEEL"))
+    about, wheel = (
+        message_from_string(_text(brought_by, name)) for name in ("METADATA", "WHEEL")
+    )
     return VendorPackage(
         module,
         folder,
@@ -55,7 +59,11 @@ def _distribution(site: str, module: str) -> metadata.Distribution | None:
     """Return the distribution that brings it: that of its name, else the one whose `RECORD` has it."""
     own = metadata.distributions(name=module.partition(".")[0], path=[site])
     path = f"{module.replace('.', '/')}/"
-    others = (d for d in metadata.distributions(path=[site]) if f"\n{path}" in f"\n{_text(d, 'RECORD')}")
+    others = (
+        d
+        for d in metadata.distributions(path=[site])
+        if f"\n{path}" in f"\n{_text(d, 'RECORD')}"
+    )
     return next(iter(own), None) or next(others, None)
 
 

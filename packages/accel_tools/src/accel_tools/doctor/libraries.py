@@ -81,7 +81,11 @@ def unmet_needs(
             if found:
                 search.known.setdefault(name, found)
                 provided = search.read(found).provides
-                missing = [v for v in elf.requires.get(name, ()) if v not in provided] if provided else []
+                missing = (
+                    [v for v in elf.requires.get(name, ()) if v not in provided]
+                    if provided
+                    else []
+                )
                 if missing:
                     yield Unmet(name, path, f"{found} lacks {', '.join(missing)}")
                 waiting.append((found, inherited))
@@ -114,7 +118,11 @@ def _read(path: str) -> _Elf:
         dynamic, needs, brings = map(sections.get, _SECTIONS)
         tags = list(dynamic.iter_tags()) if dynamic else []
         names = {
-            kind: tuple(getattr(tag, kind) for tag in tags if tag.entry.d_tag == f"DT_{kind.upper()}")
+            kind: tuple(
+                getattr(tag, kind)
+                for tag in tags
+                if tag.entry.d_tag == f"DT_{kind.upper()}"
+            )
             for kind in ("soname", "needed", "rpath", "runpath")
         }
         requires = {
@@ -128,7 +136,10 @@ def _read(path: str) -> _Elf:
             _expanded(names["rpath"], path),
             _expanded(names["runpath"], path),
             requires,
-            frozenset(next(versions).name for _, versions in (brings.iter_versions() if brings else ())),
+            frozenset(
+                next(versions).name
+                for _, versions in (brings.iter_versions() if brings else ())
+            ),
         )
 
 
@@ -153,7 +164,9 @@ def _expanded(lists: Iterable[str], path: str) -> tuple[str, ...]:
     """Return the folders of `lists` ("a:b"), with the folder of `path` in the place of `$ORIGIN`."""
     origin = os.path.dirname(os.path.realpath(path))  # noqa: PTH120
     folders = (folder for text in lists for folder in text.split(":") if folder)
-    return tuple(f.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) for f in folders)
+    return tuple(
+        f.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) for f in folders
+    )
 
 
 class _Search:
@@ -161,7 +174,11 @@ class _Search:
 
     def __init__(self, variable: str) -> None:
         # An empty entry means the current folder.
-        self._variable = [entry or "." for entry in variable.replace(";", ":").split(":")] if variable else []
+        self._variable = (
+            [entry or "." for entry in variable.replace(";", ":").split(":")]
+            if variable
+            else []
+        )
         self._cache = _ld_cache()
         self._read: dict[str, _Elf] = {}
         #: Paths by the names under which the loader knows them from then on.
@@ -187,7 +204,9 @@ class _Search:
         folders = (*inherited, *self._variable, *by.runpath)
         places = (f"{folder}/{name}" for folder in folders)
         defaults = (f"{folder}/{name}" for folder in _DEFAULTS)
-        for path in [name] if "/" in name else (*places, *self._cache.get(name, ()), *defaults):
+        for path in (
+            [name] if "/" in name else (*places, *self._cache.get(name, ()), *defaults)
+        ):
             if not os.path.isfile(path):  # noqa: PTH113
                 continue
             try:
@@ -209,10 +228,18 @@ _DEFAULTS = (
 
 def _ld_cache() -> dict[str, list[str]]:
     """Return the paths of the loader's cache by name, in its order; none where there is no `ldconfig`."""
-    program = shutil.which("ldconfig", path=f"{os.environ.get('PATH', os.defpath)}:/sbin:/usr/sbin")
+    program = shutil.which(
+        "ldconfig", path=f"{os.environ.get('PATH', os.defpath)}:/sbin:/usr/sbin"
+    )
     paths: dict[str, list[str]] = {}
     if program:
-        done = subprocess.run([program, "-p"], capture_output=True, text=True, errors="replace", check=False)
+        done = subprocess.run(
+            [program, "-p"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
         for line in done.stdout.splitlines():
             name, arrow, path = line.strip().partition(" => ")
             if arrow:
@@ -221,4 +248,6 @@ def _ld_cache() -> dict[str, list[str]]:
 
 
 def _clause(error: Exception) -> str:
-    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
+    return (
+        getattr(error, "strerror", None) or str(error) or type(error).__name__
+    ).rstrip(".")

@@ -34,7 +34,12 @@ def markdown(outgoing: Outgoing) -> str:
     for topic in outgoing.report.topics:
         lines += ["", *_topic(topic)]
     if outgoing.ranking:
-        lines += ["", *_folded("Ranking", [_place(*row) for row in enumerate(outgoing.ranking, 1)])]
+        lines += [
+            "",
+            *_folded(
+                "Ranking", [_place(*row) for row in enumerate(outgoing.ranking, 1)]
+            ),
+        ]
     if outgoing.variables:
         lines += ["", *_folded("Environment variables", _table(outgoing.variables))]
     lines += [
@@ -48,14 +53,22 @@ def markdown(outgoing: Outgoing) -> str:
 def _topic(topic: Examined) -> Iterator[str]:
     yield f"**{topic.level.mark} {_title(topic.title)}** ({topic.ms / 1e3:.1f} s)"
     wrong = [finding for finding in topic.findings if finding.level is not Level.OK]
-    failed = [f"! this could not be examined: {one_line(topic.failed)}"] if topic.failed else []
+    failed = (
+        [f"! this could not be examined: {one_line(topic.failed)}"]
+        if topic.failed
+        else []
+    )
     if wrong or failed:
         yield ""
-        yield from _block([*failed, *(line for finding in wrong for line in _finding(finding))])
+        yield from _block(
+            [*failed, *(line for finding in wrong for line in _finding(finding))]
+        )
     well = [finding for finding in topic.findings if finding.level is Level.OK]
     if well:
         yield ""
-        yield from _folded("as it should be", (line for finding in well for line in _finding(finding)))
+        yield from _folded(
+            "as it should be", (line for finding in well for line in _finding(finding))
+        )
 
 
 def _finding(finding: Finding) -> Iterator[str]:
@@ -68,13 +81,18 @@ def _finding(finding: Finding) -> Iterator[str]:
 
 def _place(rank: int, row: Ranked) -> str:
     chosen = ", chosen" if row.chosen else ""
-    return one_line(f"{rank}. {row.name} ({row.distribution}), {row.priority}: {row.status}{chosen}")
+    return one_line(
+        f"{rank}. {row.name} ({row.distribution}), {row.priority}: {row.status}{chosen}"
+    )
 
 
 def _table(rows: Mapping[str, str]) -> list[str]:
     names = [one_line(name) for name in rows]
     width = max(map(len, names), default=0)
-    return [f"{name:{width}}  {one_line(value)}" for name, value in zip(names, rows.values(), strict=True)]
+    return [
+        f"{name:{width}}  {one_line(value)}"
+        for name, value in zip(names, rows.values(), strict=True)
+    ]
 
 
 def _title(text: str) -> str:
@@ -82,12 +100,20 @@ def _title(text: str) -> str:
 
 
 def _folded(title: str, lines: Iterable[str]) -> list[str]:
-    return [f"<details><summary>{title}</summary>", "", *_block(lines), "", "</details>"]
+    return [
+        f"<details><summary>{title}</summary>",
+        "",
+        *_block(lines),
+        "",
+        "</details>",
+    ]
 
 
 def _block(lines: Iterable[str]) -> list[str]:
     """A fenced block, with a fence longer than any in it."""
     held = list(lines)
-    longest = max((len(run) for line in held for run in re.findall(r"~+", line)), default=0)
+    longest = max(
+        (len(run) for line in held for run in re.findall(r"~+", line)), default=0
+    )
     fence = "~" * max(3, longest + 1)
     return [f"{fence}text", *held, fence]

@@ -57,7 +57,9 @@ class Outgoing(NamedTuple):
         }
 
 
-def outgoing(visit: Visit, report: Report, redactor: Redactor | None = None) -> Outgoing:
+def outgoing(
+    visit: Visit, report: Report, redactor: Redactor | None = None
+) -> Outgoing:
     """Return the visit without texts that identify people, machines and folders."""
     redactor = redactor or Redactor(Identity.here(visit.environ))
     surveyed = visit.surveyed
@@ -66,7 +68,11 @@ def outgoing(visit: Visit, report: Report, redactor: Redactor | None = None) -> 
             report,
             tuple(_ranking(surveyed)) if surveyed else (),
             dict(_versions(surveyed)),
-            {name: _told(name, value) for name, value in sorted(visit.environ.items()) if matters(name)},
+            {
+                name: _told(name, value)
+                for name, value in sorted(visit.environ.items())
+                if matters(name)
+            },
         )
     )
 
@@ -92,7 +98,10 @@ def _ranking(surveyed: Survey) -> Iterator[Ranked]:
 
 def _versions(surveyed: Survey | None) -> Iterator[tuple[str, str]]:
     yield "accel-core", __version__
-    yield "Python", f"{platform.python_version()} ({platform.python_implementation()}, {sys.platform})"
+    yield (
+        "Python",
+        f"{platform.python_version()} ({platform.python_implementation()}, {sys.platform})",
+    )
     yield "platform", f"{platform.system()} {platform.release()}, {platform.machine()}"
     libc = " ".join(platform.libc_ver())
     if libc.strip():
@@ -102,7 +111,10 @@ def _versions(surveyed: Survey | None) -> Iterator[tuple[str, str]]:
             yield name, beside
     yield "torch", packages.version("torch") or "not installed"
     for name in dict.fromkeys(_packages(surveyed.verdicts if surveyed else ())):
-        if (version := packages.version(name)) is not None and name not in ("torch", "accel-core"):
+        if (version := packages.version(name)) is not None and name not in (
+            "torch",
+            "accel-core",
+        ):
             yield name, version
 
 
@@ -110,7 +122,10 @@ def _packages(verdicts: tuple[Verdict, ...]) -> Iterator[str]:
     """The distributions that a verdict may hang on: plugins, and vendors' as most of them are named."""
     for verdict in verdicts:
         yield verdict.provenance.distribution
-        yield from (normalize_distribution(module.partition(".")[0]) for module in verdict.vendor_import)
+        yield from (
+            normalize_distribution(module.partition(".")[0])
+            for module in verdict.vendor_import
+        )
 
 
 def distributions() -> list[str]:

@@ -44,7 +44,9 @@ def conduct(provenance: Provenance, timeout: float) -> tuple[Misstep, ...]:
 
 
 def conducts(
-    provenances: Sequence[Provenance], timeout: float, each: Callable[[Provenance], tuple[Misstep, ...]]
+    provenances: Sequence[Provenance],
+    timeout: float,
+    each: Callable[[Provenance], tuple[Misstep, ...]],
 ) -> dict[Provenance, tuple[Misstep, ...]]:
     """Return the side effects of several plugins: one child loads all; `each` runs if it finds any."""
     if not provenances or _observed(provenances, timeout) == ():
@@ -52,11 +54,15 @@ def conducts(
     return {provenance: each(provenance) for provenance in provenances}
 
 
-def _observed(provenances: Sequence[Provenance], timeout: float) -> tuple[Misstep, ...] | None:
+def _observed(
+    provenances: Sequence[Provenance], timeout: float
+) -> tuple[Misstep, ...] | None:
     """List what all of them do together; `None` if the child crashed or hung."""
     from accel_core.sandbox import child
 
-    job: dict[str, object] = {"plugins": [(p.entry_point, p.distribution) for p in provenances]}
+    job: dict[str, object] = {
+        "plugins": [(p.entry_point, p.distribution) for p in provenances]
+    }
     try:
         report = child.run(observe, job, timeout)
     except OSError:
@@ -72,7 +78,10 @@ _LEAVE = "leave it as it is, or change it inside accel_probe and put it back"
 #: Events that Python tells its audit hooks of ("Audit events table" of its documentation); which a plugin
 #: causes, as a clause, and what to write instead. `{}` is the event's first argument.
 _EVENTS = {
-    "os.putenv": ("writes the environment variable {}", "declare it in Backend.environment.set"),
+    "os.putenv": (
+        "writes the environment variable {}",
+        "declare it in Backend.environment.set",
+    ),
     "os.unsetenv": (
         "removes the environment variable {}",
         "leave the environment to the user of the program",
@@ -123,11 +132,21 @@ class _Watch:
         return noted
 
     def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
-        if self._on and event in _EVENTS and (line := _line_of_plugin(sys._getframe(1))):
+        if (
+            self._on
+            and event in _EVENTS
+            and (line := _line_of_plugin(sys._getframe(1)))
+        ):
             what, instead = _EVENTS[event]
             first = arguments[0] if arguments else ""
             self.noted.append(
-                (line, what.format(os.fsdecode(first) if isinstance(first, bytes) else first), instead)
+                (
+                    line,
+                    what.format(
+                        os.fsdecode(first) if isinstance(first, bytes) else first
+                    ),
+                    instead,
+                )
             )
 
 
@@ -154,7 +173,11 @@ def _line_of_plugin(frame: FrameType | None) -> str:
 
 def _short(file: str) -> str:
     """The path from the folder of `sys.path` that it lies in: `"accel_npu/__init__.py"`."""
-    folders = [entry for entry in sys.path if entry and file.startswith(entry.rstrip(os.sep) + os.sep)]
+    folders = [
+        entry
+        for entry in sys.path
+        if entry and file.startswith(entry.rstrip(os.sep) + os.sep)
+    ]
     return file[len(max(folders, key=len)) :].lstrip(os.sep) if folders else file
 
 
@@ -178,7 +201,11 @@ def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
 def _lasting(before: Footprint) -> list[Misstep]:
     """List what stays changed, without changes that were seen while they happened."""
     return [
-        Misstep(change.what, f"{_short(change.file)}, line {change.line}" if change.file else "", _LEAVE)
+        Misstep(
+            change.what,
+            f"{_short(change.file)}, line {change.line}" if change.file else "",
+            _LEAVE,
+        )
         for change in changes(before)
         if change.kind not in ("environment", "thread", "process")
     ]

@@ -44,7 +44,14 @@ _CLOSING = 5.0
 #: What differs between ranks of one host by design: ranks are bound to cores of their own; memory is in use.
 _OF_A_RANK = ("cores", "memory", "time of cores")
 #: Variables that tell a rank which one it is.
-_PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
+_PLACE = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_PORT",
+)
 #: Rank 0's word that no script may start.
 _REFUSED = "refused"
 #: The most that a rank's record may hold, in characters of one text and in facts.
@@ -66,10 +73,16 @@ class Looked(NamedTuple):
         """Return the record that a rank left in the store; its content is untrusted."""
         try:
             host, facts, problem = json.loads(data)
-            texts = {_text(name): _text(value) for name, value in list(facts.items())[:_MOST]}
+            texts = {
+                _text(name): _text(value) for name, value in list(facts.items())[:_MOST]
+            }
             return cls(rank, _text(host), texts, _text(problem))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            return cls(rank, "not known", {"what it left": f"no record: {type(error).__name__}"})
+            return cls(
+                rank,
+                "not known",
+                {"what it left": f"no record: {type(error).__name__}"},
+            )
 
 
 def main(own: Sequence[str]) -> int:
@@ -105,7 +118,9 @@ def _look(me: Rank, own: Sequence[str], limit: float) -> Looked:
     end = time.monotonic() + limit
     settings = read_settings()
     # All but what the launcher has chosen is left alone: each rank would probe every vendor of its host.
-    visit = Visit(replace(settings, allow=settings.pins or settings.allow), dict(os.environ))
+    visit = Visit(
+        replace(settings, allow=settings.pins or settings.allow), dict(os.environ)
+    )
     facts = {
         "accel-core": __version__,
         "torch": packages.version("torch") or "not installed",
@@ -118,8 +133,15 @@ def _look(me: Rank, own: Sequence[str], limit: float) -> Looked:
         if selection is None or selection.name is None:
             problem = selection.problem if selection else "nothing was probed"
         else:
-            devices = next((v.devices for v in selection.verdicts if v.name == selection.name), None)
-            count = f", {devices} device{'' if devices == 1 else 's'}" if devices is not None else ""
+            devices = next(
+                (v.devices for v in selection.verdicts if v.name == selection.name),
+                None,
+            )
+            count = (
+                f", {devices} device{'' if devices == 1 else 's'}"
+                if devices is not None
+                else ""
+            )
             facts["accelerator"] = f"{selection.name} ({selection.provenance}){count}"
     except AccelError as error:
         problem = str(error)
@@ -132,7 +154,9 @@ def _look(me: Rank, own: Sequence[str], limit: float) -> Looked:
     )
     topics = [machine.TOPIC]
     if not any("VISIBLE" in name or name == "ZE_AFFINITY_MASK" for name in own):
-        topics.append(visible_devices.TOPIC)  # else each rank sees another device, as it was asked to
+        topics.append(
+            visible_devices.TOPIC
+        )  # else each rank sees another device, as it was asked to
     for topic in examine(visit, topics, max(1.0, end - time.monotonic())):
         facts.update(_facts(topic.name, topic.findings))
         if topic.failed:
@@ -156,9 +180,14 @@ def _facts(topic: str, findings: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 def _compare(me: Rank, mine: Looked, timeout: float) -> int:
     def judge(others: Mapping[int, bytes]) -> str:
-        seen = [mine, *(Looked.read(rank, data) for rank, data in sorted(others.items()))]
+        seen = [
+            mine,
+            *(Looked.read(rank, data) for rank, data in sorted(others.items())),
+        ]
         lines, refused = compared(seen, me.world_size, timeout)
-        _say(lines)  # before the others know: whoever is refused ends, and the launcher ends the rest then
+        _say(
+            lines
+        )  # before the others know: whoever is refused ends, and the launcher ends the rest then
         return _REFUSED if refused else "start"
 
     if me.world_size == 1:
@@ -186,7 +215,9 @@ def _wait_for_the_end(met: Meeting) -> None:
             time.sleep(0.02)
 
 
-def compared(seen: Sequence[Looked], world_size: int, timeout: float) -> tuple[list[str], bool]:
+def compared(
+    seen: Sequence[Looked], world_size: int, timeout: float
+) -> tuple[list[str], bool]:
     """Return lines for people on the differences between ranks, and whether scripts must not start.
 
     `seen` has the ranks that came, in order. Scripts must not start if a rank can choose no accelerator: its
@@ -209,11 +240,15 @@ def compared(seen: Sequence[Looked], world_size: int, timeout: float) -> tuple[l
         lines += [f"{count} between the ranks", *differences]
     elif not problems and not absent:
         chosen = seen[0].facts.get("accelerator", "no accelerator is known")
-        lines.append(f"the same on {_all(world_size)}: {chosen}, torch {seen[0].facts.get('torch')}")
+        lines.append(
+            f"the same on {_all(world_size)}: {chosen}, torch {seen[0].facts.get('torch')}"
+        )
     elif len(seen) > 1:
         lines.append("no other difference between the ranks")
     if problems:
-        lines.append("no script was started; for details run `accel doctor` on that host")
+        lines.append(
+            "no script was started; for details run `accel doctor` on that host"
+        )
     return lines, bool(problems)
 
 
@@ -228,7 +263,9 @@ def _differences(seen: Sequence[Looked]) -> Iterator[str]:
         for look in seen:
             groups.setdefault(look.facts.get(name, "none"), []).append(look)
         if len(groups) > 1:
-            said = "; ".join(f"{value} on {_of(looks)}" for value, looks in groups.items())
+            said = "; ".join(
+                f"{value} on {_of(looks)}" for value, looks in groups.items()
+            )
             yield f"  {name}: {said}"
 
 

@@ -124,7 +124,9 @@ class Visit:
 
     def concerns(self, name: str, distribution: str) -> bool:
         """Return whether a backend of that name, from that distribution, was requested."""
-        return not self.names or any(pin.matches(name, distribution) for pin in self.names)
+        return not self.names or any(
+            pin.matches(name, distribution) for pin in self.names
+        )
 
 
 class Topic(NamedTuple):
@@ -182,13 +184,19 @@ class Report(NamedTuple):
     @property
     def level(self) -> Level:
         """Return the most serious level of all topics."""
-        return max((topic.level for topic in self.topics), key=list(Level).index, default=Level.OK)
+        return max(
+            (topic.level for topic in self.topics),
+            key=list(Level).index,
+            default=Level.OK,
+        )
 
     @property
     def exit_status(self) -> int:
         """Return 0 if healthy, 1 if not, 2 if a name is unknown; `level` tells how serious it is."""
         codes = [finding.code for topic in self.topics for finding in topic.findings]
-        return 2 if "candidates.not-declared" in codes else int(self.level is not Level.OK)
+        return (
+            2 if "candidates.not-declared" in codes else int(self.level is not Level.OK)
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Return the record as plain values, for JSON."""

@@ -19,7 +19,14 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
-from accel_tools.doctor.identity import ENVIRONMENT, HOME, PATH, Identity, is_public, may_be_told
+from accel_tools.doctor.identity import (
+    ENVIRONMENT,
+    HOME,
+    PATH,
+    Identity,
+    is_public,
+    may_be_told,
+)
 
 __all__ = ["Redactor"]
 
@@ -56,28 +63,57 @@ _WINDOWS = re.compile(
     rf"(?:(?<![A-Za-z0-9])[A-Za-z]:[\\/]|(?<!\\)\\{{2,4}}[\w.$-]+\\){_WORD}*"
     rf"(?:(?:{_SPACE}{_WORD}+){{1,4}}?\\{_WORD}*)*"
 )
-_QUOTED = re.compile(r"""(['"`])((?:~?/|~[\w.-]+/|[A-Za-z]:[\\/]|\\\\|[\ue000-\ue002])[^'"`\n]*)\1""")
+_QUOTED = re.compile(
+    r"""(['"`])((?:~?/|~[\w.-]+/|[A-Za-z]:[\\/]|\\\\|[\ue000-\ue002])[^'"`\n]*)\1"""
+)
 _NAME = r"[\w.+\ue100-\uf8ff-]+"
-_RELATIVE = re.compile(rf"(?<![\w/\\.~\ue000-\uf8ff])(?:\.{{1,2}}[/\\])*{_NAME}(?:[/\\]{_NAME})+")
+_RELATIVE = re.compile(
+    rf"(?<![\w/\\.~\ue000-\uf8ff])(?:\.{{1,2}}[/\\])*{_NAME}(?:[/\\]{_NAME})+"
+)
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>`]+")
 
 _ENCODED = re.compile(r"\S*%[0-9A-Fa-f]{2}\S*")
-_ASSIGNED = re.compile(r"(?<!\w)([A-Z_][A-Z0-9_]{2,})(=)('[^'\n]*'|\"[^\"\n]*\"|[^\s,;)'\"]+)")
+_ASSIGNED = re.compile(
+    r"(?<!\w)([A-Z_][A-Z0-9_]{2,})(=)('[^'\n]*'|\"[^\"\n]*\"|[^\s,;)'\"]+)"
+)
 _SECRET = re.compile(
     r"(?i)((?:password|passwd|secret|token|api[_-]?key|access[_-]?key|credentials?"
     r"|serial(?: ?(?:number|no\.?))?)[\"']?\s*[=:]\s*|\bbearer\s+|\bserial (?:number )?(?=[\w-]*\d))"
     r"(\"[^\"\n]*\"|'[^'\n]*'|[^\s,;)]+)"
 )
 #: Hosts' keys of services: Hugging Face, GitHub, OpenAI, AWS, Slack, PyPI; JSON web tokens.
-_TOKEN = re.compile(r"(?<!\w)(?:hf_|gh[pousr]_|github_pat_|sk-|xox[a-z]-|pypi-|glpat-|AKIA|eyJ)[\w.-]{8,}")
+_TOKEN = re.compile(
+    r"(?<!\w)(?:hf_|gh[pousr]_|github_pat_|sk-|xox[a-z]-|pypi-|glpat-|AKIA|eyJ)[\w.-]{8,}"
+)
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (_TOKEN, "<secret>"),
     (re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<address>"),
-    (re.compile(r"(?i)(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])"), "<uuid>"),
-    (re.compile(r"(?<![\w])([A-Z]{2,5})-(?=[0-9a-f-]*\d)[0-9a-f][0-9a-f-]{5,}(?![\w])"), r"\1-<uuid>"),
-    (re.compile(r"(?i)(?<![0-9a-f:])[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5,19}(?![0-9a-f:])"), "<mac>"),
-    (re.compile(r"(?i)(?<![0-9a-f.])[0-9a-f]{4}(?:\.[0-9a-f]{4}){2}(?![0-9a-f.])"), "<mac>"),
-    (re.compile(r"(?i)(?<![0-9a-z])(?:0x)?(?=[a-f]*\d)[0-9a-f]{24,}(?![0-9a-z])"), "<id>"),
+    (
+        re.compile(
+            r"(?i)(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])"
+        ),
+        "<uuid>",
+    ),
+    (
+        re.compile(
+            r"(?<![\w])([A-Z]{2,5})-(?=[0-9a-f-]*\d)[0-9a-f][0-9a-f-]{5,}(?![\w])"
+        ),
+        r"\1-<uuid>",
+    ),
+    (
+        re.compile(
+            r"(?i)(?<![0-9a-f:])[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5,19}(?![0-9a-f:])"
+        ),
+        "<mac>",
+    ),
+    (
+        re.compile(r"(?i)(?<![0-9a-f.])[0-9a-f]{4}(?:\.[0-9a-f]{4}){2}(?![0-9a-f.])"),
+        "<mac>",
+    ),
+    (
+        re.compile(r"(?i)(?<![0-9a-z])(?:0x)?(?=[a-f]*\d)[0-9a-f]{24,}(?![0-9a-z])"),
+        "<id>",
+    ),
 )
 #: Numbers of four parts that are versions: NVIDIA's libraries have them, `cuDNN 9.10.2.21`.
 _FOUR_PARTS = r"\d{1,3}(?:\.\d{1,3}){3}"
@@ -94,8 +130,12 @@ _HOST = re.compile(
     r"(?i)(\(host |\b(?:host|hostname|node|server|peer)(?:[=:] ?| ))(['\"\[]?)"
     r"(?!<)([\w-]+(?:\.[\w-]+)*)"
 )
-_NUMBERED_HOST = re.compile(r"(?i)(?<![\w.-])(?:[a-z][\w-]*-)?(?:node|host|nid|dgx|worker)-?\d+(?![\w.-]*\w)")
-_MODULE = re.compile(r"(?i)\b((?:(?:module|package)(?: named)?|from|import) ['\"`])([\w.]+)(?=['\"`])")
+_NUMBERED_HOST = re.compile(
+    r"(?i)(?<![\w.-])(?:[a-z][\w-]*-)?(?:node|host|nid|dgx|worker)-?\d+(?![\w.-]*\w)"
+)
+_MODULE = re.compile(
+    r"(?i)\b((?:(?:module|package)(?: named)?|from|import) ['\"`])([\w.]+)(?=['\"`])"
+)
 #: Words with dots inside: modules, hosts, files, versions.
 _DOTTED = re.compile(r"(?<![\w.\ue000-\uf8ff-])[A-Za-z_][\w-]*(?:\.[\w-]+)+")
 #: Modules that may be named although they are not installed: Python's, ours, torch's, and vendors'.
@@ -109,10 +149,14 @@ _TOPICS = (
 )  # fmt: skip
 #: Files that next steps name.
 _SCRIPTS = ("set_env.sh", "setvars.sh")
-_IPV4 = re.compile(r"(?<![\d.])(?<!so\.)(?<![=~<>]=)\d{1,3}(?:\.\d{1,3}){3}(?![\d.]*\d)")
+_IPV4 = re.compile(
+    r"(?<![\d.])(?<!so\.)(?<![=~<>]=)\d{1,3}(?:\.\d{1,3}){3}(?![\d.]*\d)"
+)
 _IPV6 = re.compile(r"(?i)(?<![\w:])[0-9a-f:]*:[0-9a-f:]*:[0-9a-f:.]*(?:%\w+)?(?![\w:])")
 #: Names of facts whose values name one machine.
-_TELLING = re.compile(r"(?i)serial|uuid|host ?name|^host$|^user$|user ?name|mac address|token|passw|secret")
+_TELLING = re.compile(
+    r"(?i)serial|uuid|host ?name|^host$|^user$|user ?name|mac address|token|passw|secret"
+)
 
 
 class Redactor:
@@ -131,7 +175,9 @@ class Redactor:
                 table.setdefault(form.casefold(), mark)
         self._table = table
         words = sorted(table, key=len, reverse=True)
-        self._known = re.compile("|".join(map(_bounded, words)) or r"(?!)", re.IGNORECASE)
+        self._known = re.compile(
+            "|".join(map(_bounded, words)) or r"(?!)", re.IGNORECASE
+        )
 
     def of(self, value: T) -> T:
         """Return a copy of a record, mapping or list in which every text is redacted, at any depth.
@@ -145,9 +191,14 @@ class Redactor:
         if isinstance(value, str):
             made = self.text(value)
         elif isinstance(value, Mapping):
-            made = {self.text(str(key)): self._named(str(key), item) for key, item in value.items()}
+            made = {
+                self.text(str(key)): self._named(str(key), item)
+                for key, item in value.items()
+            }
         elif is_dataclass(value) and not isinstance(value, type):
-            made = replace(made, **{f.name: self.of(getattr(value, f.name)) for f in fields(value)})
+            made = replace(
+                made, **{f.name: self.of(getattr(value, f.name)) for f in fields(value)}
+            )
         elif isinstance(value, tuple) and hasattr(value, "_make"):
             made = value._make(map(self.of, value))
         elif isinstance(value, (list, tuple)):
@@ -160,12 +211,17 @@ class Redactor:
                 return "set"
             if _TELLING.search(name):
                 return "<private>"
-            if re.fullmatch(_LIBRARY, name, re.IGNORECASE) and re.fullmatch(_FOUR_PARTS, value):
+            if re.fullmatch(_LIBRARY, name, re.IGNORECASE) and re.fullmatch(
+                _FOUR_PARTS, value
+            ):
                 return value
         return self.of(value)
 
     def _is_variable(self, name: str) -> bool:
-        return name in self._identity.environ or re.fullmatch(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+", name) is not None
+        return (
+            name in self._identity.environ
+            or re.fullmatch(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+", name) is not None
+        )
 
     def text(self, text: str) -> str:
         """Return `text` with marks in place of identifying parts."""
@@ -175,7 +231,9 @@ class Redactor:
 
         def settle(kept: str) -> str:
             settled.append(kept)
-            return chr(_KEPT + len(settled) - 1) if len(settled) <= 0xF8FF - _KEPT else ""
+            return (
+                chr(_KEPT + len(settled) - 1) if len(settled) <= 0xF8FF - _KEPT else ""
+            )
 
         text = _PRIVATE.sub("\ufffd", unicodedata.normalize("NFC", text))
         text = _ENCODED.sub(lambda found: self._decoded(found[0], settle), text)
@@ -183,7 +241,9 @@ class Redactor:
         text = _ADDRESS.sub(lambda found: _address(found[0], settle), text)
         text = _ASSIGNED.sub(_assigned, text)
         text = _SECRET.sub(lambda found: f"{found[1]}<secret>", text)
-        text = _QUOTED.sub(lambda found: settle(f"{found[1]}{self._path(found[2])}{found[1]}"), text)
+        text = _QUOTED.sub(
+            lambda found: settle(f"{found[1]}{self._path(found[2])}{found[1]}"), text
+        )
         text = _WINDOWS.sub(lambda found: settle(self._path(found[0])), text)
         text = self._posix(text, settle)
         text = _RELATIVE.sub(lambda found: settle(self._relative(found[0])), text)
@@ -197,7 +257,10 @@ class Redactor:
         text = _DOTTED.sub(lambda found: self._dotted(found[0]), text)
         text = _NUMBERED_HOST.sub("<host>", text)
         while any(_KEPT <= ord(c) < _KEPT + len(settled) for c in text):
-            text = _PRIVATE.sub(lambda c: settled[ord(c[0]) - _KEPT] if ord(c[0]) >= _KEPT else c[0], text)
+            text = _PRIVATE.sub(
+                lambda c: settled[ord(c[0]) - _KEPT] if ord(c[0]) >= _KEPT else c[0],
+                text,
+            )
         for mark, sign in _MARKS.items():
             text = text.replace(sign, mark)
         return text
@@ -207,7 +270,11 @@ class Redactor:
         before, quote_mark, name = found.groups()
         if name.isdecimal():
             return found[0]
-        is_marked = before.startswith("(") or before.endswith(("=", ":")) or quote_mark in ("'", '"')
+        is_marked = (
+            before.startswith("(")
+            or before.endswith(("=", ":"))
+            or quote_mark in ("'", '"')
+        )
         is_english = name.isalpha() and not is_marked
         return found[0] if is_english else f"{before}{quote_mark}<host>"
 
@@ -226,7 +293,11 @@ class Redactor:
         is_version = all(part[:1].isdigit() for part in others)
         if is_version or is_public(name.lower()) or self._is_public_module(name):
             return name
-        if name in _SCRIPTS or name.partition(".")[0] in _TOPICS or _SHARED_LIBRARY.fullmatch(name):
+        if (
+            name in _SCRIPTS
+            or name.partition(".")[0] in _TOPICS
+            or _SHARED_LIBRARY.fullmatch(name)
+        ):
             return name
         return "<name>"
 
@@ -248,7 +319,9 @@ class Redactor:
     def _posix(self, text: str, settle: Callable[[str], str]) -> str:
         def settled(found: re.Match[str]) -> str:
             first, space, more = found[0].partition(" ")
-            if space and _SYSTEM.fullmatch(first):  # no folder of the system has a space in its name
+            if space and _SYSTEM.fullmatch(
+                first
+            ):  # no folder of the system has a space in its name
                 return f"{settle(first)} {self._posix(more, settle)}"
             return settle(self._path(found[0]))
 
@@ -266,7 +339,9 @@ class Redactor:
 
     def _one_path(self, path: str) -> str:
         parts = [part for part in re.split(r"[\\/]+", path) if part]
-        if ".." not in parts and (path.startswith(_MARKS[ENVIRONMENT]) or _SYSTEM.fullmatch(path)):
+        if ".." not in parts and (
+            path.startswith(_MARKS[ENVIRONMENT]) or _SYSTEM.fullmatch(path)
+        ):
             return path
         mark = PATH
         if parts and (parts[0].startswith("~") or parts[0][0] in _MARKS.values()):
@@ -286,7 +361,9 @@ class Redactor:
         parts = re.split(r"[\\/]+", path)
         is_file = "." in parts[-1][1:] or path.startswith(".") or _PRIVATE.search(path)
         if parts[0] in self._identity.packages or not is_file:
-            return _IPV4.sub(lambda found: _internet(found[0]), path)  # of a network: 10.0.0.0/8
+            return _IPV4.sub(
+                lambda found: _internet(found[0]), path
+            )  # of a network: 10.0.0.0/8
         return f"{PATH}/{parts[-1]}" if _SHARED_LIBRARY.fullmatch(parts[-1]) else PATH
 
 

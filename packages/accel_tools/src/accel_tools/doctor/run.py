@@ -22,14 +22,22 @@ _PROBES = 12
 
 
 def visited(
-    visit: Visit, topics: Iterable[Topic], awaiting: Callable[[str], None] = lambda _: None
+    visit: Visit,
+    topics: Iterable[Topic],
+    awaiting: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Return the report of a visit; `awaiting` is called with the title of each topic that is waited for."""
     start = time.perf_counter()
     examined = by_cause(examine(visit, topics, awaiting=awaiting))
     known = visit.surveyed
-    chosen = known.selection.name if known is not None and known.selection is not None else None
-    return Report(verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3, chosen)
+    chosen = (
+        known.selection.name
+        if known is not None and known.selection is not None
+        else None
+    )
+    return Report(
+        verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3, chosen
+    )
 
 
 def examine(
@@ -54,7 +62,9 @@ def examine(
             for examination in examinations:
                 awaiting(examination.title)
                 examination.join(max(0.0, end - time.monotonic()))
-    except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear
+    except (
+        BaseException
+    ):  # above all Ctrl-C, which the children, sessions of their own, do not hear
         child.end_all(for_good=True)
         raise
     return tuple(examination.so_far(limit) for examination in examinations)
@@ -97,7 +107,9 @@ class _Examination(threading.Thread):
     def run(self) -> None:
         try:
             for finding in self._topic.examine(self._visit):
-                self._findings.append(finding)  # one by one: what was found before a failure counts
+                self._findings.append(
+                    finding
+                )  # one by one: what was found before a failure counts
         except PLUGIN_ERRORS as error:
             self._failed = root_cause(error)
         finally:
@@ -109,4 +121,6 @@ class _Examination(threading.Thread):
         if ms is None:
             ms = (time.perf_counter() - self._began) * 1e3
             failed = f"it did not finish within {limit:g} s and was abandoned"
-        return Examined(self._topic.name, self._topic.title, tuple(self._findings), ms, failed)
+        return Examined(
+            self._topic.name, self._topic.title, tuple(self._findings), ms, failed
+        )

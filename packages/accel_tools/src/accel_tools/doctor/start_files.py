@@ -43,10 +43,16 @@ def _path_files() -> Iterator[StartFile]:
         folders = [site.getusersitepackages(), *folders]
     for folder in dict.fromkeys(map(Path, folders)):
         for path in _listed(folder):
-            if path.suffix != ".pth" or path.name.startswith("."):  # hidden ones are passed over
+            if path.suffix != ".pth" or path.name.startswith(
+                "."
+            ):  # hidden ones are passed over
                 continue
             text = _read(path).decode("utf-8-sig", "replace")
-            if lines := tuple(line for line in text.splitlines() if line.startswith(("import ", "import\t"))):
+            if lines := tuple(
+                line
+                for line in text.splitlines()
+                if line.startswith(("import ", "import\t"))
+            ):
                 yield StartFile(str(path), lines, _owner(path))
 
 

@@ -19,27 +19,51 @@ __all__ = ["import_in_child", "torch_finding"]
 _LATE = "late"
 
 
-def torch_finding(environ: Mapping[str, str], timeout: float, *, proven: bool) -> Finding:
+def torch_finding(
+    environ: Mapping[str, str], timeout: float, *, proven: bool
+) -> Finding:
     """Return the finding on torch; `proven`: a backend works with torch, so it need not be tried.
 
     `timeout`: seconds for the child process.
     """
     build = torch_build()
     if build is None:
-        return Finding(Level.ERROR, "candidates.torch", "torch is not installed", "accel setup")
+        return Finding(
+            Level.ERROR, "candidates.torch", "torch is not installed", "accel setup"
+        )
     package = vendor_package("torch")
-    facts = {"torch": f"{build.version} in {package.folder}" if package else build.version}
+    facts = {
+        "torch": f"{build.version} in {package.folder}" if package else build.version
+    }
     if proven:
-        return Finding(Level.OK, "candidates.torch", f"torch {build.version} can be imported", facts=facts)
+        return Finding(
+            Level.OK,
+            "candidates.torch",
+            f"torch {build.version} can be imported",
+            facts=facts,
+        )
     failure, place = _tried(timeout)
     if not failure:
-        return Finding(Level.OK, "candidates.torch", f"torch {build.version} can be imported", facts=facts)
+        return Finding(
+            Level.OK,
+            "candidates.torch",
+            f"torch {build.version} can be imported",
+            facts=facts,
+        )
     if failure == _LATE:
         what = f"whether torch {build.version} can be imported is not known: {place}"
-        return Finding(Level.WARNING, "candidates.torch", what, "give it longer: --timeout 300", facts=facts)
+        return Finding(
+            Level.WARNING,
+            "candidates.torch",
+            what,
+            "give it longer: --timeout 300",
+            facts=facts,
+        )
     facts |= {"root cause": failure, "raised by": place}
     if package is not None:
-        facts["missing libraries"] = missing_libraries(unmet_libraries(package, environ))
+        facts["missing libraries"] = missing_libraries(
+            unmet_libraries(package, environ)
+        )
     return Finding(
         Level.ERROR,
         "candidates.torch",
@@ -56,13 +80,17 @@ def _tried(timeout: float) -> tuple[str, str]:
     except OSError as error:
         return f"no process could be started to try it: {error}", ""
     if report.answer is not None:
-        return one_line(str(report.answer["cause"])), one_line(str(report.answer["where"]))
+        return one_line(str(report.answer["cause"])), one_line(
+            str(report.answer["where"])
+        )
     if report.timed_out:
         return _LATE, f"no answer within {report.waited:g} s"
     return one_line(f"its process {report.ending}{report.last_words}"), ""
 
 
-def import_in_child(_: dict[str, object], stage: Callable[[str], None]) -> dict[str, object]:
+def import_in_child(
+    _: dict[str, object], stage: Callable[[str], None]
+) -> dict[str, object]:
     """In the child: import torch, as a program does."""
     stage("import of torch")
     try:

@@ -28,7 +28,14 @@ _CALLS = (
 )  # fmt: skip
 #: These name the calls because they are torch's, or look for them.
 _PASSED_OVER = frozenset(
-    ("torch", "accel-core", "accel-tools", "accel-train", "accel-testing", "accel-simulated")
+    (
+        "torch",
+        "accel-core",
+        "accel-tools",
+        "accel-train",
+        "accel-testing",
+        "accel-simulated",
+    )
 )
 _LARGEST = 1 << 28
 
@@ -57,14 +64,20 @@ class Unannounced(NamedTuple):
         """The package, and what is to know of its device."""
         who = f"{self.distribution} {self.version}"
         if kind := self.device_type:
-            return f"{who} has the device {kind!r}, of which torch.accelerator has no word"
+            return (
+                f"{who} has the device {kind!r}, of which torch.accelerator has no word"
+            )
         return f"{who} registers a device with torch when it is imported"
 
 
 def found(claimed: Iterable[str]) -> list[Unannounced]:
     """List the packages whose modules are not in `claimed`, the top modules of vendor imports."""
     known = set(claimed)
-    found = (package for distribution in packages.distributions() for package in _of(distribution))
+    found = (
+        package
+        for distribution in packages.distributions()
+        for package in _of(distribution)
+    )
     return [package for package in found if package.module not in known]
 
 
@@ -72,28 +85,45 @@ def _of(distribution: metadata.Distribution) -> Iterator[Unannounced]:
     name, version = packages.identity(distribution)
     try:
         if name.lower().replace("_", "-") in _UNKNOWN_TYPES:
-            yield Unannounced(one_line(name), one_line(version), one_line(name).replace("-", "_"))
+            yield Unannounced(
+                one_line(name), one_line(version), one_line(name).replace("-", "_")
+            )
             return
-        if name.lower().replace("_", "-") in _PASSED_OVER or not _needs_torch(distribution):
+        if name.lower().replace("_", "-") in _PASSED_OVER or not _needs_torch(
+            distribution
+        ):
             return
-        if any(entry_point.group == TORCH_GROUP for entry_point in distribution.entry_points):
+        if any(
+            entry_point.group == TORCH_GROUP
+            for entry_point in distribution.entry_points
+        ):
             return
         calling = next(filter(_calls, distribution.files or ()), None)
     except Exception:  # damaged metadata is no finding of this topic
         return
     if calling is not None:
         yield Unannounced(
-            one_line(name), one_line(version), one_line(calling.parts[0]), one_line(str(calling))
+            one_line(name),
+            one_line(version),
+            one_line(calling.parts[0]),
+            one_line(str(calling)),
         )
 
 
 def _needs_torch(distribution: metadata.Distribution) -> bool:
-    return any(re.match(r"torch\b(?![-_.\w])", required) for required in distribution.requires or ())
+    return any(
+        re.match(r"torch\b(?![-_.\w])", required)
+        for required in distribution.requires or ()
+    )
 
 
 def _calls(file: metadata.PackagePath) -> bool:
     """Whether a package's own code makes one of the calls."""
-    if len(file.parts) < 2 or file.suffix not in (".py", ".so", ".pyd", ".dylib") or "tests" in file.parts:
+    if (
+        len(file.parts) < 2
+        or file.suffix not in (".py", ".so", ".pyd", ".dylib")
+        or "tests" in file.parts
+    ):
         return False
     path = Path(str(file.locate()))
     if not path.is_file() or path.stat().st_size > _LARGEST:
@@ -104,6 +134,10 @@ def _calls(file: metadata.PackagePath) -> bool:
     if file.suffix != ".py":
         return True
     # A test suite for such packages, torchcts 0.4.1, only mentions the call.
-    called = (node.func for node in ast.walk(ast.parse(content)) if isinstance(node, ast.Call))
-    names = {getattr(function, "attr", getattr(function, "id", "")) for function in called}
+    called = (
+        node.func for node in ast.walk(ast.parse(content)) if isinstance(node, ast.Call)
+    )
+    names = {
+        getattr(function, "attr", getattr(function, "id", "")) for function in called
+    }
     return any(call.decode() in names for call in _CALLS)

@@ -57,11 +57,16 @@ def _torch_misfits(package: VendorPackage, torch: str) -> Iterator[tuple[str, st
             continue
         if normalize_distribution(requirement.name) != "torch":
             continue
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+        if requirement.marker is not None and not requirement.marker.evaluate(
+            {"extra": ""}
+        ):
             continue
         if not requirement.specifier.contains(installed, prereleases=True):
             wanted = f"torch{requirement.specifier}"
-            yield f"{package} needs {wanted}, and torch {torch} is installed", f"pip install '{wanted}'"
+            yield (
+                f"{package} needs {wanted}, and torch {torch} is installed",
+                f"pip install '{wanted}'",
+            )
     mine, its = _build(package.version), _build(torch)
     if mine and its and mine != its:
         yield (
@@ -76,7 +81,12 @@ def _build(version: str) -> str:
     torch's own wheels are named so; other words there, a commit's, say nothing of a kind.
     """
     local = version.partition("+")[2].lower()
-    for mark, kind in (("cpu", "cpu"), ("cu1", "cuda"), ("rocm", "rocm"), ("xpu", "xpu")):
+    for mark, kind in (
+        ("cpu", "cpu"),
+        ("cu1", "cuda"),
+        ("rocm", "rocm"),
+        ("xpu", "xpu"),
+    ):
         if local.startswith(mark):
             return kind
     return ""
@@ -116,7 +126,9 @@ def _is_extension(name: str) -> bool:
     return f".{ending}" in EXTENSION_SUFFIXES and not name.startswith("lib")
 
 
-def unmet_libraries(package: VendorPackage, environ: Mapping[str, str]) -> tuple[Unmet, ...]:
+def unmet_libraries(
+    package: VendorPackage, environ: Mapping[str, str]
+) -> tuple[Unmet, ...]:
     """Return the missing dependencies of the package's extension modules and of the libraries they load.
 
     These count as available: torch's libraries, because torch is imported first; the libraries that torch
@@ -140,7 +152,11 @@ def missing_libraries(unmet: Iterable[Unmet]) -> str:
     lines: dict[str, str] = {}
     for need in unmet:
         why = "" if need.why == NOT_FOUND else f": {need.why}"
-        by = f" (for {need.needed_by.rpartition('/')[2]}{why})" if need.needed_by else f" ({need.why})"
+        by = (
+            f" (for {need.needed_by.rpartition('/')[2]}{why})"
+            if need.needed_by
+            else f" ({need.why})"
+        )
         lines.setdefault(need.name, f"{need.name}{by}")
     return "; ".join(lines.values()) or why_unknown()
 

@@ -17,7 +17,9 @@ def verdict(visit: Visit, topics: Sequence[Examined]) -> str:
     """Return the visit's result as one sentence with its full stop, on the requested backends if any."""
     said = [*_standing(visit, visit.surveyed), _wrong(topics)]
     sentence = ", ".join(said[:-1]) + (", and " if said[:-1] else "") + said[-1]
-    if sentence.startswith(("nothing ", "one thing ", "what would ")):  # not the name of a backend
+    if sentence.startswith(
+        ("nothing ", "one thing ", "what would ")
+    ):  # not the name of a backend
         sentence = sentence[0].upper() + sentence[1:]
     simulated = visit.environ.get("ACCEL_SIMULATE", "")
     known = "".join(
@@ -26,7 +28,9 @@ def verdict(visit: Visit, topics: Sequence[Examined]) -> str:
         for finding in topic.findings
         if finding.code == COMPUTES_OTHERWISE
     )
-    said_so = f" Devices are simulated: ACCEL_SIMULATE={simulated!r}." if simulated else ""
+    said_so = (
+        f" Devices are simulated: ACCEL_SIMULATE={simulated!r}." if simulated else ""
+    )
     return f"{sentence}.{known}{said_so}"
 
 
@@ -36,9 +40,14 @@ def _standing(visit: Visit, surveyed: Survey | None) -> list[str]:
         return []
     selection = surveyed.selection
     named = [
-        v for v in surveyed.verdicts if visit.names and visit.concerns(v.name, v.provenance.distribution)
+        v
+        for v in surveyed.verdicts
+        if visit.names and visit.concerns(v.name, v.provenance.distribution)
     ]
-    return [*_usabilities([v for v in named if not _is_chosen(v, selection)]), _choice(selection)]
+    return [
+        *_usabilities([v for v in named if not _is_chosen(v, selection)]),
+        _choice(selection),
+    ]
 
 
 def _usabilities(named: Sequence[Verdict]) -> Iterator[str]:
@@ -70,11 +79,19 @@ def _choice(selection: Selection) -> str:
 def _wrong(topics: Sequence[Examined]) -> str:
     """Summarize what is wrong in a clause: how many things, and the most serious one."""
     found = [f for topic in topics for f in topic.findings if f.level is not Level.OK]
-    wrong = sorted(found, key=lambda finding: list(Level).index(finding.level), reverse=True)
+    wrong = sorted(
+        found, key=lambda finding: list(Level).index(finding.level), reverse=True
+    )
     # What is wrong with several backends alike is one thing.
     causes = {finding.facts.get("root cause", "") for finding in found} - {""}
-    said = list({finding.what: _short(finding, causes) for finding in reversed(wrong)}.values())[::-1]
-    said += [f"{topic.title.lower()} could not be examined" for topic in topics if topic.failed]
+    said = list(
+        {finding.what: _short(finding, causes) for finding in reversed(wrong)}.values()
+    )[::-1]
+    said += [
+        f"{topic.title.lower()} could not be examined"
+        for topic in topics
+        if topic.failed
+    ]
     if not said:
         return "nothing is wrong"
     return (

@@ -28,7 +28,13 @@ __all__ = ["FILE", "WORDS", "MachineFileError", "unpacked"]
 #: The name of a saved machine inside a bundle of `accel doctor`.
 FILE = "machine.json"
 #: What such a document says beside its files, and what holds where it is silent.
-WORDS = {"system": "linux", "architecture": "x86_64", "python": "", "nvidia_smi": "", "glibc": ""}
+WORDS = {
+    "system": "linux",
+    "architecture": "x86_64",
+    "python": "",
+    "nvidia_smi": "",
+    "glibc": "",
+}
 
 # Bounds, in bytes: a file in an archive (a longer one counts by its name alone), a document, the packed and
 # the unpacked archive. A tree of `/sys` and `/dev` is small.
@@ -43,7 +49,11 @@ _EXPECTED = (
     "bundle of accel doctor --bundle, or a machine.json out of one"
 )
 _TOO_MUCH = "is too large: save /sys and /dev of the machine alone"
-_UNPACKERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+_UNPACKERS: dict[bytes, Any] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+}
 
 
 class MachineFileError(AccelError, ValueError):
@@ -61,15 +71,23 @@ def unpacked(path: Path, folder: Path) -> tuple[Path, dict[str, str]]:
     except MachineFileError as error:
         raise MachineFileError(f"{path} {error}") from None
     except OSError as error:
-        raise MachineFileError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise MachineFileError(
+            f"{path} cannot be read: {error.strerror or error}"
+        ) from None
     except Exception as error:  # the readers of archives raise a dozen kinds
-        raise MachineFileError(f"{path} is damaged: {str(error) or type(error).__name__}") from None
+        raise MachineFileError(
+            f"{path} is damaged: {str(error) or type(error).__name__}"
+        ) from None
 
 
 def _unpacked(path: Path, folder: Path) -> tuple[Path, dict[str, str]]:
     if path.is_dir():
         document = path / FILE
-        return _unpacked(document, folder) if document.is_file() else (path, _of_tree(path))
+        return (
+            _unpacked(document, folder)
+            if document.is_file()
+            else (path, _of_tree(path))
+        )
     if not stat.S_ISREG(path.stat().st_mode):
         raise MachineFileError("is neither a file nor a folder")
     with path.open("rb") as file:
@@ -77,7 +95,9 @@ def _unpacked(path: Path, folder: Path) -> tuple[Path, dict[str, str]]:
         if file.seek(0, io.SEEK_END) > _LARGEST:
             raise MachineFileError(_TOO_MUCH)
         file.seek(0)
-        unpacker = next((_UNPACKERS[magic] for magic in _UNPACKERS if start.startswith(magic)), None)
+        unpacker = next(
+            (_UNPACKERS[magic] for magic in _UNPACKERS if start.startswith(magic)), None
+        )
         if start.startswith(b"PK"):
             with zipfile.ZipFile(_Bounded(file)) as archive:
                 if FILE in archive.namelist():
@@ -142,9 +162,15 @@ class _Header(tarfile.TarInfo):
 
 def _of_tar(stream: _Bounded) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as tar:
-        for member in tar:  # device nodes and links become empty files: only their names are read
+        for member in (
+            tar
+        ):  # device nodes and links become empty files: only their names are read
             if not member.isdir():
-                file = tar.extractfile(member) if member.isreg() and member.size <= _MOST else None
+                file = (
+                    tar.extractfile(member)
+                    if member.isreg() and member.size <= _MOST
+                    else None
+                )
                 yield member.name, file.read() if file else b""
     while stream.read(_MOST):  # its checksum stands at the end
         pass
@@ -164,9 +190,15 @@ def _of_document(file: IO[bytes], folder: Path) -> dict[str, str]:
     words = {name: document.get(name, default) for name, default in WORDS.items()}
     for name, text in (*words.items(), *document["files"].items()):
         if not isinstance(text, str):
-            raise MachineFileError(f"is damaged: {short_repr(name)} has {short_repr(text)}, expected a text")
-        if name in ("system", "architecture", "python") and not re.fullmatch(r"[\w.-]{0,40}", text):
-            raise MachineFileError(f"is damaged: its {name} is {short_repr(text)}, expected one word")
+            raise MachineFileError(
+                f"is damaged: {short_repr(name)} has {short_repr(text)}, expected a text"
+            )
+        if name in ("system", "architecture", "python") and not re.fullmatch(
+            r"[\w.-]{0,40}", text
+        ):
+            raise MachineFileError(
+                f"is damaged: its {name} is {short_repr(text)}, expected one word"
+            )
     _write(((name, text.encode()) for name, text in document["files"].items()), folder)
     return words
 
@@ -175,12 +207,16 @@ def _write(files: Iterable[tuple[str, bytes]], folder: Path) -> None:
     """Write the files below `folder`, after all of them were read."""
     left, read = _LARGEST, list[tuple[Path, bytes]]()
     for name, data in files:
-        parts = [part for part in PurePosixPath(name).parts if part not in ("/", "//", ".")]
+        parts = [
+            part for part in PurePosixPath(name).parts if part not in ("/", "//", ".")
+        ]
         left -= len(data)
         if left < 0 or len(read) == _MEMBERS or len(parts) > _DEPTH:
             raise MachineFileError(_TOO_MUCH)
         if ".." in parts or "\0" in name:
-            raise MachineFileError(f"is refused: it names a file outside the machine, {short_repr(name)}")
+            raise MachineFileError(
+                f"is refused: it names a file outside the machine, {short_repr(name)}"
+            )
         read += [(folder.joinpath(*parts), data)] if parts else []
     for target, data in read:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -192,4 +228,8 @@ def _of_tree(folder: Path) -> dict[str, str]:
     if not any((folder / name).is_dir() for name in ("sys", "dev", "proc", "usr")):
         raise MachineFileError(_EXPECTED)
     version = hardware.read_text("/proc/version", str(folder))
-    return WORDS | {"architecture": "aarch64" if re.search("aarch64|arm64|tegra", version) else "x86_64"}
+    return WORDS | {
+        "architecture": "aarch64"
+        if re.search("aarch64|arm64|tegra", version)
+        else "x86_64"
+    }

@@ -75,14 +75,32 @@ _VEGA_SOURCE = "https://github.com/pytorch/pytorch/issues/179865"
 #: The builds of each release, newest first; Pythons. https://pytorch.org/get-started/previous-versions/ and
 #: pytorch/pytorch, RELEASE.md, "Release Compatibility Matrix".
 RELEASES = {
-    "2.6": (("cu126", "cu124", "cu118", "rocm6.2.4", "rocm6.1", "xpu"), ("3.9", "3.13")),
-    "2.7": (("cu128", "cu126", "cu118", "rocm6.3", "rocm6.2.4", "xpu"), ("3.9", "3.13")),
+    "2.6": (
+        ("cu126", "cu124", "cu118", "rocm6.2.4", "rocm6.1", "xpu"),
+        ("3.9", "3.13"),
+    ),
+    "2.7": (
+        ("cu128", "cu126", "cu118", "rocm6.3", "rocm6.2.4", "xpu"),
+        ("3.9", "3.13"),
+    ),
     "2.8": (("cu129", "cu128", "cu126", "rocm6.4", "rocm6.3", "xpu"), ("3.9", "3.13")),
     "2.9": (("cu130", "cu128", "cu126", "rocm6.4", "rocm6.3", "xpu"), ("3.10", "3.14")),
-    "2.10": (("cu130", "cu128", "cu126", "rocm7.1", "rocm7.0", "xpu"), ("3.10", "3.14")),
-    "2.11": (("cu130", "cu128", "cu126", "rocm7.2", "rocm7.1", "xpu"), ("3.10", "3.14")),
-    "2.12": (("cu132", "cu130", "cu126", "rocm7.2", "rocm7.1", "xpu"), ("3.10", "3.14")),
-    "2.13": (("cu132", "cu130", "cu129", "cu126", "rocm7.2", "rocm7.1", "xpu"), ("3.10", "3.14")),
+    "2.10": (
+        ("cu130", "cu128", "cu126", "rocm7.1", "rocm7.0", "xpu"),
+        ("3.10", "3.14"),
+    ),
+    "2.11": (
+        ("cu130", "cu128", "cu126", "rocm7.2", "rocm7.1", "xpu"),
+        ("3.10", "3.14"),
+    ),
+    "2.12": (
+        ("cu132", "cu130", "cu126", "rocm7.2", "rocm7.1", "xpu"),
+        ("3.10", "3.14"),
+    ),
+    "2.13": (
+        ("cu132", "cu130", "cu129", "cu126", "rocm7.2", "rocm7.1", "xpu"),
+        ("3.10", "3.14"),
+    ),
     "2.14": (("cu132", "cu130", "cu126", "rocm7.14", "xpu"), ("3.10", "3.14")),
     "2.15": (("cu132", "cu130", "xpu"), ("3.11", "3.15")),
 }
@@ -187,14 +205,20 @@ def for_nvidia(driver: str, torch: str = "", system: str = "linux") -> Build:
     """Return the build for NVIDIA's driver of that version."""
     names, source = _ask_uv(system, UV_CUDA_DRIVER_VERSION=driver)
     if not names:
-        names = [name for name, *oldest in _NVIDIA if _at_least(driver, oldest[system == "win32"])]
+        names = [
+            name
+            for name, *oldest in _NVIDIA
+            if _at_least(driver, oldest[system == "win32"])
+        ]
         source = _TABLE
     return Build(_first(names, "cu", torch, system), source)
 
 
 def oldest_driver(system: str) -> str:
     """Return the oldest NVIDIA driver for which a supported torch has a build."""
-    return next(oldest[system == "win32"] for name, *oldest in _NVIDIA if name == _OLDEST)
+    return next(
+        oldest[system == "win32"] for name, *oldest in _NVIDIA if name == _OLDEST
+    )
 
 
 def for_amd(architecture: str, torch: str = "") -> Build:
@@ -204,12 +228,18 @@ def for_amd(architecture: str, torch: str = "") -> Build:
     names, source = _ask_uv("linux", UV_AMD_GPU_ARCHITECTURE=architecture)
     if not names:
         oldest = _AMD.get(architecture)
-        names = [f"rocm{version}" for version in _ROCM if oldest and _at_least(version, oldest)]
+        names = [
+            f"rocm{version}"
+            for version in _ROCM
+            if oldest and _at_least(version, oldest)
+        ]
         source = _TABLE
     return Build(_first(names, "rocm", torch), source)
 
 
-def for_toolkit(kind: str, toolkit: str, torch: str = "", system: str = "linux") -> Build:
+def for_toolkit(
+    kind: str, toolkit: str, torch: str = "", system: str = "linux"
+) -> Build:
     """Return the build for that version of CUDA (kind `"cu"`) or ROCm (`"rocm"`).
 
     It is the newest build of the same major version that is not newer than the toolkit. A machine that runs
@@ -217,26 +247,44 @@ def for_toolkit(kind: str, toolkit: str, torch: str = "", system: str = "linux")
     version (torch/utils/cpp_extension.py).
     """
     wanted = _major_minor(toolkit)
-    published = {name for names, _ in RELEASES.values() for name in names if name.startswith(kind)}
+    published = {
+        name
+        for names, _ in RELEASES.values()
+        for name in names
+        if name.startswith(kind)
+    }
     if system == "win32":
-        published -= {name for release, name in _NOT_ON_WINDOWS if release == _minor(torch)}
+        published -= {
+            name for release, name in _NOT_ON_WINDOWS if release == _minor(torch)
+        }
     fitting = [
         (_of_build(name), name)
         for name in published
-        if has(torch, name) and _of_build(name)[0] == wanted[0] and _of_build(name) <= wanted
+        if has(torch, name)
+        and _of_build(name)[0] == wanted[0]
+        and _of_build(name) <= wanted
     ]
     return Build(max(fitting, default=((0, 0), ""))[1], RELEASES_SOURCE)
 
 
 def toolkits(kind: str) -> str:
     """Return the versions of CUDA or ROCm that PyTorch has builds for, as text."""
-    found = {_of_build(name) for names, _ in RELEASES.values() for name in names if name.startswith(kind)}
+    found = {
+        _of_build(name)
+        for names, _ in RELEASES.values()
+        for name in names
+        if name.startswith(kind)
+    }
     return ", ".join(f"{major}.{minor}" for major, minor in sorted(found))
 
 
 def runs(driver: str, build: str, system: str = "linux") -> bool:
     """Return whether NVIDIA's driver of that version runs that build."""
-    names = [name for name, *oldest in _NVIDIA if _at_least(driver, oldest[system == "win32"])]
+    names = [
+        name
+        for name, *oldest in _NVIDIA
+        if _at_least(driver, oldest[system == "win32"])
+    ]
     return _runs(build, names, "cu")
 
 
@@ -254,7 +302,11 @@ def _major_minor(version: str) -> tuple[int, int]:
 
 def _of_build(name: str) -> tuple[int, int]:
     """The version in a build's name: of `"cu128"` 12 and 8, of `"rocm6.2.4"` 6 and 2."""
-    return (int(name[2:-1]), int(name[-1])) if name.startswith("cu") else _major_minor(name[4:])
+    return (
+        (int(name[2:-1]), int(name[-1]))
+        if name.startswith("cu")
+        else _major_minor(name[4:])
+    )
 
 
 def is_retired(name: str) -> bool:
@@ -282,7 +334,11 @@ def _first(names: list[str], kind: str, torch: str, system: str = "linux") -> st
     fitting = [name for name in names if name.startswith(kind)]
     minor = _minor(torch)
     if minor in RELEASES:
-        missing = [name for release, name in _NOT_ON_WINDOWS if release == minor and system == "win32"]
+        missing = [
+            name
+            for release, name in _NOT_ON_WINDOWS
+            if release == minor and system == "win32"
+        ]
         published = [name for name in RELEASES[minor][0] if name not in missing]
         fitting = [name for name in published if _runs(name, fitting, kind)]
     elif torch and fitting and fitting[0] in LAST_RELEASE:
@@ -294,7 +350,9 @@ def _runs(name: str, fitting: list[str], kind: str) -> bool:
     """Whether what runs `fitting` runs that build: a driver runs all minor releases of a CUDA, and older."""
     if not name.startswith(kind) or not fitting:
         return False
-    return name in fitting if kind == "rocm" else int(name[2:-1]) <= int(fitting[0][2:-1])
+    return (
+        name in fitting if kind == "rocm" else int(name[2:-1]) <= int(fitting[0][2:-1])
+    )
 
 
 def _at_least(version: str, oldest: str) -> bool:
@@ -313,11 +371,22 @@ def _ask_uv(system: str, **variables: str) -> tuple[list[str], str]:
     if program is None:
         return [], ""
     command = [
-        *(program, "pip", "compile", "-", "--offline", "--no-cache", "--no-config", "-vv"),
+        *(
+            program,
+            "pip",
+            "compile",
+            "-",
+            "--offline",
+            "--no-cache",
+            "--no-config",
+            "-vv",
+        ),
         *("--torch-backend=auto", "--python", sys.executable),
         *("--python-platform", "windows" if system == "win32" else "linux"),
     ]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
+    environ = {
+        name: value for name, value in os.environ.items() if not name.startswith("UV_")
+    }
     environ |= {**variables, "NO_COLOR": "1", "RUST_LOG": "uv=trace"}
     try:
         done = subprocess.run(
@@ -332,4 +401,6 @@ def _ask_uv(system: str, **variables: str) -> tuple[list[str], str]:
     except (OSError, subprocess.TimeoutExpired):
         return [], ""
     version = re.search(r"DEBUG uv (\d\S*)", done.stderr)
-    return list(dict.fromkeys(_ASKED.findall(done.stderr))), f"uv {version[1]}" if version else "uv"
+    return list(
+        dict.fromkeys(_ASKED.findall(done.stderr))
+    ), f"uv {version[1]}" if version else "uv"

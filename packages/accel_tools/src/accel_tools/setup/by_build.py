@@ -46,7 +46,9 @@ def by_build(plan: Plan, machine: Machine, torch: str) -> Plan:
     ):
         return plan._replace(unknown=unfit, url=PYTORCH)
     if plan.target in OWN_BUILDS:
-        return plan._replace(unknown=_makers_own(plan.target, machine), url=OWN_BUILDS[plan.target][1])
+        return plan._replace(
+            unknown=_makers_own(plan.target, machine), url=OWN_BUILDS[plan.target][1]
+        )
     if plan.target == "NVIDIA GPU":
         return _nvidia(plan, machine, torch)
     if plan.target == "AMD GPU":
@@ -56,7 +58,9 @@ def by_build(plan: Plan, machine: Machine, torch: str) -> Plan:
     if is_apple:
         return _apple(plan, torch)
     if plan.target != "CPU":
-        return plan._replace(unknown=f"no table says which packages {plan.target} needs", url=PYTORCH)
+        return plan._replace(
+            unknown=f"no table says which packages {plan.target} needs", url=PYTORCH
+        )
     return _processor(plan, machine, torch)
 
 
@@ -78,10 +82,14 @@ def _processor(plan: Plan, machine: Machine, torch: str) -> Plan:
 
 
 def _pytorch(plan: Plan, torch: str, build: builds.Build, why: str) -> Plan:
-    if unfit := builds.python_fits(plan.python, torch or builds.LAST_RELEASE.get(build.name, "")):
+    if unfit := builds.python_fits(
+        plan.python, torch or builds.LAST_RELEASE.get(build.name, "")
+    ):
         return plan._replace(unknown=unfit, url=PYTORCH)
     part = Part(requirement(torch), why, build.source)
-    return plan._replace(torch=requirement(torch), torch_backend=build.name, parts=(part,))
+    return plan._replace(
+        torch=requirement(torch), torch_backend=build.name, parts=(part,)
+    )
 
 
 def _apple(plan: Plan, torch: str) -> Plan:
@@ -92,7 +100,11 @@ def _apple(plan: Plan, torch: str) -> Plan:
         what = f"{requirement(torch)} needs macOS {needed} for Apple's GPU, and this is macOS {macos}"
         return plan._replace(unknown=what, url=PYTORCH, notes=(_FOR_CPU,))
     last = macos and Version(macos) < Version("14")
-    why = f"the last release with Metal for macOS {macos}" if last else "PyPI's build for macOS has Metal"
+    why = (
+        f"the last release with Metal for macOS {macos}"
+        if last
+        else "PyPI's build for macOS has Metal"
+    )
     part = Part(requirement(torch), why, PYTORCH)
     return with_plugin(plan._replace(torch=requirement(torch), parts=(part,)))
 
@@ -103,7 +115,9 @@ def _intel(plan: Plan, torch: str) -> Plan:
         named = ("For Arc or Core Ultra: accel setup xpu",) if intel == UNNAMED else ()
         return plan._replace(unknown=what, url=_XPU, notes=(*named, _FOR_CPU))
     why = "PyTorch's build for Intel GPUs; it brings its own runtime"
-    return with_plugin(_pytorch(plan, torch, builds.Build("xpu", f"{builds.INDEX}/xpu"), why))
+    return with_plugin(
+        _pytorch(plan, torch, builds.Build("xpu", f"{builds.INDEX}/xpu"), why)
+    )
 
 
 def _jetson(plan: Plan, torch: str) -> Plan:
@@ -114,7 +128,9 @@ def _jetson(plan: Plan, torch: str) -> Plan:
     if unfit := builds.python_fits(plan.python, torch):
         return plan._replace(unknown=unfit, url=PYTORCH)
     why = f"PyTorch's build {builds.THOR} has code for the GPU of this {kind}"
-    return with_plugin(_pytorch(plan, torch, builds.Build(builds.THOR, builds.THOR_SOURCE), why))
+    return with_plugin(
+        _pytorch(plan, torch, builds.Build(builds.THOR, builds.THOR_SOURCE), why)
+    )
 
 
 def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
@@ -132,14 +148,22 @@ def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
         if not build.name:
             return _no_build(plan, "CUDA", builds.toolkits("cu"), torch)
         if driver and not builds.runs(driver, build.name, machine.system):
-            what = f"NVIDIA's driver {driver} is too old for PyTorch's build {build.name}"
+            what = (
+                f"NVIDIA's driver {driver} is too old for PyTorch's build {build.name}"
+            )
             return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
         limit = f"PyTorch's build for CUDA {plan.toolkit} is {build.name}"
-        why = _of_toolkit(plan, build, "CUDA") + (f", and runs on NVIDIA's driver {driver}" if driver else "")
+        why = _of_toolkit(plan, build, "CUDA") + (
+            f", and runs on NVIDIA's driver {driver}" if driver else ""
+        )
     else:
         build = builds.for_nvidia(driver, torch, machine.system)
         if not build.name:
-            what = f"no build of torch {torch} runs on NVIDIA's driver {driver}".replace("  ", " ")
+            what = (
+                f"no build of torch {torch} runs on NVIDIA's driver {driver}".replace(
+                    "  ", " "
+                )
+            )
             return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
         if builds.is_retired(build.name):
             oldest = builds.oldest_driver(machine.system)
@@ -149,12 +173,18 @@ def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
         why = f"PyTorch's build {build.name} runs on NVIDIA's driver {driver}"
     if last := builds.LAST_RELEASE.get(build.name):
         old = on_arm and int(build.name[2:]) < int(builds.FIRST_ON_ARM[2:])
-        unfit = "it has no wheels for aarch64" if old else builds.python_fits(machine.python, torch or last)
+        unfit = (
+            "it has no wheels for aarch64"
+            if old
+            else builds.python_fits(machine.python, torch or last)
+        )
         if unfit:
             return plan._replace(unknown=f"{limit}: {unfit}", url=_NVIDIA_DRIVER)
     if generation == VOLTA and builds.lacks_volta(build.name):
         if not builds.has(torch, builds.LAST_WITH_VOLTA):
-            what = f"torch {torch} has no build with code for the GPUs here, from {VOLTA}"
+            what = (
+                f"torch {torch} has no build with code for the GPUs here, from {VOLTA}"
+            )
             return plan._replace(unknown=what, url=PYTORCH)
         build = builds.Build(builds.LAST_WITH_VOLTA, builds.VOLTA_SOURCE)
         why = f"newer builds have no code for the GPUs here, from {VOLTA}"
@@ -204,7 +234,11 @@ def _amd(plan: Plan, machine: Machine, torch: str) -> Plan:
         what = f"PyTorch has no wheels{of_torch} for {', '.join(plan.hardware.gfx)}, by {build.source}"
         return plan._replace(unknown=what, url=_GFX)
     without = [other for other, its in found if not its.name]
-    notes = (f"PyTorch has no wheels for {', '.join(without)}, which is here too",) if without else ()
+    notes = (
+        (f"PyTorch has no wheels for {', '.join(without)}, which is here too",)
+        if without
+        else ()
+    )
     why = f"PyTorch's build {build.name} has code for {gfx}"
     return with_plugin(_pytorch(plan, torch, build, why))._replace(notes=notes)
 
@@ -219,10 +253,14 @@ def _rocm(plan: Plan, torch: str) -> Plan:
     if plan.hardware.gfx and not here:
         what = f"PyTorch's build {build.name} has no code for {', '.join(plan.hardware.gfx)}"
         return plan._replace(unknown=what, url=_GFX)
-    why = _of_toolkit(plan, build, "ROCm") + (f", and has code for {here[0]}" if here else "")
+    why = _of_toolkit(plan, build, "ROCm") + (
+        f", and has code for {here[0]}" if here else ""
+    )
     notes = (
         ()
         if here
-        else (f"PyTorch's build {build.name} has code for {', '.join(gpus)}, and for no other GPU",)
+        else (
+            f"PyTorch's build {build.name} has code for {', '.join(gpus)}, and for no other GPU",
+        )
     )
     return with_plugin(_pytorch(plan, torch, build, why))._replace(notes=notes)

@@ -28,7 +28,11 @@ def by_table(plan: Plan, recipe: Recipe, machine: Machine, torch: str) -> Plan:
         wanted = f"torch {torch}, " if torch else ""
         what = f"no row of the vendor's table has {wanted}Python {machine.python} on {machine.architecture}"
         return plan._replace(unknown=what, url=recipe.url, notes=notes)
-    able = [row for row in rows if toolkit is None or not row.toolkit or toolkit in _range(row.toolkit)]
+    able = [
+        row
+        for row in rows
+        if toolkit is None or not row.toolkit or toolkit in _range(row.toolkit)
+    ]
     if not able:
         name = recipe.toolkit.name if recipe.toolkit else "the toolkit"
         what = (
@@ -44,8 +48,12 @@ def by_table(plan: Plan, recipe: Recipe, machine: Machine, torch: str) -> Plan:
             f"If {name} is elsewhere, give its version: accel setup {recipe.backend} --toolkit VERSION",
         )
     if recipe.is_old(dt.datetime.now(tz=dt.timezone.utc).date()):
-        notes += (f"This table is from {best.date}, more than a year ago: compare it with {recipe.url}",)
-    return with_plugin(_of_row(plan, recipe, best, machine, toolkit))._replace(notes=notes)
+        notes += (
+            f"This table is from {best.date}, more than a year ago: compare it with {recipe.url}",
+        )
+    return with_plugin(_of_row(plan, recipe, best, machine, toolkit))._replace(
+        notes=notes
+    )
 
 
 def _fits(row: Row, machine: Machine, torch: str) -> bool:
@@ -66,19 +74,32 @@ def _range(text: str) -> SpecifierSet:
 
 
 def _enumerated(rows: Sequence[Row]) -> str:
-    wanted = list(dict.fromkeys(row.toolkit.removeprefix("==") for row in rows if row.toolkit))
+    wanted = list(
+        dict.fromkeys(row.toolkit.removeprefix("==") for row in rows if row.toolkit)
+    )
     return ", ".join(wanted) or "none"
 
 
-def _of_row(plan: Plan, recipe: Recipe, row: Row, machine: Machine, toolkit: Version | None) -> Plan:
+def _of_row(
+    plan: Plan, recipe: Recipe, row: Row, machine: Machine, toolkit: Version | None
+) -> Plan:
     source = f"{row.source} ({row.date})"
-    index = recipe.torch_index.get(machine.architecture, "").removeprefix(f"{builds.INDEX}/")
+    index = recipe.torch_index.get(machine.architecture, "").removeprefix(
+        f"{builds.INDEX}/"
+    )
     kind = "PyTorch's CPU build" if index == builds.CPU else "PyPI's build"
     driver, *needed = row.packages
     parts = [
-        Part(f"torch=={row.torch}", f"{kind}, the release that {driver} is made for", source),
+        Part(
+            f"torch=={row.torch}",
+            f"{kind}, the release that {driver} is made for",
+            source,
+        ),
         Part(driver, f"drives the {plan.target}", source),
-        *(Part(package, f"the vendor's instructions install it with {driver}", source) for package in needed),
+        *(
+            Part(package, f"the vendor's instructions install it with {driver}", source)
+            for package in needed
+        ),
     ]
     needs = ""
     if recipe.toolkit and row.toolkit:

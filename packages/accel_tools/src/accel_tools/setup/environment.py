@@ -37,12 +37,22 @@ def problems(form: str) -> Iterator[str]:
     site = sysconfig.get_path("purelib")
     in_venv = sys.prefix != sys.base_prefix
     is_conda = Path(sys.prefix, "conda-meta").is_dir()
-    if not in_venv and Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED").is_file():
-        what = f"the system manages {sys.prefix}, and pip refuses to change it (PEP 668)"
+    if (
+        not in_venv
+        and Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED").is_file()
+    ):
+        what = (
+            f"the system manages {sys.prefix}, and pip refuses to change it (PEP 668)"
+        )
         yield f"{what}: python3 -m venv .venv && . .venv/bin/activate"
     elif not os.access(site, os.W_OK):
         yield f"{site} may not be written: python3 -m venv .venv && . .venv/bin/activate"
-    elif is_conda and form in ("pip", "uv") and find_spec("torch") is not None and _is_condas("pytorch"):
+    elif (
+        is_conda
+        and form in ("pip", "uv")
+        and find_spec("torch") is not None
+        and _is_condas("pytorch")
+    ):
         what = "conda manages the torch of this environment, and pip would install a second one over it"
         yield f"{what}: conda create --name torch python=3.12 pip"
 
@@ -70,7 +80,9 @@ def unreachable(plan: Plan) -> str:
 
     PyPI is not checked, because pip may be configured with another index.
     """
-    addresses = [f"{builds.index_of(plan.torch_backend)}/torch/"] if plan.torch_backend else []
+    addresses = (
+        [f"{builds.index_of(plan.torch_backend)}/torch/"] if plan.torch_backend else []
+    )
     for address in addresses:
         try:
             with urllib.request.urlopen(address, timeout=_PATIENCE):

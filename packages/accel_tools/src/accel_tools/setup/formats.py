@@ -46,7 +46,11 @@ def _pip_commands(plan: Plan, *options: str) -> list[str]:
     install = ("pip", "install", *options)
     if not plan.torch_backend:
         return [_quoted(*install, plan.torch, *packages)]
-    commands = [_quoted(*install, plan.torch, "--index-url", builds.index_of(plan.torch_backend))]
+    commands = [
+        _quoted(
+            *install, plan.torch, "--index-url", builds.index_of(plan.torch_backend)
+        )
+    ]
     if packages:
         commands.append(_quoted(*install, *packages))
     return commands
@@ -76,7 +80,9 @@ def _dockerfile(plan: Plan) -> str:
     checkout = vendors.pip_argument("accel-core")
     ours = [package for package in plan.packages if package in vendors.FOLDERS]
     is_mounted = bool(ours) and Path(checkout).is_absolute()
-    theirs = tuple(package for package in plan.packages if not is_mounted or package not in ours)
+    theirs = tuple(
+        package for package in plan.packages if not is_mounted or package not in ours
+    )
     lines = _pip_commands(plan._replace(packages=theirs), _NO_CACHE)
     slim = "" if "git+" in checkout else "-slim"  # which has no git
     text = [f"# The image needs {plan.needs}"] if plan.needs else []
@@ -91,7 +97,10 @@ def _dockerfile(plan: Plan) -> str:
 
 
 def _pyproject(plan: Plan) -> str:
-    listed = ", ".join(f'"{requirement}"' for requirement in (plan.torch, *map(_reference, plan.packages)))
+    listed = ", ".join(
+        f'"{requirement}"'
+        for requirement in (plan.torch, *map(_reference, plan.packages))
+    )
     lines = ["[project]", f"dependencies = [{listed}]"]
     if plan.torch_backend:
         name = f"pytorch-{plan.torch_backend}"
@@ -114,7 +123,9 @@ def _requirements(plan: Plan) -> str:
         return "\n".join([plan.torch, *map(_reference, plan.packages)])
     packages = _arguments(plan)
     then = [f"# then: {_quoted('pip', 'install', *packages)}"] if packages else []
-    return "\n".join([f"--index-url {builds.index_of(plan.torch_backend)}", plan.torch, *then])
+    return "\n".join(
+        [f"--index-url {builds.index_of(plan.torch_backend)}", plan.torch, *then]
+    )
 
 
 FORMATS: Mapping[str, Callable[[Plan], str]] = {

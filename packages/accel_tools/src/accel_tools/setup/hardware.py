@@ -9,9 +9,24 @@ from typing import NamedTuple
 
 from accel_core import hardware
 from accel_core.hardware import bus, vendors
-from accel_tools.setup.machines import MACOS, WINDOWS_DRIVERS, WSL_DRIVERS, Machine, driver_version
+from accel_tools.setup.machines import (
+    MACOS,
+    WINDOWS_DRIVERS,
+    WSL_DRIVERS,
+    Machine,
+    driver_version,
+)
 
-__all__ = ["BEFORE_ARC", "KEPLER", "TURING", "UNNAMED", "VOLTA", "Hardware", "Present", "seen"]
+__all__ = [
+    "BEFORE_ARC",
+    "KEPLER",
+    "TURING",
+    "UNNAMED",
+    "VOLTA",
+    "Hardware",
+    "Present",
+    "seen",
+]
 
 #: Kinds of hardware that a plan can be for, best first: accelerators that were bought to train on, then GPUs
 #: in accel's order, then what most processors bring along. Names as `Vendor.label` has them.
@@ -126,13 +141,17 @@ def _on_windows(machine: Machine, folder: str) -> Iterator[Present]:
 
 
 def _kind(machine: Machine) -> str:
-    if version := re.search(r"<key>ProductVersion</key>\s*<string>([\d.]+)", machine.text(MACOS)):
+    if version := re.search(
+        r"<key>ProductVersion</key>\s*<string>([\d.]+)", machine.text(MACOS)
+    ):
         return f"macOS {version[1]}"
     model = machine.text("/proc/device-tree/model")
     kernel = machine.text("/proc/version").lower()
     if "Jetson" in model:
         return model
-    if machine.text("/etc/nv_tegra_release") or "tegra" in kernel:  # an Orin Nano's model lacks the word
+    if (
+        machine.text("/etc/nv_tegra_release") or "tegra" in kernel
+    ):  # an Orin Nano's model lacks the word
         return f"NVIDIA Jetson ({model})" if model else "NVIDIA Jetson"
     return "WSL2" if "microsoft" in kernel else ""
 
@@ -144,7 +163,9 @@ def _architectures(machine: Machine) -> tuple[str, ...]:
     stepping; ROCm writes the last two in hexadecimal: 90010 is gfx90a.
     """
     found = []
-    for name in sorted(hardware.names_in(_TOPOLOGY, machine.root), key=lambda n: (len(n), n)):
+    for name in sorted(
+        hardware.names_in(_TOPOLOGY, machine.root), key=lambda n: (len(n), n)
+    ):
         properties = machine.text(f"{_TOPOLOGY}/{name}/properties")
         match = re.search(r"(?m)^gfx_target_version (\d+)$", properties)
         if match and (number := int(match[1])):
@@ -154,18 +175,35 @@ def _architectures(machine: Machine) -> tuple[str, ...]:
 
 def _ids(machine: Machine, pattern: str) -> list[int]:
     """The device ids of the PCI functions that fit, `"10de/03"`."""
-    return [int(d.device, 16) for d in bus.pci_devices(machine.root) if bus.matches_pci(d, [pattern])]
+    return [
+        int(d.device, 16)
+        for d in bus.pci_devices(machine.root)
+        if bus.matches_pci(d, [pattern])
+    ]
 
 
 def _intel(machine: Machine, labels: list[str]) -> str:
     ids = _ids(machine, "8086/03")
-    if "Intel integrated GPU" in labels and "Intel discrete GPU" not in labels and not ids:
-        return UNNAMED  # by Windows' driver, which is the same for old ones and new ones
-    return BEFORE_ARC if ids and all(number >> 8 in _BEFORE_ARC for number in ids) else ""
+    if (
+        "Intel integrated GPU" in labels
+        and "Intel discrete GPU" not in labels
+        and not ids
+    ):
+        return (
+            UNNAMED  # by Windows' driver, which is the same for old ones and new ones
+        )
+    return (
+        BEFORE_ARC if ids and all(number >> 8 in _BEFORE_ARC for number in ids) else ""
+    )
 
 
 def _generation(machine: Machine) -> str:
-    by_driver = [int(device, 16) for device in re.findall("(?i)0x([0-9a-f]{4})10de", machine.nvidia_smi)]
+    by_driver = [
+        int(device, 16)
+        for device in re.findall("(?i)0x([0-9a-f]{4})10de", machine.nvidia_smi)
+    ]
     ids = [*_ids(machine, "10de/03"), *by_driver]
-    ages = (2 if number in _TU116 else bisect.bisect(_FIRST_IDS, number) for number in ids)
+    ages = (
+        2 if number in _TU116 else bisect.bisect(_FIRST_IDS, number) for number in ids
+    )
     return _GENERATIONS[max(ages, default=len(_FIRST_IDS))]

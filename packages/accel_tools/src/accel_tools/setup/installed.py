@@ -53,7 +53,9 @@ def unfit(build: TorchBuild, label: str, evidence: str, driver: str = "") -> str
     """Return that torch's build cannot use that hardware, as a sentence; empty if it can."""
     mark, _ = OWN_BUILDS.get(label, ("", ""))
     if mark:
-        fits = mark in f"{build.version} {packages.version('torch')}"  # Iluvatar's torch.version may lack it
+        fits = (
+            mark in f"{build.version} {packages.version('torch')}"
+        )  # Iluvatar's torch.version may lack it
         maker = label.partition(" ")[0]
         here = f"{bus.with_article(label)} is here ({evidence})"
         return "" if fits else f"torch {build.version} is not {maker}'s build; {here}"
@@ -73,7 +75,9 @@ def too_old(build: TorchBuild, driver: str) -> str:
     return f"NVIDIA's driver {driver} is too old for torch's CUDA {build.cuda}, which needs {oldest} or newer"
 
 
-def _of_packages(recipe: Recipe, build: TorchBuild | None, machine: Machine) -> list[str]:
+def _of_packages(
+    recipe: Recipe, build: TorchBuild | None, machine: Machine
+) -> list[str]:
     """A vendor's package beside another torch than its row has, or beside another toolkit."""
     found = []
     for row in recipe.rows:
@@ -85,7 +89,12 @@ def _of_packages(recipe: Recipe, build: TorchBuild | None, machine: Machine) -> 
                 what = f"{name} {wanted} wants torch {row.torch}"
                 found.append(f"{what}, and {build.version} is installed")
             toolkit = installed_toolkit(recipe, machine)
-            if recipe.toolkit and toolkit and row.toolkit and not _has(row.toolkit, toolkit):
+            if (
+                recipe.toolkit
+                and toolkit
+                and row.toolkit
+                and not _has(row.toolkit, toolkit)
+            ):
                 what = f"{name} {wanted} wants {recipe.toolkit.name} {row.toolkit.removeprefix('==')}"
                 found.append(f"{what}, and {toolkit} is installed")
     return found

@@ -122,11 +122,15 @@ def driver_version(root: str = "/") -> str:
 def unknown_devices(machine: Machine) -> tuple[bus.PciDevice, ...]:
     """Return PCI functions that may be accelerators, but are from no vendor that we know."""
     found = bus.pci_devices(machine.root) if machine.system == "linux" else ()
-    return tuple(device for device in found if _may_count(device) and not _is_known(device))
+    return tuple(
+        device for device in found if _may_count(device) and not _is_known(device)
+    )
 
 
 def _is_known(device: bus.PciDevice) -> bool:
-    return bus.matches_pci(device, [pattern for vendor in vendors.VENDORS for pattern in vendor.pci])
+    return bus.matches_pci(
+        device, [pattern for vendor in vendors.VENDORS for pattern in vendor.pci]
+    )
 
 
 def _may_count(device: bus.PciDevice) -> bool:
@@ -145,11 +149,19 @@ def _by_nvidia_smi(root: str) -> str:
     ask = [program, "--query-gpu=driver_version,pci.device_id", "--format=csv,noheader"]
     try:
         done = subprocess.run(
-            ask, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False
+            ask,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return _facts(done.stdout.decode(errors="replace"), _NVIDIA_SMI) if done.returncode == 0 else ""
+    return (
+        _facts(done.stdout.decode(errors="replace"), _NVIDIA_SMI)
+        if done.returncode == 0
+        else ""
+    )
 
 
 @contextlib.contextmanager
@@ -159,7 +171,10 @@ def saved(path: str, python: str = "") -> Iterator[Machine]:
     `path` is a folder or an archive with `/sys` and `/dev`, a bundle, or `machine.json`. Raises
     `MachineFileError` for a file that is missing, damaged, of another kind or too large.
     """
-    with _ended_by_signals(), tempfile.TemporaryDirectory(prefix="accel-machine-") as folder:
+    with (
+        _ended_by_signals(),
+        tempfile.TemporaryDirectory(prefix="accel-machine-") as folder,
+    ):
         root, about = unpacked(Path(path), Path(folder))
         yield Machine(
             str(root),
@@ -180,7 +195,9 @@ def _ended_by_signals() -> Iterator[None]:
         raise SystemExit(128 + number)
 
     is_main = threading.current_thread() is threading.main_thread()
-    numbers = {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)} if is_main else ()
+    numbers = (
+        {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)} if is_main else ()
+    )
     before = {number: signal.signal(number, end) for number in numbers}
     try:
         yield
@@ -196,15 +213,29 @@ def recorded(machine: Machine, toolkits: Mapping[str, str]) -> dict[str, Any]:
     it.
     """
     root = machine.root
-    functions = [d.address for d in bus.pci_devices(root) if _is_known(d) or _may_count(d)]
-    nodes = bus.device_nodes([node for vendor in vendors.VENDORS for node in vendor.nodes], root)
+    functions = [
+        d.address for d in bus.pci_devices(root) if _is_known(d) or _may_count(d)
+    ]
+    nodes = bus.device_nodes(
+        [node for vendor in vendors.VENDORS for node in vendor.nodes], root
+    )
     facts = {
         **_FACTS,
         **{f"{_BUS}/{address}/modalias": r"\A.*" for address in functions},
-        **{f"{_TOPOLOGY}/{name}/properties": _GFX for name in hardware.names_in(_TOPOLOGY, root)},
-        **{file: fact for glob, fact in toolkits.items() for file in bus.device_nodes((glob,), root)},
+        **{
+            f"{_TOPOLOGY}/{name}/properties": _GFX
+            for name in hardware.names_in(_TOPOLOGY, root)
+        },
+        **{
+            file: fact
+            for glob, fact in toolkits.items()
+            for file in bus.device_nodes((glob,), root)
+        },
     }
-    texts = {path: _facts(machine.text(path), expression) for path, expression in facts.items()}
+    texts = {
+        path: _facts(machine.text(path), expression)
+        for path, expression in facts.items()
+    }
     drivers = [
         f"{folder}/{name}/x"
         for folder in (WSL_DRIVERS, WINDOWS_DRIVERS)
@@ -213,7 +244,11 @@ def recorded(machine: Machine, toolkits: Mapping[str, str]) -> dict[str, Any]:
     ]
     marks = [*nodes, *_MARKS, *drivers]
     files = {path: text for path, text in texts.items() if text}
-    files |= {mark: "" for mark in marks if hardware.path_exists(mark.removesuffix("/x"), root)}
+    files |= {
+        mark: ""
+        for mark in marks
+        if hardware.path_exists(mark.removesuffix("/x"), root)
+    }
     return {
         "schema": _SCHEMA,
         "system": machine.system,

@@ -80,9 +80,14 @@ def for_installation(plan: Plan, *, is_new: bool) -> Plan:
         return plan
     plugins = set(vendors.FIRST_PARTY.values())
     kept = {name for name in plugins if is_new or not packages.version(name)}
-    core = (Part("accel-core", "the interface that the plugins serve"),) if is_new else ()
+    core = (
+        (Part("accel-core", "the interface that the plugins serve"),) if is_new else ()
+    )
     ours = (*core, *(part for part in plan.parts if part.what in kept))
     return plan._replace(
-        packages=(*(p for p in plan.packages if p not in plugins), *(part.what for part in ours)),
+        packages=(
+            *(p for p in plan.packages if p not in plugins),
+            *(part.what for part in ours),
+        ),
         parts=(*(part for part in plan.parts if part.what not in plugins), *ours),
     )

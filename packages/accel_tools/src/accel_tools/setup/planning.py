@@ -29,19 +29,28 @@ _ROCM = "rocm"
 def names() -> tuple[str, ...]:
     """Return the names that can be requested: the backends, and `rocm`."""
     tables, _ = recipes()
-    declared = {name for name in installed_names() if name != "generic" and "." not in name}
+    declared = {
+        name for name in installed_names() if name != "generic" and "." not in name
+    }
     return tuple(sorted({"cpu", _ROCM, *vendors.FIRST_PARTY, *tables, *declared}))
 
 
 def toolkits() -> dict[str, str]:
     """Return the toolkit whose version decides, by backend: CUDA for `cuda`."""
     tables, _ = recipes()
-    own = {name: recipe.toolkit.name for name, recipe in tables.items() if recipe.toolkit}
+    own = {
+        name: recipe.toolkit.name for name, recipe in tables.items() if recipe.toolkit
+    }
     return {"cuda": "CUDA", _ROCM: "ROCm", **own}
 
 
 def planned(
-    machine: Machine, name: str = "", torch: str = "", *, driver: str = "", toolkit: str = ""
+    machine: Machine,
+    name: str = "",
+    torch: str = "",
+    *,
+    driver: str = "",
+    toolkit: str = "",
 ) -> Plan:
     """Return a plan for the best hardware of the machine, or for `name`, present or not.
 
@@ -53,7 +62,9 @@ def planned(
     here = _wanted(hardware, name, is_given=bool(driver or toolkit))
     if name == "xpu" and hardware.intel == UNNAMED:
         hardware = hardware._replace(intel="")
-    plan = _for(_start(machine, hardware, here, driver, toolkit), machine, tables, torch)
+    plan = _for(
+        _start(machine, hardware, here, driver, toolkit), machine, tables, torch
+    )
     card = next((p for p in hardware.present if p.label == "Intel discrete GPU"), None)
     if plan.unknown and not name and plan.target == "AMD GPU" and hardware.gfx and card:
         here = card  # AMD's is a part of the processor
@@ -67,14 +78,22 @@ def _wanted(hardware: Hardware, name: str, *, is_given: bool) -> Present | None:
     """The hardware that the plan is for; `None` for the processor. It has no evidence if it is not here."""
     if name == "cpu":
         return None
-    if "Jetson" in hardware.kind and name in ("", "cuda") and not is_given:  # its GPU is on no bus
+    if (
+        "Jetson" in hardware.kind and name in ("", "cuda") and not is_given
+    ):  # its GPU is on no bus
         return Present("NVIDIA GPU", "cuda", hardware.kind)
     backend = "cuda" if name == _ROCM else name
-    fitting = [found for found in hardware.present if not name or found.backend == backend]
+    fitting = [
+        found for found in hardware.present if not name or found.backend == backend
+    ]
     label = (
-        "AMD GPU" if name == _ROCM else next((v.label for v in vendors.VENDORS if v.backend == name), name)
+        "AMD GPU"
+        if name == _ROCM
+        else next((v.label for v in vendors.VENDORS if v.backend == name), name)
     )
-    if name == _ROCM or (name == "cuda" and is_given):  # by its label, as `cuda` has two makers
+    if name == _ROCM or (
+        name == "cuda" and is_given
+    ):  # by its label, as `cuda` has two makers
         fitting = [found for found in fitting if found.label == label]
     if fitting or not name:
         return fitting[0] if fitting else None
@@ -93,7 +112,11 @@ def _of_others(plan: Plan, others: Sequence[Present]) -> tuple[str, ...]:
 def _of_unknown(machine: Machine) -> tuple[str, ...]:
     found = ", ".join(map(str, unknown_devices(machine)))
     return (
-        (f"here is what may be an accelerator, for which no plugin is known: PCI {found}",) if found else ()
+        (
+            f"here is what may be an accelerator, for which no plugin is known: PCI {found}",
+        )
+        if found
+        else ()
     )
 
 
@@ -110,7 +133,9 @@ def _for(plan: Plan, machine: Machine, tables: dict[str, Recipe], torch: str) ->
 def _by_declaration(plan: Plan) -> Plan:
     """A plugin without a table: what its declaration says, in its words."""
     settings = read_settings()
-    found = find_backends(Pin(plan.backend), settings, IsolatedLoader(settings.probe_timeout))
+    found = find_backends(
+        Pin(plan.backend), settings, IsolatedLoader(settings.probe_timeout)
+    )
     backend = next((c.backend for c in found if c.backend is not None), None)
     hint, url = (backend.install_hint, backend.url) if backend else ("", "")
     what = f"the plugin of {plan.target} has no table that says which packages it needs"
@@ -119,13 +144,23 @@ def _by_declaration(plan: Plan) -> Plan:
 
 
 def _start(
-    machine: Machine, hardware: Hardware, here: Present | None, driver: str = "", toolkit: str = ""
+    machine: Machine,
+    hardware: Hardware,
+    here: Present | None,
+    driver: str = "",
+    toolkit: str = "",
 ) -> Plan:
     """A plan's beginning: for what it is, and what of it was given and is not found on the machine."""
     target, backend = (here.label, here.backend) if here else ("CPU", "cpu")
     given = [target] if here and not here.evidence else []
-    given += [f"NVIDIA's driver {driver}"] if driver not in ("", hardware.nvidia) else []
-    given += [f"{toolkits()[_ROCM if target == 'AMD GPU' else backend]} {toolkit}"] if toolkit else []
+    given += (
+        [f"NVIDIA's driver {driver}"] if driver not in ("", hardware.nvidia) else []
+    )
+    given += (
+        [f"{toolkits()[_ROCM if target == 'AMD GPU' else backend]} {toolkit}"]
+        if toolkit
+        else []
+    )
     return Plan(
         hardware,
         target,

@@ -82,7 +82,9 @@ class Recipe(NamedTuple):
     def is_old(self, today: dt.date) -> bool:
         """Return whether the newest row is more than a year old."""
         newest = max((row.date for row in self.rows), default="")
-        return bool(newest) and today - dt.date.fromisoformat(newest) > dt.timedelta(days=365)
+        return bool(newest) and today - dt.date.fromisoformat(newest) > dt.timedelta(
+            days=365
+        )
 
 
 def recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
@@ -92,11 +94,15 @@ def recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
     """
     found = {name: parsed(name, table) for name, table in _ours().items()}
     problems = []
-    for entry_point in reversed(permitted_entry_points(GROUP)):  # ours count, of two with one name
+    for entry_point in reversed(
+        permitted_entry_points(GROUP)
+    ):  # ours count, of two with one name
         try:
             found[entry_point.name] = parsed(entry_point.name, entry_point.load())
         except PLUGIN_ERRORS as error:
-            what = f"the recipe of {entry_point.name} ({entry_point.value}) cannot be read"
+            what = (
+                f"the recipe of {entry_point.name} ({entry_point.value}) cannot be read"
+            )
             problems.append(f"{what}: {root_cause(error)}")
     return found, tuple(problems)
 
@@ -117,20 +123,28 @@ def parsed(backend: str, table: Any) -> Recipe:
         raise ValueError(f"expected a dict, got {type(table).__name__}")
     known = {"url", "rows", "toolkit", "torch_index", "note"}
     if unknown := sorted(set(table) - known):
-        raise ValueError(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
+        raise ValueError(
+            f"unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}"
+        )
     if not str(table.get("url", "")).startswith(("https://", "http://")):
         raise ValueError("url: expected the address of the vendor's instructions")
     rows = tuple(_row(number, row) for number, row in enumerate(table.get("rows", ())))
     toolkit = Toolkit(**table["toolkit"]) if table.get("toolkit") else None
     texts = {key: str(table.get(key, "")) for key in ("url", "note")}
     return Recipe(
-        backend, rows=rows, toolkit=toolkit, torch_index=dict(table.get("torch_index", {})), **texts
+        backend,
+        rows=rows,
+        toolkit=toolkit,
+        torch_index=dict(table.get("torch_index", {})),
+        **texts,
     )
 
 
 def _row(number: int, row: Any) -> Row:
     try:
-        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in dict(row).items()}
+        given: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in dict(row).items()
+        }
         made = Row(**given)
         Version(made.torch)
         SpecifierSet(made.python)
@@ -139,14 +153,21 @@ def _row(number: int, row: Any) -> Row:
     except (TypeError, ValueError, InvalidVersion, InvalidSpecifier) as error:
         raise ValueError(f"row {number}: {error}") from None
     if not made.source.startswith("https://"):
-        raise ValueError(f"row {number}: source: expected the https address of the page that says so")
+        raise ValueError(
+            f"row {number}: source: expected the https address of the page that says so"
+        )
     return made
 
 
 def known_files() -> dict[str, str]:
     """Return the files of all toolkits, as in `Toolkit.files`, for saving a machine."""
     tables, _ = recipes()
-    return {glob: fact for r in tables.values() if r.toolkit for glob, fact in r.toolkit.files.items()}
+    return {
+        glob: fact
+        for r in tables.values()
+        if r.toolkit
+        for glob, fact in r.toolkit.files.items()
+    }
 
 
 def installed_toolkit(recipe: Recipe, machine: Machine) -> Version | None:
@@ -172,4 +193,8 @@ def parsed_version(text: str) -> Version | None:
     except InvalidVersion:
         numbers = re.match(r"[0-9]+(\.[0-9]+)*", text)
         rest = re.findall(r"[a-zA-Z0-9]+", text[numbers.end() :] if numbers else "")
-        return Version(f"{numbers[0]}.dev0+{'.'.join(rest) or 'unknown'}") if numbers else None
+        return (
+            Version(f"{numbers[0]}.dev0+{'.'.join(rest) or 'unknown'}")
+            if numbers
+            else None
+        )

@@ -13,13 +13,32 @@ from accel_train.commands import launcher
 
 __all__ = ["command"]
 
-_UNTOUCHED = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
+_UNTOUCHED = {
+    "ignore_unknown_options": True,
+    "allow_interspersed_args": False,
+    "help_option_names": [],
+}
 
 
 #: What completes: the launcher's options that are used most, for all of them would need DeepSpeed.
 _OFFERED = (
-    *("--help", "--num_gpus", "--num_nodes", "--hostfile", "--include", "--exclude", "--master_addr"),
-    *("--master_port", "--node_rank", "--launcher", "--module", "--no_python", "--bind_cores_to_rank"),
+    *(
+        "--help",
+        "--num_gpus",
+        "--num_nodes",
+        "--hostfile",
+        "--include",
+        "--exclude",
+        "--master_addr",
+    ),
+    *(
+        "--master_port",
+        "--node_rank",
+        "--launcher",
+        "--module",
+        "--no_python",
+        "--bind_cores_to_rank",
+    ),
     *("--no_ssh", "--force_multi"),
 )
 _HELP = """\
@@ -34,7 +53,12 @@ accelerator:
 """
 
 
-@click.command("deepspeed", cls=launcher.Launcher, context_settings=_UNTOUCHED, add_help_option=False)
+@click.command(
+    "deepspeed",
+    cls=launcher.Launcher,
+    context_settings=_UNTOUCHED,
+    add_help_option=False,
+)
 @launcher.words(*_OFFERED)
 def command(arguments: tuple[str, ...]) -> None:
     """Start a script's ranks with DeepSpeed's launcher.
@@ -43,7 +67,9 @@ def command(arguments: tuple[str, ...]) -> None:
     DeepSpeed's get_accelerator() returns accel-core's accelerator in the launcher, on every node, and in
     every rank.
     """
-    from accel_train.deepspeed._launcher import launch  # an integration, so not at the top
+    from accel_train.deepspeed._launcher import (
+        launch,
+    )  # an integration, so not at the top
 
     if arguments[:1] in (("-h",), ("--help",), ("--help-all",)):
         click.echo(_HELP)

@@ -55,10 +55,17 @@ class Standing(NamedTuple):
 
 @click.command("doors")
 @options.backend_name
-@click.option("--all", "everything", is_flag=True, help="Also list frameworks that are not installed.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Also list frameworks that are not installed.",
+)
 @options.probe_timeout
 @options.as_json
-def command(name: Pin | None, *, everything: bool, timeout: float | None, as_json: bool) -> None:
+def command(
+    name: Pin | None, *, everything: bool, timeout: float | None, as_json: bool
+) -> None:
     """List the installed frameworks, and how each takes the device.
 
     For the chosen accelerator or NAME, from metadata: no framework is imported. "own": the framework drives
@@ -77,11 +84,15 @@ def command(name: Pin | None, *, everything: bool, timeout: float | None, as_jso
 
 
 def _chosen(settings: Settings) -> Asked:
-    found = answer_of(device_type_in_child, {}, settings, None, timeout=settings.probe_timeout)
+    found = answer_of(
+        device_type_in_child, {}, settings, None, timeout=settings.probe_timeout
+    )
     return _asked(found.backend, found.answer["device_type"])
 
 
-def device_type_in_child(chosen: Chosen, _arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+def device_type_in_child(
+    chosen: Chosen, _arguments: dict[str, Any], step: Step
+) -> dict[str, Any]:
     """In the child: return torch's device type of the accelerator."""
     step("device()")
     return {"device_type": chosen.accelerator.device().type}
@@ -92,7 +103,9 @@ def _named(name: Pin, settings: Settings) -> Asked:
     for each in found:
         if each.backend is not None:
             return _asked(each.backend, _declared_type(each.backend, name))
-    unread = [f"{each.provenance}: {each.reason}" for each in found if each.backend is None]
+    unread = [
+        f"{each.provenance}: {each.reason}" for each in found if each.backend is None
+    ]
     if not unread:
         raise BackendNotFoundError(messages.not_found(f"accel doors {name}", name))
     raise BackendUnavailableError(". ".join([*unread, f"See: accel why {name}"]))
@@ -109,7 +122,9 @@ def _declared_type(backend: Backend, name: Pin) -> str:
 
 
 def _asked(backend: Backend, device_type: str) -> Asked:
-    return Asked(backend.name, backend.distribution, device_type, backend.in_torch.impersonates)
+    return Asked(
+        backend.name, backend.distribution, device_type, backend.in_torch.impersonates
+    )
 
 
 # --- one door ------------------------------------------------------------------------------------------
@@ -132,7 +147,9 @@ def standing_of(door: Door, asked: Asked, release: str) -> Standing:
         return Standing("shut", missing)
     if release and (misfit := _misfit(door, release)):
         return misfit
-    return Standing("half", f"{way}; {door.half}") if door.half else Standing("open", way)
+    return (
+        Standing("half", f"{way}; {door.half}") if door.half else Standing("open", way)
+    )
 
 
 def _way(door: Door) -> tuple[str, str]:
@@ -143,8 +160,15 @@ def _way(door: Door) -> tuple[str, str]:
     if not door.group:
         if find_spec(module) is None:  # of ours: nothing of a framework is imported
             return "", f"{ours} has no {module}: {step}"
-        is_prepared = door.prepared in [e.name for e in packages.entry_points("accel.integrations")]
-        return f"by itself under accel run; else call {module}" if is_prepared else f"call {module}", ""
+        is_prepared = door.prepared in [
+            e.name for e in packages.entry_points("accel.integrations")
+        ]
+        return (
+            f"by itself under accel run; else call {module}"
+            if is_prepared
+            else f"call {module}",
+            "",
+        )
     names = [e.name for e in packages.entry_points(door.group) if e.module == module]
     if not names:
         return "", f"{ours} has no entry point in {door.group}: {step}"
@@ -159,11 +183,16 @@ def _misfit(door: Door, release: str) -> Standing | None:
     try:
         version = Version(release)
     except InvalidVersion:
-        return Standing("half", f"its version cannot be compared with {door.tested}, the tested one")
+        return Standing(
+            "half", f"its version cannot be compared with {door.tested}, the tested one"
+        )
     if SpecifierSet(door.needs).contains(version, prereleases=True):
         return None
     if version > Version(door.tested):
-        return Standing("half", f"newer than {door.tested}, the last tested version: this may no longer work")
+        return Standing(
+            "half",
+            f"newer than {door.tested}, the last tested version: this may no longer work",
+        )
     return Standing("shut", f"too old: needs {door.distribution}{door.needs}")
 
 
@@ -190,8 +219,14 @@ def _row(door: Door, asked: Asked) -> dict[str, Any]:
 def _page(asked: Asked, rows: list[dict[str, Any]], left_out: int) -> list[page.Part]:
     for_whom = f"For {one_line(asked.name)} ({one_line(asked.distribution)})"
     kind = asked.device_type
-    device = f", torch's device type {one_line(kind)}" if kind not in ("", asked.name) else ""
-    notes = [page.paragraph((f"{for_whom}{device}. Another backend: accel doors NAME.", ""))]
+    device = (
+        f", torch's device type {one_line(kind)}"
+        if kind not in ("", asked.name)
+        else ""
+    )
+    notes = [
+        page.paragraph((f"{for_whom}{device}. Another backend: accel doors NAME.", ""))
+    ]
     if left_out:
         more = f"{page.count(left_out, 'framework')} not installed: accel doors --all"
         notes.append(page.paragraph((more, "dim")))
@@ -204,5 +239,7 @@ def _page(asked: Asked, rows: list[dict[str, Any]], left_out: int) -> list[page.
         ]
         for row in rows
     ]
-    table: list[page.Part] = [page.table(_TITLES, cells), page.paragraph()] if cells else []
+    table: list[page.Part] = (
+        [page.table(_TITLES, cells), page.paragraph()] if cells else []
+    )
     return [*table, *notes]

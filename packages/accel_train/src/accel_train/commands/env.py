@@ -34,7 +34,9 @@ _FORMS: dict[str, Callable[[dict[str, str], Backend], str]] = {
     "ray": lambda variables, _: formats.as_ray(variables),
     "slurm": lambda variables, _: formats.as_slurm(variables),
     "docker": formats.as_docker,
-    "transformers-spec": lambda variables, _: formats.as_transformers_spec(variables[DS_ACCELERATOR.name]),
+    "transformers-spec": lambda variables, _: formats.as_transformers_spec(
+        variables[DS_ACCELERATOR.name]
+    ),
 }
 
 
@@ -43,7 +45,9 @@ _FORMS: dict[str, Callable[[dict[str, str], Backend], str]] = {
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["shell", "json", "deepspeed", "ray", "slurm", "docker", "transformers-spec"]),
+    type=click.Choice(
+        ["shell", "json", "deepspeed", "ray", "slurm", "docker", "transformers-spec"]
+    ),
     default="shell",
     help=(
         "export lines for a shell [default], one JSON object, DeepSpeed's .deepspeed_env, Ray's runtime_env, "
@@ -68,11 +72,20 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
         variables, backend = _variables(name, settings, environ)
         if spoiled := autoload_conflicts(backend, settings.probe_timeout):
             click.echo(environment.why_kept(spoiled), err=True)
-        variables = dict(sorted({**variables, **environment.for_ranks(backend, spoiled, environ)}.items()))
+        variables = dict(
+            sorted(
+                {
+                    **variables,
+                    **environment.for_ranks(backend, spoiled, environ),
+                }.items()
+            )
+        )
         variables = formats.written(form, variables)
         LOGGER.debug("%s", environment.difference(variables, environ, backend))
         if form == "json":
-            output.write(json.dumps(variables, indent=2))  # variables alone, as whoever sets them wants them
+            output.write(
+                json.dumps(variables, indent=2)
+            )  # variables alone, as whoever sets them wants them
         else:
             text = _FORMS[form](variables, backend)
             if not output.can_write(text):
@@ -93,17 +106,25 @@ def _variables(
         asked = answer_of(variables_in_child, given, settings, name, timeout=timeout)
     except BackendUnavailableError:
         found = (
-            find_backends(name, settings, IsolatedLoader(settings.probe_timeout)) if name is not None else ()
+            find_backends(name, settings, IsolatedLoader(settings.probe_timeout))
+            if name is not None
+            else ()
         )
         declared = [c.backend for c in found if c.backend is not None]
         if not declared:
             raise
-        os.environ[ACCEL_PROBE.name] = "isolated"  # for whoever looks for plugins once more
+        os.environ[ACCEL_PROBE.name] = (
+            "isolated"  # for whoever looks for plugins once more
+        )
         return environment.forwarded(declared[0], environ), declared[0]
     return asked.answer["variables"], asked.backend
 
 
-def variables_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+def variables_in_child(
+    chosen: Chosen, arguments: dict[str, Any], step: Step
+) -> dict[str, Any]:
     """In the child: return the variables to forward for the accelerator."""
     step("export_envs()")
-    return {"variables": environment.forwarded(chosen.accelerator, arguments["environ"])}
+    return {
+        "variables": environment.forwarded(chosen.accelerator, arguments["environ"])
+    }

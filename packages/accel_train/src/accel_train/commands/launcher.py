@@ -18,7 +18,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Launcher(click.Command):
     """A command whose arguments and options another parser reads; its one argument does all completion."""
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[CompletionItem]:
         """Return completions for `incomplete`, also for a word that looks like an option."""
         return self.params[0].shell_complete(ctx, incomplete)
 
@@ -30,13 +32,25 @@ def words(*offered: str) -> Callable[[F], F]:
     script's name it gives files only, because all later words belong to the script.
     """
 
-    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def complete(
+        ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         before: tuple[str, ...] = ctx.params.get("arguments") or ()
         if before[-1:] == ("--backend",):
-            names = [name for name in installed_names() if name.startswith(incomplete.lower())]
+            names = [
+                name
+                for name in installed_names()
+                if name.startswith(incomplete.lower())
+            ]
             return list(map(CompletionItem, names))
-        if incomplete.startswith("-") and not any(word.endswith(".py") for word in before):
-            return [CompletionItem(name) for name in offered if name.startswith(incomplete)]
+        if incomplete.startswith("-") and not any(
+            word.endswith(".py") for word in before
+        ):
+            return [
+                CompletionItem(name) for name in offered if name.startswith(incomplete)
+            ]
         return [CompletionItem(incomplete, type="file")]
 
-    return click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=complete)
+    return click.argument(
+        "arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=complete
+    )

@@ -34,8 +34,17 @@ _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
 
 @click.command("ops")
 @options.backend_name
-@click.argument("op", required=False, metavar="[OPERATOR]", shell_complete=lambda *given: _complete(given[2]))
-@click.option("--build", is_flag=True, help="Compile OPERATOR for the CPU, and keep it in the cache.")
+@click.argument(
+    "op",
+    required=False,
+    metavar="[OPERATOR]",
+    shell_complete=lambda *given: _complete(given[2]),
+)
+@click.option(
+    "--build",
+    is_flag=True,
+    help="Compile OPERATOR for the CPU, and keep it in the cache.",
+)
 @options.probe_timeout
 @options.as_json
 @click.pass_context
@@ -57,11 +66,18 @@ def command(
 
     A CPU operator that needs compiling is used after OPERATOR --build has built it.
     """
-    if name is not None and op is None and not name.distribution and name.name not in installed_names():
+    if (
+        name is not None
+        and op is None
+        and not name.distribution
+        and name.name not in installed_names()
+    ):
         name, op = None, ctx.params["name"].name
     with answering(as_json=as_json) as output:
         if build and op is None:
-            raise click.UsageError("--build needs an operator: `accel ops FusedAdam --build`.")
+            raise click.UsageError(
+                "--build needs an operator: `accel ops FusedAdam --build`."
+            )
         settings = options.read_settings(timeout)
         given = {"op": op, "build": build}
         # DeepSpeed's import alone may take half of it from a network disk; a compiler takes what it takes.
@@ -70,7 +86,9 @@ def command(
         document = asked.answer
         if "unknown" in document:
             if as_json:
-                output.write_json({"error": {"type": "UsageError", "message": document["unknown"]}})
+                output.write_json(
+                    {"error": {"type": "UsageError", "message": document["unknown"]}}
+                )
             raise click.UsageError(document["unknown"])
         if as_json:
             output.write_json(document)
@@ -79,12 +97,18 @@ def command(
     ctx.exit(0 if op is None or _used(document["ops"][0])["compatible"] else 1)
 
 
-def document_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+def document_in_child(
+    chosen: Chosen, arguments: dict[str, Any], step: Step
+) -> dict[str, Any]:
     """In the child: return the document, or `{"unknown": sentence}` if no operator has the given name."""
     accelerator, op = chosen.accelerator, arguments["op"]
     step("operators()")
     known = accelerator.operators()
-    names = list(known) if op is None else [name for name in known if _word(name) == _word(op)]
+    names = (
+        list(known)
+        if op is None
+        else [name for name in known if _word(name) == _word(op)]
+    )
     if not names:
         return {"unknown": _unknown(op, known)}
     if arguments["build"]:
@@ -97,9 +121,13 @@ def _unknown(op: str, known: Iterable[str]) -> str:
     """Build the error that no builder is named `op`, with close matches."""
     by_word = {_word(name): name for name in known}
     by_word |= {name: name for name in installed_names()}
-    close = [by_word[word] for word in difflib.get_close_matches(_word(op), by_word, n=3)]
+    close = [
+        by_word[word] for word in difflib.get_close_matches(_word(op), by_word, n=3)
+    ]
     message = f"no operator and no backend is named {op!r}."
-    return message + (f" Did you mean {', '.join(close)}?" if close else " `accel ops` lists all.")
+    return message + (
+        f" Did you mean {', '.join(close)}?" if close else " `accel ops` lists all."
+    )
 
 
 def _complete(incomplete: str) -> list[CompletionItem]:
@@ -111,8 +139,14 @@ def _complete(incomplete: str) -> list[CompletionItem]:
     os.environ[ACCEL_PROBE.name] = "isolated"
     backends = [c.backend for c in discover() if c.backend is not None]
     given = [provider for backend in backends for provider in providers(backend)]
-    names = sorted({op.removesuffix("Builder") for provider in given for op in provider.builders})
-    return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
+    names = sorted(
+        {op.removesuffix("Builder") for provider in given for op in provider.builders}
+    )
+    return [
+        CompletionItem(name)
+        for name in names
+        if name.lower().startswith(incomplete.lower())
+    ]
 
 
 def _word(name: str) -> str:
@@ -127,7 +161,11 @@ def _built_now(accelerator: Accelerator, operator: Operator) -> Mapping[str, Ope
     """
     with _chosen(accelerator):
         meant = _to_build(operator)
-        if meant.builder_class is not None and meant.is_built is False and not meant.reason:
+        if (
+            meant.builder_class is not None
+            and meant.is_built is False
+            and not meant.reason
+        ):
             try:
                 with guard.stdout_to_stderr():
                     meant.builder_class().load()
@@ -143,7 +181,9 @@ def _built_now(accelerator: Accelerator, operator: Operator) -> Mapping[str, Ope
 def _to_build(operator: Operator) -> OpCandidate:
     """The candidate that is used once it is compiled; the used one where there is none before it."""
     before = operator.candidates[: operator.candidates.index(operator.used)]
-    return next((c for c in before if c.has_to_be_compiled and not c.reason), operator.used)
+    return next(
+        (c for c in before if c.has_to_be_compiled and not c.reason), operator.used
+    )
 
 
 @contextlib.contextmanager
@@ -159,7 +199,9 @@ def _chosen(accelerator: Accelerator) -> Iterator[None]:
 # --- the document --------------------------------------------------------------------------------------
 
 
-def _document(accelerator: Accelerator, operators: Iterable[Operator], step: Step) -> dict[str, Any]:
+def _document(
+    accelerator: Accelerator, operators: Iterable[Operator], step: Step
+) -> dict[str, Any]:
     from accel_train import deepspeed
 
     source = accelerator.backend.provenance
@@ -200,7 +242,9 @@ def _candidate(candidate: OpCandidate, *, used: bool) -> dict[str, Any]:
 
 def _why_not(candidate: OpCandidate) -> str:
     """Why another is used before it, as one sentence."""
-    return candidate.reason or ("it must be compiled first" if candidate.has_to_be_compiled else "")
+    return candidate.reason or (
+        "it must be compiled first" if candidate.has_to_be_compiled else ""
+    )
 
 
 def _used(op: dict[str, Any]) -> dict[str, Any]:
@@ -214,7 +258,9 @@ def _used(op: dict[str, Any]) -> dict[str, Any]:
 def _page(doc: dict[str, Any]) -> list[page.Part]:
     """The table of all operators."""
     rows = [_row(op) for op in doc["ops"]]
-    note = page.paragraph((f"For {doc['backend']} ({doc['distribution']}). ", ""), _more(doc))
+    note = page.paragraph(
+        (f"For {doc['backend']} ({doc['distribution']}). ", ""), _more(doc)
+    )
     return [page.table(_TITLES, rows), page.paragraph(), note]
 
 
@@ -222,7 +268,12 @@ def _more(doc: dict[str, Any]) -> page.Cell:
     more = "Details: `accel ops OPERATOR`."
     if any(c["waits"] for op in doc["ops"] for c in op["candidates"]):
         more += " `accel ops OPERATOR --build` compiles, and so does the first use under ACCEL_COMPILE=1."
-    return (more if doc["deepspeed"] else f"{more} DeepSpeed, which has operators too, is not installed.", "")
+    return (
+        more
+        if doc["deepspeed"]
+        else f"{more} DeepSpeed, which has operators too, is not installed.",
+        "",
+    )
 
 
 def _row(op: dict[str, Any]) -> list[page.Cell]:

@@ -26,10 +26,16 @@ _OFFERED = (
 )  # fmt: skip
 #: Entry points that name the module that each rank runs before the script, where `--doctor` asks for it.
 _BEFORE = "accel.before_ranks"
-_UNTOUCHED = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
+_UNTOUCHED = {
+    "ignore_unknown_options": True,
+    "allow_interspersed_args": False,
+    "help_option_names": [],
+}
 
 
-@click.command("run", cls=launcher.Launcher, context_settings=_UNTOUCHED, add_help_option=False)
+@click.command(
+    "run", cls=launcher.Launcher, context_settings=_UNTOUCHED, add_help_option=False
+)
 @launcher.words(*_OFFERED)
 def command(arguments: tuple[str, ...]) -> None:
     """Start the ranks of a script on this host, as torchrun does.
@@ -42,27 +48,39 @@ def command(arguments: tuple[str, ...]) -> None:
         # Not click's parser: torchrun's is what knows torchrun's options, and takes ours beside them.
         parsed = command_line.parse(arguments)
         launch.check_script(parsed)
-        machine = launch.ask_machine(parsed.backend, parsed.communication_backend, parsed.timeout, start)
+        machine = launch.ask_machine(
+            parsed.backend, parsed.communication_backend, parsed.timeout, start
+        )
         plans = plan.plan_ranks(parsed, machine)
         if machine.warning:
             click.echo(f"Warning: {machine.warning}\n", err=True)
         if machine.masked:
-            click.echo(f"Warning: {machine.masked}. Next step: {machine.masked_step}\n", err=True)
+            click.echo(
+                f"Warning: {machine.masked}. Next step: {machine.masked_step}\n",
+                err=True,
+            )
         if machine.why_kept:
             click.echo(f"{machine.why_kept}\n", err=True)
         if parsed.dry_run:
             click.echo(plan.describe(machine, parsed, plans))
             return
         if machine.defaults:
-            set_now = " ".join(f"{name}={value}" for name, value in machine.defaults.items())
-            click.echo(f"Set for {machine.name}: {set_now} (set one yourself to keep your value)\n", err=True)
+            set_now = " ".join(
+                f"{name}={value}" for name, value in machine.defaults.items()
+            )
+            click.echo(
+                f"Set for {machine.name}: {set_now} (set one yourself to keep your value)\n",
+                err=True,
+            )
         _launch(parsed, machine, plans)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(status_of(error))
 
 
-def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan]) -> None:
+def _launch(
+    parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan]
+) -> None:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousError
@@ -82,16 +100,30 @@ def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan])
         sys.exit(1)
     except (SignalException, KeyboardInterrupt) as error:
         number = getattr(error, "sigval", signal.SIGINT)
-        click.echo(f"accel run: ended by {signal.Signals(number).name}, and its ranks with it", err=True)
+        click.echo(
+            f"accel run: ended by {signal.Signals(number).name}, and its ranks with it",
+            err=True,
+        )
         sys.exit(128 + number)
-    except (OSError, ValueError, RuntimeError, RendezvousError) as error:  # a port, a folder, a network
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+        RendezvousError,
+    ) as error:  # a port, a folder, a network
         LOGGER.debug("torchrun's error", exc_info=True)
         # torchrun's own words on an argument; else those of the network, which it hides.
         cause = None if isinstance(error, ValueError) else error.__cause__
-        raise LaunchError(f"torchrun cannot start the job: {_first_line(cause or error)}") from error
+        raise LaunchError(
+            f"torchrun cannot start the job: {_first_line(cause or error)}"
+        ) from error
 
 
 def _first_line(error: BaseException) -> str:
     """The error's own words: its class too where they are a file's name, or none."""
     told = one_line(str(error).strip().partition("\n")[0])
-    return told if isinstance(error, (OSError, ValueError)) and told else f"{type(error).__name__}: {told}"
+    return (
+        told
+        if isinstance(error, (OSError, ValueError)) and told
+        else f"{type(error).__name__}: {told}"
+    )

@@ -50,7 +50,9 @@ def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation
     """
     version = _installed.version()
     accelerator = get_accelerator()
-    communication_of(accelerator)  # DeepSpeed starts a process group whatever is trained
+    communication_of(
+        accelerator
+    )  # DeepSpeed starts a process group whatever is trained
     _placing.replace(accelerator, force=force)
     prepare()
     if not vendor_defaults:
@@ -81,7 +83,9 @@ def prepare_pin() -> None:
 
     Called before DeepSpeed is imported in a process that has `DS_ACCELERATOR` and was not activated.
     """
-    pin = os.environ.get(DS_ACCELERATOR.name)  # which the program may have taken away since
+    pin = os.environ.get(
+        DS_ACCELERATOR.name
+    )  # which the program may have taken away since
     if pin and not _installed.knows(pin):
         _placing.prepare(for_training=False)
 

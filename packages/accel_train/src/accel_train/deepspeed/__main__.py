@@ -25,7 +25,9 @@ def main(arguments: list[str]) -> None:
     is_module = arguments[:1] == ["-m"]
     target = arguments[1:] if is_module else arguments
     if not target or (not is_module and target[0].startswith("-")):
-        sys.exit(f"{_USAGE}\n\nerror: no {'module' if is_module else 'script'} was given")
+        sys.exit(
+            f"{_USAGE}\n\nerror: no {'module' if is_module else 'script'} was given"
+        )
     try:
         activate()
     except AccelError as error:

@@ -17,7 +17,13 @@ __all__ = ["COMM", "serve"]
 COMM = "deepspeed.comm.comm"
 _ASKS_MPI = "mpi_discovery"
 #: What launchers tell each of several processes: how many there are.
-_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+_SIZES = (
+    "WORLD_SIZE",
+    "OMPI_COMM_WORLD_SIZE",
+    "PMI_SIZE",
+    "MV2_COMM_WORLD_SIZE",
+    "SLURM_STEP_NUM_TASKS",
+)
 _NEEDED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -45,7 +51,9 @@ def serve(module: Any) -> None:
 
 
 def _require_alone(environ: Mapping[str, str]) -> None:
-    several = next((name for name in _SIZES if environ.get(name, "1") not in ("", "1")), None)
+    several = next(
+        (name for name in _SIZES if environ.get(name, "1") not in ("", "1")), None
+    )
     if several is None and environ.get("RANK", "0") != "0":
         several = "RANK"
     if several is not None:

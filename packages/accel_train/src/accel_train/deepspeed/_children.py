@@ -19,7 +19,9 @@ def obstacle() -> str:
     """Return why child processes would not activate by themselves, with the next step; empty if they do."""
     if _installed.asks_us():
         return ""
-    if not autoload_is_on() and AT_START not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+    if not autoload_is_on() and AT_START not in os.environ.get("PYTHONPATH", "").split(
+        os.pathsep
+    ):
         return (
             f"{AUTOLOAD} is off, so child processes do not activate the "
             "integration. Unset it, or start each rank as `python -m accel_train.deepspeed SCRIPT`"

@@ -57,13 +57,19 @@ def announcing(
                 sys.stderr.write(f"accel-core: {text}\n")
 
         if self.name not in getattr(self, "_loaded_ops", {}) and self.sources():
-            from accel_train.ops import torchs_locks  # here and below: DeepSpeed's import compiles nothing
+            from accel_train.ops import (
+                torchs_locks,
+            )  # here and below: DeepSpeed's import compiles nothing
 
             torchs_locks.wait(lambda: folders(self), f"DeepSpeed's {self.name}", say)
             if not is_ready(self):
-                say(f"compiling DeepSpeed's {self.name}, which may take minutes (once; kept in {kept(self)})")
+                say(
+                    f"compiling DeepSpeed's {self.name}, which may take minutes (once; kept in {kept(self)})"
+                )
         if not args:
-            kwargs.setdefault("verbose", False)  # torch then puts the compiler's output into its error
+            kwargs.setdefault(
+                "verbose", False
+            )  # torch then puts the compiler's output into its error
         try:
             module = load(self, *args, **kwargs)
         except RuntimeError as error:
@@ -82,7 +88,9 @@ def announcing(
 
 def _checked(builder: Any, module: Any) -> Any:
     """Give the loaded module, with its arguments checked if it is an optimizer's C++ for the CPU."""
-    checked = builder.name in _UPDATES or (builder.name == "fused_adam" and is_host_code(builder.sources()))
+    checked = builder.name in _UPDATES or (
+        builder.name == "fused_adam" and is_host_code(builder.sources())
+    )
     return _operator(builder.name, module) if checked else module
 
 
@@ -131,7 +139,9 @@ class CheckedOperator:
         return self  # as its module, of which a process has one
 
     def _create(self, call: Any, optimizer_id: Any, *settings: Any) -> Any:
-        optimizer_id = arguments.whole(self._op, "optimizer_id", optimizer_id, -(2**31), 32)
+        optimizer_id = arguments.whole(
+            self._op, "optimizer_id", optimizer_id, -(2**31), 32
+        )
         made = call(optimizer_id, *settings)
         self._created.add(optimizer_id)
         return made
@@ -155,7 +165,9 @@ class CheckedOperator:
 
         def work(rows: Sequence[Sequence[Any]]) -> Any:
             gradient, parameter, *tensors = rows[0]
-            return call(optimizer_id, step, *given.values(), parameter, gradient, *tensors)
+            return call(
+                optimizer_id, step, *given.values(), parameter, gradient, *tensors
+            )
 
         names = ("grads", "params", *states)
         return arguments.update_on_host(self._op, names, [(g, p, *others)], work)
@@ -166,7 +178,9 @@ class CheckedOperator:
             arguments.check_undoable(self._op, beta1, beta2, weight_decay, lr)
             for tensor in tensors:
                 if str(getattr(tensor, "dtype", "")) != "torch.float32":
-                    raise OpInputError(f"{self._op}: only steps in float32 can be rolled back")
+                    raise OpInputError(
+                        f"{self._op}: only steps in float32 can be rolled back"
+                    )
         return self._update(call, optimizer_id, step, *rest)
 
     def _multi_tensor_adam(
@@ -186,12 +200,20 @@ class CheckedOperator:
     ) -> Any:
         lists = arguments.named_lists(self._op, _ADAM_LISTS, tensor_lists)
         arguments.check_mode(self._op, mode)
-        given = {"lr": lr, "beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
+        given = {
+            "lr": lr,
+            "beta1": beta1,
+            "beta2": beta2,
+            "epsilon": epsilon,
+            "weight_decay": weight_decay,
+        }
         step = self._checked_numbers(step, given, bits=32)
         numbers = (lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
 
         def work(dense: Sequence[Sequence[Any]]) -> Any:
-            columns = [list(tensors) for tensors in zip(*dense, strict=True)] or [[] for _ in _ADAM_LISTS]
+            columns = [list(tensors) for tensors in zip(*dense, strict=True)] or [
+                [] for _ in _ADAM_LISTS
+            ]
             return call(chunk_size, noop_flag, columns, *numbers)
 
         rows = list(zip(*lists.values(), strict=True))
@@ -199,6 +221,8 @@ class CheckedOperator:
 
     def _checked_numbers(self, step: Any, given: dict[str, Any], *, bits: int) -> int:
         if "beta1" in given:
-            arguments.check_rates(self._op, given["beta1"], given["beta2"], float32=True)
+            arguments.check_rates(
+                self._op, given["beta1"], given["beta2"], float32=True
+            )
         arguments.check_decay(self._op, given["weight_decay"])
         return arguments.whole(self._op, "step", step, 1, bits)

@@ -9,7 +9,16 @@ from pathlib import Path
 from accel_core import package_folders, packages
 from accel_core.errors import IntegrationMissingError
 
-__all__ = ["OLDEST", "UNKNOWN", "asks_us", "folder", "installed_version", "is_installed", "knows", "version"]
+__all__ = [
+    "OLDEST",
+    "UNKNOWN",
+    "asks_us",
+    "folder",
+    "installed_version",
+    "is_installed",
+    "knows",
+    "version",
+]
 
 #: The oldest release that this integration was tried with.
 OLDEST = "0.16"
@@ -49,7 +58,10 @@ def _is_older(version: str) -> bool:
     plain = re.match(r"(\d+)\.(\d+)(\.\d+)*(\+[\w.]+)?$", version)
     if plain:
         return (int(plain[1]), int(plain[2])) < tuple(map(int, OLDEST.split(".")))
-    from packaging.version import InvalidVersion, Version  # takes longer to import than all of this
+    from packaging.version import (
+        InvalidVersion,
+        Version,
+    )  # takes longer to import than all of this
 
     try:
         return Version(version) < Version(OLDEST)
@@ -69,7 +81,9 @@ def asks_us() -> bool:
 
 def knows(pin: str) -> bool:
     """Return whether the installed DeepSpeed lists `pin`, or is not one that can be read."""
-    listed = re.search(r"^SUPPORTED_ACCELERATOR_LIST = (\[.*?\])", _chooser(), re.MULTILINE | re.DOTALL)
+    listed = re.search(
+        r"^SUPPORTED_ACCELERATOR_LIST = (\[.*?\])", _chooser(), re.MULTILINE | re.DOTALL
+    )
     return listed is None or repr(pin) in listed[1]
 
 

@@ -61,8 +61,15 @@ def limits(accelerator: Accelerator, missing: tuple[str, ...] = ()) -> tuple[str
     `missing` names members of DeepSpeed's abstract class that `accelerator` lacks.
     """
     home = _installed.folder()
-    names = {"device": accelerator.device_name(), "communication": accelerator.communication_backend_name()}
-    sentences = [f.sentence for f in _FEATURES if names[f.of] not in f.names and _has(home, f.module)]
+    names = {
+        "device": accelerator.device_name(),
+        "communication": accelerator.communication_backend_name(),
+    }
+    sentences = [
+        f.sentence
+        for f in _FEATURES
+        if names[f.of] not in f.names and _has(home, f.module)
+    ]
     if not _has_generators(accelerator):
         sentences.append(
             "activation checkpointing restores the random state through the vendor's default_generators, "
@@ -79,10 +86,16 @@ def limits(accelerator: Accelerator, missing: tuple[str, ...] = ()) -> tuple[str
 
 def _has_generators(accelerator: Accelerator) -> bool:
     """Whether `default_generator()` has something to give; found out without starting the device."""
-    if getattr(type(accelerator), "default_generator", None) is not TorchAccelerator.default_generator:
+    if (
+        getattr(type(accelerator), "default_generator", None)
+        is not TorchAccelerator.default_generator
+    ):
         return True
     module = getattr(accelerator, "device_module", None)
-    return any(hasattr(place, "default_generators") for place in (module, getattr(module, "random", None)))
+    return any(
+        hasattr(place, "default_generators")
+        for place in (module, getattr(module, "random", None))
+    )
 
 
 def _has(home: Path | None, module: str) -> bool:

@@ -29,7 +29,9 @@ def complete(module: Any, accelerator: Any) -> None:
     Adds nothing if the accelerator lists no operators: it is DeepSpeed's own, or it has none.
     """
     for name in _named(accelerator):
-        with contextlib.suppress(UnsupportedError):  # it fails to import, and says so when it is asked for
+        with contextlib.suppress(
+            UnsupportedError
+        ):  # it fails to import, and says so when it is asked for
             builder = accelerator.create_op_builder(name)
             keys = {builder.name, type(builder).NAME} - set(module.ALL_OPS)
             module.ALL_OPS.update(dict.fromkeys(sorted(keys), builder))
@@ -51,4 +53,9 @@ def renew(accelerator: Any) -> None:
     complete(module, accelerator)
     answers = vars(sys.modules["deepspeed.ops"]).get("__compatible_ops__")
     if isinstance(answers, dict):  # one object, in several modules
-        answers.update({name: bool(builder.is_compatible()) for name, builder in module.ALL_OPS.items()})
+        answers.update(
+            {
+                name: bool(builder.is_compatible())
+                for name, builder in module.ALL_OPS.items()
+            }
+        )

@@ -54,7 +54,9 @@ def prepare(*, for_training: bool = True) -> None:
     Not `for_training`: the import sets nothing for the vendor, unless an activation has prepared it too.
     """
     global _without_defaults
-    _without_defaults = not for_training and (_without_defaults or _hook not in sys.meta_path)
+    _without_defaults = not for_training and (
+        _without_defaults or _hook not in sys.meta_path
+    )
     _hook.install()
 
 
@@ -78,7 +80,9 @@ def set_up(accelerator: Accelerator, *, defaults: bool = True) -> tuple[str, ...
     DeepSpeed can then run in one process without a launcher, even if its communication was imported before.
     The module that provides the communication backend is imported, because DeepSpeed only asks for its name.
     """
-    from accel_train.launch.communication import prepared  # here: who only imports DeepSpeed needs no more
+    from accel_train.launch.communication import (
+        prepared,
+    )  # here: who only imports DeepSpeed needs no more
 
     for name, serve in _SERVED.items():
         if (module := sys.modules.get(name)) is not None:
@@ -147,7 +151,11 @@ def _put(module: Any, accelerator: Accelerator) -> None:
 
 def _abstract_classes() -> list[Any]:
     homes = (f"{name.rpartition('.')[0]}.abstract_accelerator" for name in _HOMES)
-    return [base for home in homes if (base := _attribute(home, "DeepSpeedAccelerator")) is not None]
+    return [
+        base
+        for home in homes
+        if (base := _attribute(home, "DeepSpeedAccelerator")) is not None
+    ]
 
 
 def _attribute(module: str, name: str) -> Any:
@@ -156,15 +164,23 @@ def _attribute(module: str, name: str) -> Any:
 
 def missing_members(accelerator: Accelerator) -> tuple[str, ...]:
     """List abstract members of DeepSpeed's class that `accelerator` lacks; empty before its import."""
-    names = {name for abstract in _abstract_classes() for name in abstract.__abstractmethods__}
-    return tuple(sorted(n for n in names - _NEVER_CALLED if not hasattr(type(accelerator), n)))
+    names = {
+        name
+        for abstract in _abstract_classes()
+        for name in abstract.__abstractmethods__
+    }
+    return tuple(
+        sorted(n for n in names - _NEVER_CALLED if not hasattr(type(accelerator), n))
+    )
 
 
 def _placing_in_launcher() -> None:
     """The launcher's process starts others and computes nothing: it is given the launcher's view."""
     from accel_train.deepspeed._view import launcher_view  # needed by launchers alone
 
-    importlib.import_module("deepspeed.accelerator")  # is there already when Python loads the launcher
+    importlib.import_module(
+        "deepspeed.accelerator"
+    )  # is there already when Python loads the launcher
     module = sys.modules[_HOME]
     _put(module, launcher_view(get_accelerator()))
 
@@ -176,7 +192,9 @@ def _without_npu(_: ModuleType) -> Iterator[None]:
     They do without it where it is not installed. Where it is, importing it beside another vendor raises,
     or takes torch's only slot for devices from outside.
     """
-    with contextlib.nullcontext() if _present().device_name() == "npu" else _absent(_NPU):
+    with (
+        contextlib.nullcontext() if _present().device_name() == "npu" else _absent(_NPU)
+    ):
         yield
 
 
@@ -285,9 +303,15 @@ def replace(accelerator: Accelerator, *, force: bool) -> None:
 
     Raises `IntegrationError` if DeepSpeed's own accelerator is for another device, unless `force` is set.
     """
-    homes = [home for name in _HOMES if (home := sys.modules.get(name)) is not None and _is_home(home)]
+    homes = [
+        home
+        for name in _HOMES
+        if (home := sys.modules.get(name)) is not None and _is_home(home)
+    ]
     chosen: list[Any] = [home.ds_accelerator for home in homes]
-    olds = [old for old in chosen if old is not None and not _is_view_of(old, accelerator)]
+    olds = [
+        old for old in chosen if old is not None and not _is_view_of(old, accelerator)
+    ]
     for old in olds:
         if old.device_name() != accelerator.device_name() and not force:
             raise IntegrationError(
@@ -297,7 +321,9 @@ def replace(accelerator: Accelerator, *, force: bool) -> None:
                 "tensor or process group was made yet; or set DS_ACCELERATOR so that both choose the same."
             )
     for home in homes:
-        if home.ds_accelerator is None:  # a DeepSpeed that asks us itself, while it is imported
+        if (
+            home.ds_accelerator is None
+        ):  # a DeepSpeed that asks us itself, while it is imported
             _put(home, accelerator)
     if not olds:
         return
@@ -308,7 +334,9 @@ def replace(accelerator: Accelerator, *, force: bool) -> None:
         for name, value in list(vars(module).items()):
             if any(value is old for old in olds):
                 setattr(module, name, accelerator)
-            elif isinstance(value, MethodType) and any(value.__self__ is old for old in olds):
+            elif isinstance(value, MethodType) and any(
+                value.__self__ is old for old in olds
+            ):
                 setattr(module, name, getattr(accelerator, value.__name__))
             elif value is builders.get(name, _MISSING):
                 setattr(module, name, accelerator.get_op_builder(name))
@@ -326,8 +354,16 @@ def _described(old: Any) -> str:
 def _modules_of_deepspeed() -> list[ModuleType]:
     """In a checkout two packages of its build are imported beside it."""
     tops = ("deepspeed", "accelerator", _BUILDERS_OF_BUILD)
-    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in tops]
-    return [module for module in modules if isinstance(module, ModuleType) and module.__name__ not in _HOMES]
+    modules = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] in tops
+    ]
+    return [
+        module
+        for module in modules
+        if isinstance(module, ModuleType) and module.__name__ not in _HOMES
+    ]
 
 
 def _builders() -> dict[str, Any]:
@@ -336,4 +372,8 @@ def _builders() -> dict[str, Any]:
     held = vars(package) if package else {}
     # Those two are base classes, the same on every device.
     bases = ("OpBuilder", "CUDAOpBuilder")
-    return {name: value for name, value in held.items() if name.endswith("Builder") and name not in bases}
+    return {
+        name: value
+        for name, value in held.items()
+        if name.endswith("Builder") and name not in bases
+    }

@@ -30,7 +30,9 @@ def launcher_view(accelerator: Accelerator) -> Accelerator:
     if isinstance(accelerator, _LauncherAnswers):
         return accelerator
     kind = type(accelerator)
-    mixed: Any = type(kind.__name__, (_LauncherAnswers, kind), {"__module__": kind.__module__})
+    mixed: Any = type(
+        kind.__name__, (_LauncherAnswers, kind), {"__module__": kind.__module__}
+    )
     view: Accelerator = object.__new__(mixed)
     view.__dict__ = accelerator.__dict__
     return view
@@ -58,7 +60,9 @@ class _LauncherAnswers:
         return [variable if known else PLACEHOLDER]
 
     def set_visible_devices_envs(
-        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
+        self,
+        current_env: MutableMapping[str, str],
+        local_accelerator_ids: Sequence[int | str],
     ) -> None:
         """Make these devices visible. Where the user's value holds UUIDs, they are places in that list."""
         ids = list(local_accelerator_ids)
@@ -66,7 +70,9 @@ class _LauncherAnswers:
         if variable and not self._is_plain(variable):
             ids = self._named_by_user(variable, ids)
         elif variable and variable not in os.environ and self._ids_known(variable):
-            every = self._every_id() or ()  # the launcher counts devices; the variable may name otherwise
+            every = (
+                self._every_id() or ()
+            )  # the launcher counts devices; the variable may name otherwise
             ids = [every[int(place)] for place in ids]
         if variable and self._ids_known(variable):
             current_env[variable] = visible_devices.format_visible_devices(
@@ -80,7 +86,9 @@ class _LauncherAnswers:
     def _variable(self) -> str:
         """The variable that hides devices from this process, else the one that would win; or none."""
         names: list[str] = super().visible_devices_envs()  # type: ignore[misc]
-        return next((name for name in names if name in os.environ), names[0] if names else "")
+        return next(
+            (name for name in names if name in os.environ), names[0] if names else ""
+        )
 
     @staticmethod
     def _is_plain(variable: str) -> bool:
@@ -89,7 +97,12 @@ class _LauncherAnswers:
 
     def _named_by_user(self, variable: str, places: list[int | str]) -> list[int | str]:
         value = os.environ[variable]
-        given = visible_devices.parse_visible_devices(self.backend.visibility.grammar, value).ids or ()
+        given = (
+            visible_devices.parse_visible_devices(
+                self.backend.visibility.grammar, value
+            ).ids
+            or ()
+        )
         try:
             return [given[int(place)] for place in places]
         except IndexError:

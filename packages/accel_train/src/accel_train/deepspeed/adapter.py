@@ -28,7 +28,14 @@ __all__ = ["adapt"]
 _ABSTRACT = "DeepSpeedAccelerator"
 #: Ours in any case: operators of the foreign class are a provider beside the others, and a pickle names ours.
 _KEPT = frozenset(
-    ("backend", "communication_backend_name", "create_op_builder", "get_op_builder", "name", "op_builder_dir")
+    (
+        "backend",
+        "communication_backend_name",
+        "create_op_builder",
+        "get_op_builder",
+        "name",
+        "op_builder_dir",
+    )
 )
 
 
@@ -60,7 +67,9 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
 def _object(kind: type) -> Any:
     """One of the class; a newer DeepSpeed may ask for members that it has not, which ours gives."""
     try:
-        return (_concrete(kind) if getattr(kind, "__abstractmethods__", None) else kind)()
+        return (
+            _concrete(kind) if getattr(kind, "__abstractmethods__", None) else kind
+        )()
     except Exception as error:
         raise InvalidAcceleratorError(
             f"{_described(kind)} cannot be made without arguments: {type(error).__name__}: {error}. Give "
@@ -129,7 +138,10 @@ def _member(kind: type, name: str) -> Any:
     """Give a function that asks the foreign object itself: classes may set members on construction."""
     inherited = getattr(kind, name)
     if not callable(inherited) or isinstance(inherited, type):
-        return property(lambda self: getattr(self._foreign, name), lambda self, value: self._set(name, value))
+        return property(
+            lambda self: getattr(self._foreign, name),
+            lambda self, value: self._set(name, value),
+        )
 
     @functools.wraps(inherited)
     def call(self: Any, *args: Any, **options: Any) -> Any:
@@ -141,7 +153,11 @@ def _member(kind: type, name: str) -> Any:
         given = call(self, *args, **options)
         torch = import_torch()
         index = next(iter((*args, *options.values())), None)
-        return given if isinstance(given, torch.device) else torch.device(self.backend.device_type, index)
+        return (
+            given
+            if isinstance(given, torch.device)
+            else torch.device(self.backend.device_type, index)
+        )
 
     return device if name == "device" else call
 
@@ -158,7 +174,9 @@ class _Adapted:
         make: Any = super().__init__
         make(backend)
         self._is_declared = backend.provenance is not None
-        if stated := getattr(foreign, "_compile_backend", None):  # kept by DeepSpeed's own classes
+        if stated := getattr(
+            foreign, "_compile_backend", None
+        ):  # kept by DeepSpeed's own classes
             self._compile_backend = stated
         self._is_whole = True
 
@@ -183,9 +201,15 @@ class _Adapted:
         gloo is `staged` where it does not take the device's tensors: DeepSpeed's class for Metal names gloo.
         """
         foreign = self._foreign
-        name = foreign.communication_backend_name() or getattr(foreign, "_communication_backend_name", None)
+        name = foreign.communication_backend_name() or getattr(
+            foreign, "_communication_backend_name", None
+        )
         name = name or super().communication_backend_name()  # type: ignore[misc]
-        name = STAGED if name == "gloo" and obstacle(name, self.backend.device_type) else name
+        name = (
+            STAGED
+            if name == "gloo" and obstacle(name, self.backend.device_type)
+            else name
+        )
         return cast("str | None", name)
 
     def __reduce__(self) -> Any:
@@ -199,7 +223,10 @@ class _Adapted:
         """The class's own builders come first."""
         others: tuple[OpProvider, ...] = super()._providers()  # type: ignore[misc]
         names = {name for provider in others for name in provider.builders}
-        names |= op_builders.sources(self.backend.device_type).keys() | op_builders.sources("cuda").keys()
+        names |= (
+            op_builders.sources(self.backend.device_type).keys()
+            | op_builders.sources("cuda").keys()
+        )
         return (self._own_operators(names), *others)
 
     def _own_operators(self, names: set[str]) -> OpProvider:
@@ -208,7 +235,10 @@ class _Adapted:
             kind = None
             with suppress(Exception):  # of a class whose builders are not installed
                 kind = self._foreign.get_op_builder(name)
-            if isinstance(kind, type) and getattr(kind, "NAME", "") != _lists.NOT_IMPLEMENTED:
+            if (
+                isinstance(kind, type)
+                and getattr(kind, "NAME", "") != _lists.NOT_IMPLEMENTED
+            ):
                 found[name] = f"{kind.__module__}:{kind.__qualname__}"
         provider, package = _described(_original(type(self._foreign))), ""
         with suppress(Exception):
@@ -221,4 +251,8 @@ class _Adapted:
 def _original(kind: type) -> type:
     """The vendor's class, of one that was made concrete."""
     parent = kind.__mro__[1]
-    return parent if (kind.__module__, kind.__name__) == (parent.__module__, parent.__name__) else kind
+    return (
+        parent
+        if (kind.__module__, kind.__name__) == (parent.__module__, parent.__name__)
+        else kind
+    )

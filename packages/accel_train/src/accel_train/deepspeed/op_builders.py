@@ -60,13 +60,17 @@ class DeepSpeedProvider(OpProvider):
 
         Importing DeepSpeed makes it ask for an accelerator; it gets ours.
         """
-        from accel_train.deepspeed import _placing  # which imports what this module is imported by
+        from accel_train.deepspeed import (
+            _placing,
+        )  # which imports what this module is imported by
 
         _placing.prepare(for_training=False)
         builder_class = super().load(source)
         if hasattr(builder_class, "load"):
             _foreign.announcing(builder_class, is_built, kept_in, kept_folders)
-        if hasattr(builder_class, "deepspeed_src_path") and "deepspeed_src_path" not in vars(builder_class):
+        if hasattr(
+            builder_class, "deepspeed_src_path"
+        ) and "deepspeed_src_path" not in vars(builder_class):
             _compile_where_deepspeed_does(builder_class)
         return builder_class
 
@@ -80,7 +84,9 @@ def accel_op_builders(backend: Backend) -> OpProvider:
     """
     version = _installed.installed_version()
     if version is None:
-        return OpProvider({}, name="deepspeed", advice="`pip install deepspeed` may bring it")
+        return OpProvider(
+            {}, name="deepspeed", advice="`pip install deepspeed` may bring it"
+        )
     family = backend.name.partition(".")[0]
     device = family if package(family) else backend.device_type
     return DeepSpeedProvider(
@@ -111,7 +117,9 @@ def _compile_where_deepspeed_does(builder_class: type[Any]) -> None:
 def _at_the_top(path: str) -> str:
     """A path below the package's link to the sources as one below the checkout; any other as it is."""
     packages = (Path(folder) for folder in package_folders("op_builder"))
-    checkout = next((p.parent for p in packages if _is_deepspeeds(p / "__init__.py")), None)
+    checkout = next(
+        (p.parent for p in packages if _is_deepspeeds(p / "__init__.py")), None
+    )
     linked = _folder("deepspeed.ops")
     if checkout is None or not linked or not path.startswith(linked + os.sep):
         return path
@@ -133,7 +141,9 @@ def package(device_type: str) -> str:
     """
     name = _ROOT if device_type == "cuda" else f"{_ROOT}.{device_type}"
     folder = _folder(name)
-    return name if device_type and folder and Path(folder, "__init__.py").is_file() else ""
+    return (
+        name if device_type and folder and Path(folder, "__init__.py").is_file() else ""
+    )
 
 
 def sources(device_type: str) -> dict[str, str]:
@@ -148,7 +158,10 @@ def sources(device_type: str) -> dict[str, str]:
         builders.update({op: source for op, source in at_root.items() if op == _PINS})
     if device_type == "cuda":
         lent = _read(f"{_ROOT}.cpu", _folder(f"{_ROOT}.cpu"))
-        builders = {**{op: source for op, source in lent.items() if op in _HOST_OPTIMIZERS}, **builders}
+        builders = {
+            **{op: source for op, source in lent.items() if op in _HOST_OPTIMIZERS},
+            **builders,
+        }
     return builders
 
 
@@ -167,10 +180,15 @@ def compatibility(builder: Any) -> str:
         return "its CUDA code does not run on a simulated device"
     if is_built(builder):
         return ""
-    if any(base.__name__ == "SYCLOpBuilder" for base in type(builder).__mro__):  # it sets CXX=icpx itself
+    if any(
+        base.__name__ == "SYCLOpBuilder" for base in type(builder).__mro__
+    ):  # it sets CXX=icpx itself
         if shutil.which("icpx") is None:
             return "it must be compiled, and icpx is missing: install Intel's DPC++, source its setvars.sh"
-    elif shutil.which(compiler := (os.environ.get("CXX", "").split() or ["c++"])[0]) is None:
+    elif (
+        shutil.which(compiler := (os.environ.get("CXX", "").split() or ["c++"])[0])
+        is None
+    ):
         return f"it must be compiled, and the C++ compiler {compiler!r} is missing: install one, or set CXX"
     if shutil.which("ninja") is None:
         return "it must be compiled, and ninja is missing: pip install ninja"
@@ -182,7 +200,14 @@ def compatibility(builder: Any) -> str:
 def _missing_source(builder: Any) -> str:
     """The first shader of a builder for Metal that is not installed, which it only reads when it is used."""
     shaders = builder.metal_sources() if hasattr(builder, "metal_sources") else []
-    return next((str(path) for path in shaders if not Path(_folder("deepspeed.ops"), path).is_file()), "")
+    return next(
+        (
+            str(path)
+            for path in shaders
+            if not Path(_folder("deepspeed.ops"), path).is_file()
+        ),
+        "",
+    )
 
 
 def is_built(builder: Any) -> bool:
@@ -194,11 +219,24 @@ def is_built(builder: Any) -> bool:
         return True
     home, _, stem = builder.absolute_name().rpartition(".")
     names = (stem, builder.name)
-    if any(_is_library(file, names) for file in _files(Path(_folder(home) or os.devnull))):
+    if any(
+        _is_library(file, names) for file in _files(Path(_folder(home) or os.devnull))
+    ):
         return True
-    folders = [folder for folder in kept_folders(builder) if not _made_otherwise(folder, builder)]
-    found = [file for folder in folders for file in _files(folder) if _is_library(file, names)]
-    return bool(found) and max(file.stat().st_mtime for file in found) >= _changed(builder)
+    folders = [
+        folder
+        for folder in kept_folders(builder)
+        if not _made_otherwise(folder, builder)
+    ]
+    found = [
+        file
+        for folder in folders
+        for file in _files(folder)
+        if _is_library(file, names)
+    ]
+    return bool(found) and max(file.stat().st_mtime for file in found) >= _changed(
+        builder
+    )
 
 
 def kept_in(builder: Any) -> str:
@@ -211,7 +249,11 @@ def kept_folders(builder: Any) -> list[Path]:
     """Return the folders of this Python in which torch may have kept what it compiled for a builder."""
     kept = os.environ.get("TORCH_EXTENSIONS_DIR")
     tag = f"py{sys.version_info.major}{sys.version_info.minor}_*"
-    return [Path(kept, builder.name)] if kept else list(_build_root().glob(f"{tag}/{builder.name}"))
+    return (
+        [Path(kept, builder.name)]
+        if kept
+        else list(_build_root().glob(f"{tag}/{builder.name}"))
+    )
 
 
 def _is_library(file: Path, names: tuple[str, ...]) -> bool:
@@ -232,11 +274,18 @@ def _made_otherwise(folder: Path, builder: Any) -> bool:
         text = (folder / "build.ninja").read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         return False
-    if sys.platform == "win32":  # where paths are written otherwise, and torch takes no other compiler
+    if (
+        sys.platform == "win32"
+    ):  # where paths are written otherwise, and torch takes no other compiler
         return False
     compiled = re.findall(r"^build \S+: \w*compile (.*)$", text, re.MULTILINE)
-    wanted = [_at_the_top(str(Path(_folder("deepspeed.ops"), str(source)))) for source in builder.sources()]
-    if compiled and not {re.sub(r"\$([$: ])", r"\1", path) for path in compiled} >= {*wanted}:
+    wanted = [
+        _at_the_top(str(Path(_folder("deepspeed.ops"), str(source))))
+        for source in builder.sources()
+    ]
+    if compiled and not {re.sub(r"\$([$: ])", r"\1", path) for path in compiled} >= {
+        *wanted
+    }:
         return True
     first = re.search(r"^cxx = (.*)$", text, re.MULTILINE)
     return first is not None and first[1] != os.environ.get("CXX", "c++")
@@ -301,6 +350,8 @@ def _defined(module: ast.Module) -> list[str]:
     for node in module.body:
         if isinstance(node, ast.ClassDef):
             names.append(node.name)
-        elif isinstance(node, ast.Assign) and any(getattr(t, "id", "") == "__all__" for t in node.targets):
+        elif isinstance(node, ast.Assign) and any(
+            getattr(t, "id", "") == "__all__" for t in node.targets
+        ):
             names += ast.literal_eval(node.value)
     return [name for name in names if name.endswith("Builder")]

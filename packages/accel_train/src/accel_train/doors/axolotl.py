@@ -51,7 +51,9 @@ class Members:
             return
         device = str(partial_state().device)
         cfg["device_map"] = cfg.get("device_map") or {"": device}
-        if cfg.get("bf16", "auto") == "auto" and not cfg.get("fp16"):  # else by a list of vendors: fp16
+        if cfg.get("bf16", "auto") == "auto" and not cfg.get(
+            "fp16"
+        ):  # else by a list of vendors: fp16
             cfg["bf16"] = self.ours.is_bf16_supported()
 
     def pre_model_load(self, cfg: Any) -> None:

@@ -31,7 +31,9 @@ def register() -> None:
         def resolve(name: str) -> set[str]:
             if name != _SET:
                 raise AttributeError(
-                    f"module 'bitsandbytes' has no attribute {name!r}", name=name, obj=module
+                    f"module 'bitsandbytes' has no attribute {name!r}",
+                    name=name,
+                    obj=module,
                 )
             vars(module)[name] = supported
             with warned("bitsandbytes", _STEP):

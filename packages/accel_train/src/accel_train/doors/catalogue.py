@@ -49,13 +49,17 @@ _DOORS = f"{_PAGES}frameworks.md"
 _TRANSFORMERS = ("cuda", "mps", "xpu", "mlu", "musa", "npu", "hpu", "neuron", "tpu")
 
 _DEVICE = "device=accel_core.get_accelerator().device()"
-_TRAINER = "class Arguments(accel_train.transformers.AcceleratorArguments, TrainingArguments)"
-_LIGHTNING = (
-    "Trainer(**accel_train.lightning.trainer_options()), Fabric(**accel_train.lightning.fabric_options())"
+_TRAINER = (
+    "class Arguments(accel_train.transformers.AcceleratorArguments, TrainingArguments)"
 )
+_LIGHTNING = "Trainer(**accel_train.lightning.trainer_options()), Fabric(**accel_train.lightning.fabric_options())"
 #: Modules of frameworks that have no door and take a device: their name, and the line.
 OF_DEVICE = (
-    ("sentence_transformers", "sentence-transformers", f"SentenceTransformer(..., {_DEVICE})"),
+    (
+        "sentence_transformers",
+        "sentence-transformers",
+        f"SentenceTransformer(..., {_DEVICE})",
+    ),
     ("transformers.pipelines", "Transformers", f"pipeline(..., {_DEVICE})"),
     ("stable_baselines3", "Stable-Baselines3", _DEVICE),
 )

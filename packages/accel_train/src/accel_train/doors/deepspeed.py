@@ -27,8 +27,12 @@ def accelerator() -> Accelerator | None:
     """
     wanted = os.environ.get(DS_ACCELERATOR.name, "").strip().lower()
     if wanted == _NAME:
-        del os.environ[DS_ACCELERATOR.name]  # no backend has that name; child processes are activated
-    is_free = not wanted and "deepspeed" not in startup.names(os.environ.get(startup.VARIABLE, ""))
+        del os.environ[
+            DS_ACCELERATOR.name
+        ]  # no backend has that name; child processes are activated
+    is_free = not wanted and "deepspeed" not in startup.names(
+        os.environ.get(startup.VARIABLE, "")
+    )
     if is_free and get_accelerator().device_name() in known_to_deepspeed():
         return None
     return activate().accelerator

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["accel"]
 
 
-def accel(graph: torch.fx.GraphModule, inputs: list[Any], **options: Any) -> Callable[..., Any]:
+def accel(
+    graph: torch.fx.GraphModule, inputs: list[Any], **options: Any
+) -> Callable[..., Any]:
     """Compile `graph` with the chosen accelerator's compiler.
 
     `options` are the keywords `mode` and `options` of `torch.compile`, passed to that compiler. If the graph
@@ -30,7 +32,11 @@ def accel(graph: torch.fx.GraphModule, inputs: list[Any], **options: Any) -> Cal
     import torch
     from torch._dynamo import lookup_backend
 
-    kinds = list(dict.fromkeys(each.device.type for each in inputs if isinstance(each, torch.Tensor)))
+    kinds = list(
+        dict.fromkeys(
+            each.device.type for each in inputs if isinstance(each, torch.Tensor)
+        )
+    )
     ours = _accelerator_of(kinds)
     register(ours)
     compiler = compiler_of(ours)
@@ -43,9 +49,9 @@ def accel(graph: torch.fx.GraphModule, inputs: list[Any], **options: Any) -> Cal
     # torch's own wrapper: it reads mode and options, and vendors patch it.
     wrapper: Any = torch._TorchCompileInductorWrapper
     try:
-        compiled: Callable[..., Any] = wrapper(options.get("mode"), options.get("options"), None)(
-            graph, inputs
-        )
+        compiled: Callable[..., Any] = wrapper(
+            options.get("mode"), options.get("options"), None
+        )(graph, inputs)
     except Exception as error:
         # A vendor may register its code in that call, so of its device nothing is known before.
         if declared and not known_to_inductor(declared):

@@ -26,7 +26,9 @@ def _chosen() -> accel_core.Accelerator | None:
     """The accelerator for LMCache; `None` for the CPU, for a device with a spec of LMCache's, on an error."""
     with warned("LMCache", "See why: accel why"):
         ours = accel_core.get_accelerator()
-        own = importlib.util.find_spec(f"lmcache.v1.platform.devices.{ours.device_type}")
+        own = importlib.util.find_spec(
+            f"lmcache.v1.platform.devices.{ours.device_type}"
+        )
         return ours if own is None and ours.is_accelerator() else None
     return None
 
@@ -35,7 +37,9 @@ class Members:
     """LMCache's `DeviceSpec` for any accelerator; LMCache's defaults stay."""
 
     #: A device that LMCache has no spec for has a type of its own; without one, a name that no device has.
-    device_type = torch_module_name = property(lambda self: ours.device_type if (ours := _chosen()) else NAME)
+    device_type = torch_module_name = property(
+        lambda self: ours.device_type if (ours := _chosen()) else NAME
+    )
     backend_name = NAME
 
     def is_available(self) -> bool:

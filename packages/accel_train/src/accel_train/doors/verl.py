@@ -19,7 +19,9 @@ from accel_train.doors._warned import warned, warning
 
 __all__ = ["Members"]
 
-_STEP = "See why: accel why; or name a platform of verl's own: export VERL_PLATFORM=nvidia"
+_STEP = (
+    "See why: accel why; or name a platform of verl's own: export VERL_PLATFORM=nvidia"
+)
 #: Device types that verl 0.9.1 has platforms for (plugin/platform/platform_cuda.py:28, platform_npu.py:37).
 _OWN = ("cuda", "npu")
 
@@ -31,8 +33,12 @@ def _same(name: str) -> Callable[..., Any]:
 class Members:
     """verl's `PlatformBase` for any accelerator; verl's defaults stay."""
 
-    current_device, device_count, set_device = map(_same, ("current_device", "device_count", "set_device"))
-    synchronize, manual_seed, manual_seed_all = map(_same, ("synchronize", "manual_seed", "manual_seed_all"))
+    current_device, device_count, set_device = map(
+        _same, ("current_device", "device_count", "set_device")
+    )
+    synchronize, manual_seed, manual_seed_all = map(
+        _same, ("synchronize", "manual_seed", "manual_seed_all")
+    )
     empty_cache, is_available = map(_same, ("empty_cache", "is_available"))
     profiler_start = profiler_stop = cudart = lambda self: None
 
@@ -53,9 +59,16 @@ class Members:
         """Return the backend's name. verl reads it to look up an engine: ours are registered by then."""
         fsdp = importlib.import_module("verl.workers.engine.fsdp.transformer_impl")
         add = fsdp.EngineRegistry.register
-        for kind, made in (("language", fsdp.FSDPEngineWithLMHead), ("value", fsdp.FSDPEngineWithValueHead)):
+        for kind, made in (
+            ("language", fsdp.FSDPEngineWithLMHead),
+            ("value", fsdp.FSDPEngineWithValueHead),
+        ):
             with suppress(AssertionError):  # verl's word for one that is registered
-                add(model_type=f"{kind}_model", backend=["fsdp", "fsdp2"], device=self.device_name)(made)
+                add(
+                    model_type=f"{kind}_model",
+                    backend=["fsdp", "fsdp2"],
+                    device=self.device_name,
+                )(made)
         return self.ours.name
 
     def is_platform_available(self, use_smi_check: bool = False) -> bool:
@@ -64,7 +77,9 @@ class Members:
             return self.ours.is_accelerator()
         return False
 
-    def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
+    def get_device_capability(
+        self, device_index: int = 0
+    ) -> tuple[int | None, int | None]:
         """Return the compute capability, major and minor; `None` for both if the vendor defines none."""
         return self.ours.device_properties(device_index).capability or (None, None)
 
@@ -72,7 +87,9 @@ class Members:
         """Pass the settings to the vendor's allocator. Warns if it has no settings."""
         memory: Any = getattr(self.device_module, "memory", None)
         if not hasattr(memory, "_set_allocator_settings"):
-            return warning(f"{self.ours.name} has no allocator settings: {settings} is ignored")
+            return warning(
+                f"{self.ours.name} has no allocator settings: {settings} is ignored"
+            )
         return memory._set_allocator_settings(settings)
 
     def communication_backend_name(self) -> Any:
@@ -120,7 +137,9 @@ def _is_verls(platform: Members) -> bool:
 
     try:
         return platform.device_name in _OWN
-    except AccelError:  # a pin that cannot be followed: ours raises it where verl does not hide it
+    except (
+        AccelError
+    ):  # a pin that cannot be followed: ours raises it where verl does not hide it
         return False
 
 

@@ -46,9 +46,13 @@ class DeviceMembers:
         facts: dict[str, Any] = {
             "device_name": declared.name,
             "device_type": declared.device_type,
-            "dispatch_key": "PrivateUse1" if declared.in_torch.private_use1 else declared.device_type.upper(),
+            "dispatch_key": "PrivateUse1"
+            if declared.in_torch.private_use1
+            else declared.device_type.upper(),
             "ray_device_key": declared.granted.ray,
-            "ray_noset_device_env_vars": list(filter(None, [declared.granted.ray_noset])),
+            "ray_noset_device_env_vars": list(
+                filter(None, [declared.granted.ray_noset])
+            ),
         }
         if declared.visibility.variables:
             facts["device_control_env_var"] = declared.visibility.variables[0]
@@ -62,7 +66,9 @@ class DeviceMembers:
     @classmethod
     def _fact(cls, name: str, device_id: int) -> Any:
         if (value := getattr(cls._ours().device_properties(device_id), name)) is None:
-            raise UnsupportedError(f"{cls.backend.name} does not report the {name} of its devices")
+            raise UnsupportedError(
+                f"{cls.backend.name} does not report the {name} of its devices"
+            )
         return value
 
     dist_backend = property(lambda self: communication_of(self._ours()))
@@ -74,14 +80,22 @@ class DeviceMembers:
     set_device = classmethod(lambda cls, device: cls._ours().set_device(device))
     get_device_name = classmethod(lambda cls, device_id=0: cls._fact("name", device_id))
     get_device_uuid = classmethod(lambda cls, device_id=0: cls._fact("uuid", device_id))
-    num_compute_units = classmethod(lambda cls, device_id=0: cls._fact("multiprocessors", device_id))
-    get_device_total_memory = classmethod(lambda cls, device_id=0: cls._ours().total_memory(device_id))
+    num_compute_units = classmethod(
+        lambda cls, device_id=0: cls._fact("multiprocessors", device_id)
+    )
+    get_device_total_memory = classmethod(
+        lambda cls, device_id=0: cls._ours().total_memory(device_id)
+    )
 
     @property
     def supported_dtypes(self) -> list[torch.dtype]:
         """Return the data types that models may use on this device, in vLLM's order of preference."""
         torch, held = importlib.import_module("torch"), self._ours().supported_dtypes()
-        return [dtype for dtype in (torch.bfloat16, torch.float16, torch.float32) if dtype in held]
+        return [
+            dtype
+            for dtype in (torch.bfloat16, torch.float16, torch.float32)
+            if dtype in held
+        ]
 
     @classmethod
     def check_if_supports_dtype(cls, dtype: torch.dtype) -> None:
@@ -97,7 +111,9 @@ class DeviceMembers:
         found = cls._ours().device_properties(device_id).capability
         if found is None or cls.backend.device_type != "cuda":
             return None
-        return importlib.import_module("vllm.platforms.interface").DeviceCapability(*found)
+        return importlib.import_module("vllm.platforms.interface").DeviceCapability(
+            *found
+        )
 
     @classmethod
     def get_current_memory_usage(cls, device: Any = None) -> float:
@@ -113,4 +129,7 @@ class DeviceMembers:
     @classmethod
     def get_all_gpu_pci_bus_ids(cls) -> dict[int, str]:
         """Return the PCI address of each device, by index."""
-        return {index: cls._fact("pci_address", index) for index in range(cls._ours().device_count())}
+        return {
+            index: cls._fact("pci_address", index)
+            for index in range(cls._ours().device_count())
+        }

@@ -24,7 +24,15 @@ from accel_train.launch.rendezvous import Rank
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-__all__ = ["Exchanged", "OldStoreError", "Record", "Round", "agree", "enumerated", "exchange"]
+__all__ = [
+    "Exchanged",
+    "OldStoreError",
+    "Record",
+    "Round",
+    "agree",
+    "enumerated",
+    "exchange",
+]
 
 #: Seconds by which the others wait longer than rank 0, whose verdict may come at its last moment.
 _GRACE = 5.0
@@ -62,7 +70,9 @@ class Record(NamedTuple):
                 raise ValueError(f"it has unknown fields: {', '.join(unknown)}")
             for name, (fits, expected) in _FIELDS.items():
                 if name in fields and not fits(fields[name]):
-                    raise ValueError(f"its {name} is {fields[name]!r:.80}, expected {expected}")
+                    raise ValueError(
+                        f"its {name} is {fields[name]!r:.80}, expected {expected}"
+                    )
             if fields.get("rank") != rank or "host" not in fields:
                 raise ValueError(f"it does not name rank {rank} and a host")
         except ValueError as error:
@@ -154,7 +164,10 @@ def agree(store: Store, record: Record, world_size: int, timeout: float) -> Roun
     """
 
     def judge(others: Mapping[int, bytes]) -> str:
-        records = {0: record, **{rank: Record.read(rank, data) for rank, data in others.items()}}
+        records = {
+            0: record,
+            **{rank: Record.read(rank, data) for rank, data in others.items()},
+        }
         return json.dumps(_judged(records, world_size, timeout))
 
     me = Rank(record.rank, world_size, None, record.host)
@@ -162,22 +175,30 @@ def agree(store: Store, record: Record, world_size: int, timeout: float) -> Roun
     try:
         verdict = _verdict(exchanged.verdict)
     except ValueError as error:
-        raise RankMismatchError(f"{_of_rank_0(me)} no verdict: {error}. {_SAME}.") from None
+        raise RankMismatchError(
+            f"{_of_rank_0(me)} no verdict: {error}. {_SAME}."
+        ) from None
     if record.rank == 0 and verdict["error"]:
         exchanged.depart_last()
     if verdict["absent"]:
         raise RankLostError(verdict["error"], ranks=tuple(verdict["absent"]))
     if verdict["error"]:
         raise RankMismatchError(verdict["error"])
-    return Round(exchanged.name, verdict["hosts"], verdict["addresses"], verdict["port"])
+    return Round(
+        exchanged.name, verdict["hosts"], verdict["addresses"], verdict["port"]
+    )
 
 
-def _judged(records: Mapping[int, Record], world_size: int, timeout: float) -> dict[str, Any]:
+def _judged(
+    records: Mapping[int, Record], world_size: int, timeout: float
+) -> dict[str, Any]:
     """Rank 0's verdict on the records that came."""
     absent = [rank for rank in range(world_size) if rank not in records]
     in_order = [_cleaned(records[rank]) for rank in sorted(records)]
     return {
-        "error": _not_there(absent, world_size, timeout) or _problems(in_order) or _differences(in_order),
+        "error": _not_there(absent, world_size, timeout)
+        or _problems(in_order)
+        or _differences(in_order),
         "absent": absent,
         "hosts": [r.host for r in in_order],
         "addresses": list(records[0].addresses),
@@ -198,12 +219,19 @@ class Exchanged(NamedTuple):
         """On rank 0, whose process may hold the store: wait briefly until all others have the verdict."""
         end = time.monotonic() + _GRACE
         with suppress(RuntimeError):
-            while time.monotonic() < end and self.store.add("verdict-read", 0) < self.world_size - 1:
+            while (
+                time.monotonic() < end
+                and self.store.add("verdict-read", 0) < self.world_size - 1
+            ):
                 time.sleep(0.02)
 
 
 def exchange(
-    store: Store, me: Rank, mine: str, judge: Callable[[Mapping[int, bytes]], str], timeout: float
+    store: Store,
+    me: Rank,
+    mine: str,
+    judge: Callable[[Mapping[int, bytes]], str],
+    timeout: float,
 ) -> Exchanged:
     """Give `mine` to rank 0 and return rank 0's verdict, which is the same on every rank.
 
@@ -237,9 +265,13 @@ def _collected(
                 left[rank] = round_store.get(f"record/{rank}")
             elif store.check([f"word/{rank}"]):
                 word = store.get(f"word/{rank}")
-                if answered.get(rank) != word:  # the first may have been of a rank that is no more
+                if (
+                    answered.get(rank) != word
+                ):  # the first may have been of a rank that is no more
                     answered[rank] = word
-                    with contextlib.suppress(UnicodeDecodeError):  # no rank's: that one stays absent
+                    with contextlib.suppress(
+                        UnicodeDecodeError
+                    ):  # no rank's: that one stays absent
                         store.set(f"answer/{word.decode()}", name)
         if len(left) == world_size - 1 or time.monotonic() > end:
             return left
@@ -265,14 +297,20 @@ def _attend(store: Store, me: Rank, mine: str, patience: float) -> Exchanged:
         round_store.add("verdict-read", 1)
     except RuntimeError as error:
         closed = isinstance(error, import_torch().distributed.DistNetworkError)
-        did = "closed the store early" if closed else f"did not answer within {patience:g} s"
+        did = (
+            "closed the store early"
+            if closed
+            else f"did not answer within {patience:g} s"
+        )
         raise (kind if closed else RankLostError)(
             f"{me}: rank 0 {did}: {_first_line(error)}. See what rank 0 "
             "printed, and that its host can be reached.",
             ranks=(0,),
         ) from error
     except UnicodeDecodeError:
-        raise RankMismatchError(f"{_of_rank_0(me)} no name of a round. {_SAME}.") from None
+        raise RankMismatchError(
+            f"{_of_rank_0(me)} no name of a round. {_SAME}."
+        ) from None
     return Exchanged(name, said, me.world_size, round_store)
 
 
@@ -285,14 +323,20 @@ def _verdict(data: bytes) -> dict[str, Any]:
     verdict = _fields(data)
     for name, (fits, expected) in _VERDICT.items():
         if not fits(verdict.get(name)):
-            raise ValueError(f"its {name} is {verdict.get(name)!r:.80}, expected {expected}")
+            raise ValueError(
+                f"its {name} is {verdict.get(name)!r:.80}, expected {expected}"
+            )
     return verdict
 
 
 def _cleaned(record: Record) -> Record:
     """The record, whose texts are another host's, without what a terminal would obey."""
-    texts: dict[str, Any] = {k: one_line(v) for k, v in record._asdict().items() if isinstance(v, str)}
-    return record._replace(**texts, others={one_line(k): one_line(v) for k, v in record.others.items()})
+    texts: dict[str, Any] = {
+        k: one_line(v) for k, v in record._asdict().items() if isinstance(v, str)
+    }
+    return record._replace(
+        **texts, others={one_line(k): one_line(v) for k, v in record.others.items()}
+    )
 
 
 def _not_there(absent: list[int], world_size: int, timeout: float) -> str:
@@ -305,7 +349,11 @@ def _not_there(absent: list[int], world_size: int, timeout: float) -> str:
 
 
 def _problems(records: Iterable[Record]) -> str:
-    faulty = [f"rank {r.rank} (host {r.host}) cannot start: {r.problem}" for r in records if r.problem]
+    faulty = [
+        f"rank {r.rank} (host {r.host}) cannot start: {r.problem}"
+        for r in records
+        if r.problem
+    ]
     return "\n".join(faulty)
 
 
@@ -319,7 +367,11 @@ def _differences(records: list[Record]) -> str:
     lines = ["the ranks did not choose the same accelerator:"]
     for group in groups.values():
         hosts = ", ".join(dict.fromkeys(record.host for record in group))
-        why = group[0].others.get(first.backend, "") if group[0].backend != first.backend else ""
+        why = (
+            group[0].others.get(first.backend, "")
+            if group[0].backend != first.backend
+            else ""
+        )
         lines.append(
             f"  {enumerated([record.rank for record in group])} (host {hosts}): {group[0]}, "
             f"{group[0].how}" + (f"; {first.backend} there: {why}" if why else "")
@@ -334,7 +386,9 @@ def _differences(records: list[Record]) -> str:
 def enumerated(ranks: list[int], most: int = 8) -> str:
     """Return `"rank 1"` or `"ranks 1, 2"`, at most `most` of them: a job may have a thousand ranks."""
     rest = f" and {len(ranks) - most} more" if len(ranks) > most else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{rest}"
+    return (
+        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{rest}"
+    )
 
 
 def _first_line(error: BaseException) -> str:

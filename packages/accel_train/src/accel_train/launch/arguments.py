@@ -23,7 +23,9 @@ def duration(name: str, value: Any) -> timedelta | None:
     try:
         return value if isinstance(value, timedelta) else timedelta(seconds=amount)
     except OverflowError:
-        raise _invalid(name, value, "a time that a datetime.timedelta can hold") from None
+        raise _invalid(
+            name, value, "a time that a datetime.timedelta can hold"
+        ) from None
 
 
 def seconds(name: str, value: Any, expected: str = "seconds above 0") -> float:

@@ -27,7 +27,10 @@ cores near its device. DS_ACCELERATOR is set to what was chosen here, so that al
 #: Our own options that take a value, with a word for it, and those that take none.
 OPTIONS = {
     "--backend": ("NAME", "accelerator to use: a name as in DS_ACCELERATOR"),
-    "--communication-backend": ("NAME", "torch.distributed's backend [the accelerator's own]"),
+    "--communication-backend": (
+        "NAME",
+        "torch.distributed's backend [the accelerator's own]",
+    ),
     "--timeout": ("SECONDS", "how long each probe may take, as for accel list"),
 }
 FLAGS = {
@@ -43,7 +46,10 @@ FLAGS = {
 MOST_USED = {
     "--nproc-per-node": ("N", "ranks on this host [one for each device]"),
     "--nnodes": ("N", "number of hosts, or minimum and maximum: 2:4"),
-    "--node-rank": ("N", "number of this host, from 0, if the hosts do not agree on numbers themselves"),
+    "--node-rank": (
+        "N",
+        "number of this host, from 0, if the hosts do not agree on numbers themselves",
+    ),
     "--rdzv-backend": ("NAME", "how hosts find each other: c10d"),
     "--rdzv-endpoint": ("HOST:PORT", "address where the hosts meet"),
     "--rdzv-id": ("ID", "the job's name, the same on all hosts"),
@@ -68,12 +74,18 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         _beside_ours([], unseen=str(error)).parse_known_args(arguments)
         if isinstance(error, BackendUnavailableError):
             raise
-        raise LaunchError(f"this torch has no torch.distributed.run: {error}") from error
-    if "PET_NPROC_PER_NODE" not in os.environ:  # how torchrun takes options from the environment
+        raise LaunchError(
+            f"this torch has no torch.distributed.run: {error}"
+        ) from error
+    if (
+        "PET_NPROC_PER_NODE" not in os.environ
+    ):  # how torchrun takes options from the environment
         parser.set_defaults(nproc_per_node="auto")
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
-        parser.error(f"{_unknown(unknown[0], parser)} accel run --help-all names them all.")
+        parser.error(
+            f"{_unknown(unknown[0], parser)} accel run --help-all names them all."
+        )
     return parsed
 
 
@@ -82,7 +94,9 @@ def _unknown(word: str, parser: argparse.ArgumentParser) -> str:
     known = set(re.findall(r"--[a-z][\w-]*", parser.format_help()))
     typed = word.partition("=")[0]
     near = difflib.get_close_matches(typed.replace("_", "-"), known, n=1)
-    return f"there is no option {typed}." + (f" Did you mean {near[0]}?" if near else "")
+    return f"there is no option {typed}." + (
+        f" Did you mean {near[0]}?" if near else ""
+    )
 
 
 def _torchruns() -> argparse.ArgumentParser:
@@ -94,10 +108,16 @@ def _torchruns() -> argparse.ArgumentParser:
     return parser
 
 
-def _beside_ours(parsers: list[argparse.ArgumentParser], unseen: str = "") -> argparse.ArgumentParser:
+def _beside_ours(
+    parsers: list[argparse.ArgumentParser], unseen: str = ""
+) -> argparse.ArgumentParser:
     """Combine these parsers with our options, and our help instead of theirs."""
     parser = argparse.ArgumentParser(
-        prog="accel run", usage=_USAGE, parents=parsers, conflict_handler="resolve", add_help=False
+        prog="accel run",
+        usage=_USAGE,
+        parents=parsers,
+        conflict_handler="resolve",
+        add_help=False,
     )
     parser.add_argument("-h", "--help", action=_Help, all_of_it=False, unseen=unseen)
     parser.add_argument("--help-all", action=_Help, all_of_it=True, unseen=unseen)
@@ -119,13 +139,22 @@ def _seconds(text: str) -> float:
     with contextlib.suppress(ValueError):
         if 0 < (seconds := float(text)) < float("inf"):
             return seconds
-    raise argparse.ArgumentTypeError(f"{text!r} is not valid, expected a number of seconds above 0")
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is not valid, expected a number of seconds above 0"
+    )
 
 
 class _Help(argparse.Action):
     """`--help` and `--help-all`."""
 
-    def __init__(self, option_strings: Sequence[str], *, all_of_it: bool, unseen: str, **more: Any) -> None:
+    def __init__(
+        self,
+        option_strings: Sequence[str],
+        *,
+        all_of_it: bool,
+        unseen: str,
+        **more: Any,
+    ) -> None:
         super().__init__(option_strings, nargs=0, **more)
         self._all, self._unseen = all_of_it, unseen
 
@@ -142,7 +171,9 @@ def _say(text: str) -> NoReturn:
 def _help(*, all_of_it: bool = False, unseen: str = "") -> str:
     """Our options first; behind them those of torchrun's that are used most, or all."""
     if not unseen and torch_build() is None:
-        unseen = f"torch is not installed: {vendors.command_with_its_package('accel setup')}"
+        unseen = (
+            f"torch is not installed: {vendors.command_with_its_package('accel setup')}"
+        )
     ours = argparse.ArgumentParser(
         prog="accel run", usage=_USAGE, description=_ABOUT, add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -150,13 +181,21 @@ def _help(*, all_of_it: bool = False, unseen: str = "") -> str:
     group = ours.add_argument_group("options of accel")
     _add_ours(group)
     group.add_argument("-h", "--help", action="store_true", help="show this")
-    group.add_argument("--help-all", action="store_true", help="show this, with all options of torchrun")
+    group.add_argument(
+        "--help-all",
+        action="store_true",
+        help="show this, with all options of torchrun",
+    )
     if unseen:
         ours.epilog = f"torchrun's own options are not shown: {unseen}"
     elif not all_of_it:
-        most = ours.add_argument_group("options of torchrun that are used most (--help-all shows all)")
+        most = ours.add_argument_group(
+            "options of torchrun that are used most (--help-all shows all)"
+        )
         for name, (metavar, text) in MOST_USED.items():
-            more: dict[str, Any] = {"metavar": metavar} if metavar else {"action": "store_true"}
+            more: dict[str, Any] = (
+                {"metavar": metavar} if metavar else {"action": "store_true"}
+            )
             most.add_argument(name, help=text, **more)
     text = ours.format_help()
     if all_of_it and not unseen:

@@ -37,7 +37,11 @@ def communication_of(accelerator: Accelerator, named: str | None = None) -> str:
         name = name if named else usable
     problem = obstacle(name, accelerator.device_name())
     if problem:
-        source = "" if said else f"{accelerator.name} declares the communication backend {name!r}, and "
+        source = (
+            ""
+            if said
+            else f"{accelerator.name} declares the communication backend {name!r}, and "
+        )
         raise LaunchError(f"{source}{problem}")
     return name
 
@@ -47,7 +51,10 @@ def prepared(accelerator: Accelerator) -> str:
 
     On the CPU oneCCL's bindings register `ccl`; gloo serves, with a warning, where they fail.
     """
-    if accelerator.device_name() == "cpu" and accelerator.communication_backend_name() == "ccl":
+    if (
+        accelerator.device_name() == "cpu"
+        and accelerator.communication_backend_name() == "ccl"
+    ):
         import torch
 
         try:

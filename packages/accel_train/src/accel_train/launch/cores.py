@@ -6,7 +6,13 @@ from collections.abc import Collection, Sequence
 
 from accel_core import hardware
 
-__all__ = ["format_ranges", "numa_node_of", "numa_nodes", "parse_ranges", "physical_cores"]
+__all__ = [
+    "format_ranges",
+    "numa_node_of",
+    "numa_nodes",
+    "parse_ranges",
+    "physical_cores",
+]
 
 _BUS = "/sys/bus/pci/devices"
 _NODES = "/sys/devices/system/node"
@@ -28,7 +34,11 @@ def numa_nodes(root: str = "/") -> dict[int, tuple[int, ...]]:
 
 def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
     """Return the NUMA node of the PCI device; `None` if the kernel does not know it."""
-    text = hardware.read_text(f"{_BUS}/{pci_address.lower()}/numa_node", root) if pci_address else ""
+    text = (
+        hardware.read_text(f"{_BUS}/{pci_address.lower()}/numa_node", root)
+        if pci_address
+        else ""
+    )
     return hardware.parse_number(text)  # the kernel writes -1 for "not known"
 
 
@@ -37,7 +47,10 @@ def parse_ranges(text: str) -> tuple[int, ...] | None:
     cores: set[int] = set()
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")
-        begin, end = hardware.parse_number(first), hardware.parse_number(last if dash else first)
+        begin, end = (
+            hardware.parse_number(first),
+            hardware.parse_number(last if dash else first),
+        )
         if begin is None or end is None or not begin <= end < _MOST_CORES:
             return None
         cores.update(range(begin, end + 1))
@@ -62,4 +75,6 @@ def format_ranges(cores: Sequence[int]) -> str:
             runs[-1][1] = core
         else:
             runs.append([core, core])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    return ",".join(
+        str(first) if first == last else f"{first}-{last}" for first, last in runs
+    )

@@ -45,7 +45,9 @@ COMMON = ("ACCEL_", "GLOO_", "OMP_", "PYTHON", "TORCH_", *SEARCH_PATHS)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def forwarded(
+    accelerator: Accelerator | Backend, environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return the variables in `environ` that ranks on other hosts need, sorted by name.
 
     `environ` is this process's environment by default. `accelerator` may be the declaration, for a host where
@@ -60,7 +62,10 @@ def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | N
     backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend
     missing = missing_defaults(backend, env)
     if isinstance(accelerator, Backend):
-        exported, visible = list(accelerator.environment.forward), list(accelerator.visibility.variables)
+        exported, visible = (
+            list(accelerator.environment.forward),
+            list(accelerator.visibility.variables),
+        )
     else:
         exported = exported_by(accelerator.name, accelerator.export_envs())
         visible = accelerator.visible_devices_envs()
@@ -72,7 +77,9 @@ def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | N
         # What is no identifier (a shell's exported function) no shell and no file could set again.
         if name.startswith(prefixes) and name not in own and _NAME.fullmatch(name)
     }
-    return dict(sorted({**missing, **kept, DS_ACCELERATOR.name: pin_of(accelerator)}.items()))
+    return dict(
+        sorted({**missing, **kept, DS_ACCELERATOR.name: pin_of(accelerator)}.items())
+    )
 
 
 def exported_by(name: str, prefixes: Iterable[str]) -> list[str]:
@@ -97,12 +104,18 @@ def kept_from_others(environ: Mapping[str, str] | None = None) -> dict[str, str]
     `PYTHONPATH` keeps its value from `environ`, by default this process's environment.
     """
     before = (os.environ if environ is None else environ).get("PYTHONPATH", "")
-    entries = [entry for entry in before.split(os.pathsep) if entry and entry != startup.AT_START]
+    entries = [
+        entry
+        for entry in before.split(os.pathsep)
+        if entry and entry != startup.AT_START
+    ]
     return {AUTOLOAD: "0", "PYTHONPATH": os.pathsep.join([startup.AT_START, *entries])}
 
 
 def for_ranks(
-    backend: Backend, spoilers: Sequence[AutoloadConflict], environ: Mapping[str, str] | None = None
+    backend: Backend,
+    spoilers: Sequence[AutoloadConflict],
+    environ: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the variables with which `import torch` brings the chosen device in every rank.
 
@@ -125,17 +138,34 @@ def _package_to_import(backend: Backend, *, autoload: bool) -> str:
     vendor = installed[0] if installed else backend.vendor_imports[0]
     if vendor != "torch":
         return vendor
-    if backend.name == builtin.GENERIC.name and backend.provenance is not None and not autoload:
+    if (
+        backend.name == builtin.GENERIC.name
+        and backend.provenance is not None
+        and not autoload
+    ):
         return backend.provenance.value  # the entry point that torch would load
     return ""
 
 
-def difference(variables: Mapping[str, str], environ: Mapping[str, str], backend: Backend) -> str:
+def difference(
+    variables: Mapping[str, str], environ: Mapping[str, str], backend: Backend
+) -> str:
     """Return a sentence on what `variables` leave out of the vendor's and ours, and what they set."""
     visibility = backend.visibility
-    ours = (*COMMON, *backend.environment.forward, *visibility.filters, *visibility.variables)
-    left = sorted(name for name in environ if name.startswith(ours) and name not in variables)
-    here = [f"{name}={value}" for name, value in variables.items() if environ.get(name) != value]
+    ours = (
+        *COMMON,
+        *backend.environment.forward,
+        *visibility.filters,
+        *visibility.variables,
+    )
+    left = sorted(
+        name for name in environ if name.startswith(ours) and name not in variables
+    )
+    here = [
+        f"{name}={value}"
+        for name, value in variables.items()
+        if environ.get(name) != value
+    ]
     return f"left out for other hosts: {', '.join(left) or 'nothing'}; added: {', '.join(here) or 'nothing'}"
 
 
@@ -155,9 +185,18 @@ def pin_of(accelerator: Accelerator | Backend) -> str:
     backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend
     distribution = backend.distribution
     distributions = {c.distribution for c in discover() if c.name == accelerator.name}
-    if accelerator.name == builtin.GENERIC.name and distribution != builtin.OWN.distribution:
-        distributions.discard(builtin.OWN.distribution)  # `generic` alone means a package first
-    return f"{accelerator.name}@{distribution}" if len(distributions) > 1 else accelerator.name
+    if (
+        accelerator.name == builtin.GENERIC.name
+        and distribution != builtin.OWN.distribution
+    ):
+        distributions.discard(
+            builtin.OWN.distribution
+        )  # `generic` alone means a package first
+    return (
+        f"{accelerator.name}@{distribution}"
+        if len(distributions) > 1
+        else accelerator.name
+    )
 
 
 def as_shell(variables: Mapping[str, str]) -> str:
@@ -166,17 +205,25 @@ def as_shell(variables: Mapping[str, str]) -> str:
     The text is ASCII, so that no locale changes it: other bytes are written as octal for `printf`, which
     restores them.
     """
-    return "\n".join(f"export {name}={for_shell(value)}" for name, value in variables.items())
+    return "\n".join(
+        f"export {name}={for_shell(value)}" for name, value in variables.items()
+    )
 
 
 def for_shell(value: str) -> str:
     """Return `value` as one word for a POSIX shell, in ASCII."""
     if value.isascii():
         return shlex.quote(value)
-    parts = re.split(rb"([\x80-\xff]+)", os.fsencode(value))  # at odd places what is beyond ASCII
+    parts = re.split(
+        rb"([\x80-\xff]+)", os.fsencode(value)
+    )  # at odd places what is beyond ASCII
     octal = ["".join(f"\\{byte:03o}" for byte in part) for part in parts]
     return "".join(
-        f"\"$(printf '{octal[at]}')\"" if at % 2 else shlex.quote(part.decode()) if part else ""
+        f"\"$(printf '{octal[at]}')\""
+        if at % 2
+        else shlex.quote(part.decode())
+        if part
+        else ""
         for at, part in enumerate(parts)
     )
 
@@ -197,7 +244,9 @@ def as_deepspeed(variables: Mapping[str, str]) -> str:
     it as text, line by line, and strips each value. It puts the value between double quotes for a shell
     without escaping anything, and joins all values by commas for Slurm's `srun --export`.
     """
-    faulty = sorted(name for name, value in variables.items() if not _fits_deepspeed(value))
+    faulty = sorted(
+        name for name, value in variables.items() if not _fits_deepspeed(value)
+    )
     if faulty:
         raise LaunchError(
             f"{', '.join(faulty)}: .deepspeed_env cannot hold a line end, quotes, a dollar sign, a "
@@ -208,5 +257,9 @@ def as_deepspeed(variables: Mapping[str, str]) -> str:
 
 
 def _fits_deepspeed(value: str) -> bool:
-    stands = value == value.strip() and len(value.splitlines()) <= 1 and text_of(value) is not None
+    stands = (
+        value == value.strip()
+        and len(value.splitlines()) <= 1
+        and text_of(value) is not None
+    )
     return stands and not re.search(r'["$`\\!,\r\n]', value)

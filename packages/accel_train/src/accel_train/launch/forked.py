@@ -31,7 +31,15 @@ def way_to_start() -> Callable[..., Any] | None:
 class Forked:
     """A fork of this process that runs `child.main`; it has as much of `Popen` as `child.run` uses."""
 
-    def __init__(self, command: list[str], *, stdin: Any, stdout: Any, stderr: Any, **_same: object) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        stdin: Any,
+        stdout: Any,
+        stderr: Any,
+        **_same: object,
+    ) -> None:
         for stream in filter(None, (sys.stdout, sys.stderr)):
             stream.flush()  # else both would write what is left
         self._status: int | None = None

@@ -16,7 +16,14 @@ from accel_core import Backend
 from accel_core.errors import LaunchError
 from accel_train.launch.environment import SEARCH_PATHS, for_shell, text_of
 
-__all__ = ["as_docker", "as_ray", "as_slurm", "as_transformers_spec", "container_flags", "written"]
+__all__ = [
+    "as_docker",
+    "as_ray",
+    "as_slurm",
+    "as_transformers_spec",
+    "container_flags",
+    "written",
+]
 
 #: Search paths that a form leaves out: an image has its own, `--export=ALL` has every variable, and
 #: DeepSpeed's launcher asks the accelerator. Their forms could not hold each: Windows' folders have spaces.
@@ -28,7 +35,11 @@ _LEFT_OUT = {
 def written(form: str, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a form writes."""
     left_out = _LEFT_OUT.get(form, ())
-    return {name: value for name, value in variables.items() if not name.startswith(left_out)}
+    return {
+        name: value
+        for name, value in variables.items()
+        if not name.startswith(left_out)
+    }
 
 
 def as_ray(variables: Mapping[str, str]) -> str:
@@ -56,7 +67,9 @@ def as_slurm(variables: Mapping[str, str]) -> str:
         lambda value: not re.fullmatch(r"[\w%+./:=@-]*", value, re.ASCII),
         "Slurm's --export accepts no spaces, commas, quotes and the like in values",
     )
-    return "#SBATCH --export=" + ",".join(["ALL", *(f"{name}={value}" for name, value in variables.items())])
+    return "#SBATCH --export=" + ",".join(
+        ["ALL", *(f"{name}={value}" for name, value in variables.items())]
+    )
 
 
 def as_docker(variables: Mapping[str, str], backend: Backend) -> str:
@@ -101,7 +114,11 @@ EMPTY_CACHE_FN = _accelerator.empty_cache
 DEVICE_COUNT_FN = _accelerator.device_count'''
 
 
-def _refuse(variables: Mapping[str, str], is_faulty: Callable[[str], object], why: str) -> None:
+def _refuse(
+    variables: Mapping[str, str], is_faulty: Callable[[str], object], why: str
+) -> None:
     faulty = sorted(name for name, value in variables.items() if is_faulty(value))
     if faulty:
-        raise LaunchError(f"{', '.join(faulty)}: {why}. Unset it, or use --format shell.")
+        raise LaunchError(
+            f"{', '.join(faulty)}: {why}. Unset it, or use --format shell."
+        )

@@ -31,7 +31,11 @@ __all__ = ["ask_machine", "check_script", "launch"]
 
 def check_script(arguments: argparse.Namespace) -> None:
     """Raise `LaunchError` if the script does not exist."""
-    if arguments.module or arguments.no_python or Path(arguments.training_script).exists():
+    if (
+        arguments.module
+        or arguments.no_python
+        or Path(arguments.training_script).exists()
+    ):
         return
     raise LaunchError(
         f"{arguments.training_script}: no such script in {Path.cwd()}. For a module use -m, for a "
@@ -59,12 +63,18 @@ def ask_machine(
         try:
             os.environ[DS_ACCELERATOR.name] = str(parse_pin(backend))
         except ValueError as error:
-            raise LaunchError(f"--backend {backend!r} is not valid, expected {error}") from None
+            raise LaunchError(
+                f"--backend {backend!r} is not valid, expected {error}"
+            ) from None
     settings = options.read_settings(timeout)
     given = {"communication": communication, "environ": dict(os.environ)}
     try:
         asked = call_on_accelerator(
-            described_in_child, given, settings, timeout=settings.probe_timeout, start=start
+            described_in_child,
+            given,
+            settings,
+            timeout=settings.probe_timeout,
+            start=start,
         )
     except AccelError as error:
         kind = (
@@ -87,7 +97,9 @@ def _as_typed(message: str, backend: str | None) -> str:
     return f"accel run --backend {backend}{message.removeprefix(pinned)}"
 
 
-def described_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+def described_in_child(
+    chosen: Chosen, arguments: dict[str, Any], step: Step
+) -> dict[str, Any]:
     """In the child: return the facts of the chosen accelerator."""
     from accel_core.interface.devices import missing_defaults
     from accel_train.launch.communication import communication_of
@@ -117,7 +129,9 @@ def described_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) ->
     )._asdict()
 
 
-def masks_of(backend: Backend, environ: Mapping[str, str], count: int) -> dict[str, Any]:
+def masks_of(
+    backend: Backend, environ: Mapping[str, str], count: int
+) -> dict[str, Any]:
     """Return the fields of `Machine` on the visible-devices variables, under which `count` are seen."""
     devices = visible_devices.inventory(backend)
     found = visible_devices.masks(backend, environ, devices)
@@ -130,7 +144,9 @@ def masks_of(backend: Backend, environ: Mapping[str, str], count: int) -> dict[s
         or f"unset {' '.join(effect.variable for effect in found.effects)}"
     )
     if not masked and len(found.devices or ()) > count:
-        masked = f"{values} names {len(found.devices or ())}, but the vendor counts {count}"
+        masked = (
+            f"{values} names {len(found.devices or ())}, but the vendor counts {count}"
+        )
     of_how_many = f" of {devices.count}" if devices.count else ""
     limited = bool(used) and (devices.count is None or devices.count > count)
     return {
@@ -148,9 +164,15 @@ def _one_by_one(accelerator: Any, count: int) -> tuple[list[dict[str, str]], str
     ids = accelerator.visible_device_ids()
     ids = accelerator._every_id() if ids is None else ids
     if ids is None:
-        return [], f"the ids of its devices in {accelerator.visible_devices_envs()[0]} are not known"
+        return (
+            [],
+            f"the ids of its devices in {accelerator.visible_devices_envs()[0]} are not known",
+        )
     if len(ids) < count:
-        return [], f"{len(ids)} ids stand for {count} devices: {accelerator.visible_devices_envs()[0]}={ids}"
+        return (
+            [],
+            f"{len(ids)} ids stand for {count} devices: {accelerator.visible_devices_envs()[0]}={ids}",
+        )
     alone: list[dict[str, str]] = []
     for item in ids[:count]:
         alone.append({})
@@ -170,7 +192,10 @@ def _pci(accelerator: Any, index: int) -> str | None:
 
 
 def launch(
-    arguments: argparse.Namespace, machine: Machine, plans: Sequence[RankPlan], before: str = ""
+    arguments: argparse.Namespace,
+    machine: Machine,
+    plans: Sequence[RankPlan],
+    before: str = "",
 ) -> None:
     """Start torchrun's agent, and return when all ranks on this host have succeeded.
 
@@ -183,7 +208,9 @@ def launch(
     os.environ.update(common_variables(machine, arguments))
     threads = [int(plan.environment.get("OMP_NUM_THREADS", 1)) for plan in plans]
     if any("OMP_NUM_THREADS" in plan.environment for plan in plans):
-        os.environ["OMP_NUM_THREADS"] = str(min(threads))  # else torchrun sets 1 and warns
+        os.environ["OMP_NUM_THREADS"] = str(
+            min(threads)
+        )  # else torchrun sets 1 and warns
     if arguments.max_restarts and arguments.rdzv_backend == "c10d":
         # Else the ranks of every round meet in a store of the first one, which hosts that came later never
         # learn of, and in which they find what the first ones left (pytorch#135712).
@@ -194,14 +221,22 @@ def launch(
     record(run)(arguments)
 
 
-def _insert_worker(arguments: argparse.Namespace, plans: Sequence[RankPlan], before: str) -> None:
+def _insert_worker(
+    arguments: argparse.Namespace, plans: Sequence[RankPlan], before: str
+) -> None:
     """Make the command of each rank our worker's, which becomes the script's.
 
     torchrun names a job in its messages by the first argument without a dash, which stays the script.
     """
     if arguments.module and arguments.no_python:
         raise LaunchError("--module and --no-python exclude each other")
-    kind = "--module" if arguments.module else "--command" if arguments.no_python else "--python"
+    kind = (
+        "--module"
+        if arguments.module
+        else "--command"
+        if arguments.no_python
+        else "--python"
+    )
     plan = json.dumps([p._asdict() for p in plans], separators=(",", ":"))
     arguments.training_script_args = [
         "-maccel_train.launch.worker",

@@ -118,7 +118,9 @@ class Line:
         try:
             while True:
                 data = self._connection.recv(1 << 16)
-                if data == _BEAT and not self._unread:  # nearly all; the selector says what else has come
+                if (
+                    data == _BEAT and not self._unread
+                ):  # nearly all; the selector says what else has come
                     return [("beat", None)]
                 if not data:
                     self.end = CLOSED
@@ -177,7 +179,9 @@ def listen(host: str = "") -> socket.socket:
         if host:
             made = socket.create_server((host, 0), backlog=1 << 12)
         elif socket.has_dualstack_ipv6():
-            made = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1 << 12)
+            made = socket.create_server(
+                ("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1 << 12
+            )
         else:
             made = socket.create_server(("", 0), backlog=1 << 12)
     except OSError:  # a kernel may know IPv6 and have it switched off
@@ -212,15 +216,22 @@ def addresses_of_this_host(toward: str | None, port: int) -> list[str]:
     found = []
     if toward:
         with contextlib.suppress(OSError):
-            for family, kind, protocol, _, place in socket.getaddrinfo(toward, port, type=socket.SOCK_DGRAM):
-                with socket.socket(family, kind, protocol) as probe, contextlib.suppress(OSError):
+            for family, kind, protocol, _, place in socket.getaddrinfo(
+                toward, port, type=socket.SOCK_DGRAM
+            ):
+                with (
+                    socket.socket(family, kind, protocol) as probe,
+                    contextlib.suppress(OSError),
+                ):
                     probe.connect(place)
                     found.append(str(probe.getsockname()[0]))
         found.append(toward)
     return list(dict.fromkeys([*found, socket.gethostname()]))
 
 
-def call(addresses: Iterable[str], port: int, name: str, rank: int, timeout: float) -> Line:
+def call(
+    addresses: Iterable[str], port: int, name: str, rank: int, timeout: float
+) -> Line:
     """Return a connection of `rank` to rank 0, at the first of `addresses` where rank 0 answers.
 
     `name` is the round's name, which rank 0 checks. Raises `OSError` if no address accepts the connection,
@@ -237,7 +248,9 @@ def call(addresses: Iterable[str], port: int, name: str, rank: int, timeout: flo
                 problem = error
                 continue
             connected = True
-            line = _introduced(connection, name, rank, min(_ANSWER, max(1.0, end - time.monotonic())))
+            line = _introduced(
+                connection, name, rank, min(_ANSWER, max(1.0, end - time.monotonic()))
+            )
             if line is not None:
                 return line
         if not connected and time.monotonic() > refused:
@@ -247,7 +260,9 @@ def call(addresses: Iterable[str], port: int, name: str, rank: int, timeout: flo
         time.sleep(0.1)
 
 
-def _introduced(connection: socket.socket, name: str, rank: int, patience: float) -> Line | None:
+def _introduced(
+    connection: socket.socket, name: str, rank: int, patience: float
+) -> Line | None:
     """The line, once the other end has shown that it is rank 0 of this round; `None` where it is not."""
     with suppress(OSError, ValueError, TypeError):
         connection.settimeout(patience)

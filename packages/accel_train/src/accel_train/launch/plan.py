@@ -14,7 +14,12 @@ import accel_train_startup as startup
 from accel_core import hardware
 from accel_core.errors import LaunchError
 from accel_core.settings import DS_ACCELERATOR
-from accel_train.launch.cores import format_ranges, numa_node_of, numa_nodes, physical_cores
+from accel_train.launch.cores import (
+    format_ranges,
+    numa_node_of,
+    numa_nodes,
+    physical_cores,
+)
 from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
 
 __all__ = [
@@ -74,7 +79,9 @@ class RankPlan(NamedTuple):
     environment: dict[str, str]
 
 
-def plan_ranks(arguments: argparse.Namespace, machine: Machine, root: str = "/") -> list[RankPlan]:
+def plan_ranks(
+    arguments: argparse.Namespace, machine: Machine, root: str = "/"
+) -> list[RankPlan]:
     """Return a plan for each rank on this host.
 
     Raises `LaunchError` for more ranks than devices, and for a device that cannot be the only visible one.
@@ -83,9 +90,13 @@ def plan_ranks(arguments: argparse.Namespace, machine: Machine, root: str = "/")
     if arguments.one_device_per_rank and machine.not_alone:
         raise LaunchError(f"--one-device-per-rank is not possible: {machine.not_alone}")
     if arguments.one_device_per_rank and bypasses_worker(arguments):
-        raise LaunchError("--one-device-per-rank cannot be used with --run-path or --virtual-local-rank")
+        raise LaunchError(
+            "--one-device-per-rank cannot be used with --run-path or --virtual-local-rank"
+        )
     if arguments.doctor and bypasses_worker(arguments):
-        raise LaunchError("--doctor cannot be used with --run-path or --virtual-local-rank")
+        raise LaunchError(
+            "--doctor cannot be used with --run-path or --virtual-local-rank"
+        )
     shares = _shares(arguments, machine, count, root)
     plans = []
     for rank in range(count):
@@ -95,7 +106,11 @@ def plan_ranks(arguments: argparse.Namespace, machine: Machine, root: str = "/")
         if shares and not os.environ.get("OMP_NUM_THREADS"):
             environment["OMP_NUM_THREADS"] = str(shares[rank].threads)
         device = "cpu" if machine.is_cpu else machine.names[rank]
-        plans.append(RankPlan(device, format_ranges(shares[rank].ids) if shares else "", environment))
+        plans.append(
+            RankPlan(
+                device, format_ranges(shares[rank].ids) if shares else "", environment
+            )
+        )
     return plans
 
 
@@ -113,7 +128,9 @@ def _count(arguments: argparse.Namespace, machine: Machine) -> int:
     if count < 1:
         raise LaunchError(f"--nproc-per-node {wanted}: expected 1 or more ranks")
     if count > _MOST_RANKS:
-        raise LaunchError(f"--nproc-per-node {wanted:.20}: expected at most {_MOST_RANKS} ranks on one host")
+        raise LaunchError(
+            f"--nproc-per-node {wanted:.20}: expected at most {_MOST_RANKS} ranks on one host"
+        )
     if count > machine.devices and not machine.is_cpu:
         few = machine.masked or machine.limited
         more = machine.limited_step or "choose another accelerator with --backend"
@@ -137,10 +154,16 @@ def _torch_count(wanted: str) -> int:
         ) from None
 
 
-def _shares(arguments: argparse.Namespace, machine: Machine, count: int, root: str) -> list[Cores] | None:
+def _shares(
+    arguments: argparse.Namespace, machine: Machine, count: int, root: str
+) -> list[Cores] | None:
     """The cores of each rank; `None` where ranks are not bound: switched off, torchrun does it, or no way."""
     allowed = hardware.allowed_cores()
-    unbound = arguments.no_bind or getattr(arguments, "numa_binding", None) or bypasses_worker(arguments)
+    unbound = (
+        arguments.no_bind
+        or getattr(arguments, "numa_binding", None)
+        or bypasses_worker(arguments)
+    )
     if unbound or not allowed:
         return None
     addresses = [None] * count if machine.is_cpu else machine.pci[:count]
@@ -168,7 +191,11 @@ class Cores(NamedTuple):
 
 
 def share_out(
-    near: Sequence[int | None], allowed: Collection[int], root: str = "/", *, quota: float | None = None
+    near: Sequence[int | None],
+    allowed: Collection[int],
+    root: str = "/",
+    *,
+    quota: float | None = None,
 ) -> list[Cores]:
     """Return the cores of each rank; `near` holds the NUMA node of each rank's device, or `None`.
 
@@ -184,7 +211,8 @@ def share_out(
     nodes = nodes or {0: physical_cores(allowed, root)}
     order = sorted(nodes)
     homes = [
-        node if node in nodes else order[rank * len(order) // len(near)] for rank, node in enumerate(near)
+        node if node in nodes else order[rank * len(order) // len(near)]
+        for rank, node in enumerate(near)
     ]
     most = None if quota is None else max(1, int(quota / len(near)))
     return [
@@ -193,10 +221,14 @@ def share_out(
     ]
 
 
-def _part(cores: list[tuple[int, ...]], place: int, ranks: int, node: int, most: int | None) -> Cores:
+def _part(
+    cores: list[tuple[int, ...]], place: int, ranks: int, node: int, most: int | None
+) -> Cores:
     """The share of the `place`-th of `ranks` ranks on a node."""
     mine = (
-        cores[place * len(cores) // ranks : (place + 1) * len(cores) // ranks] if ranks <= len(cores) else []
+        cores[place * len(cores) // ranks : (place + 1) * len(cores) // ranks]
+        if ranks <= len(cores)
+        else []
     )
     threads = len(mine) or 1
     ids = tuple(sorted(core for siblings in mine or cores for core in siblings))
@@ -206,7 +238,9 @@ def _part(cores: list[tuple[int, ...]], place: int, ranks: int, node: int, most:
 # --- The plan in words ---------------------------------------------------------------------------------
 
 
-def describe(machine: Machine, arguments: argparse.Namespace, plans: Sequence[RankPlan]) -> str:
+def describe(
+    machine: Machine, arguments: argparse.Namespace, plans: Sequence[RankPlan]
+) -> str:
     """Return the plan as text for people: a line for the job and one for each rank on this host."""
     name = f"{machine.name} ({machine.origin})" if machine.origin else machine.name
     count = f"{machine.devices} device{'' if machine.devices == 1 else 's'} here"
@@ -216,7 +250,11 @@ def describe(machine: Machine, arguments: argparse.Namespace, plans: Sequence[Ra
     ]
     for rank, plan in enumerate(plans):
         bound = f"cores {plan.cores}" if plan.cores else "not bound"
-        parts = [f"local rank {rank}: {plan.device}", bound, _assignments(plan.environment)]
+        parts = [
+            f"local rank {rank}: {plan.device}",
+            bound,
+            _assignments(plan.environment),
+        ]
         lines.append(", ".join(part for part in parts if part))
     return "\n".join(lines)
 
@@ -228,9 +266,19 @@ def _assignments(environment: dict[str, str]) -> str:
 def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[str, str]:
     """Return the variables that every rank gets from the launcher's environment."""
     communication = _communication(machine, arguments)
-    chosen = {DS_ACCELERATOR.name: machine.pin, ACCEL_COMMUNICATION_BACKEND.name: communication}
-    integrations = startup.NONE if arguments.no_integrations else startup.with_auto(os.environ)
-    return {**machine.defaults, **machine.kept, **chosen, startup.VARIABLE: integrations}
+    chosen = {
+        DS_ACCELERATOR.name: machine.pin,
+        ACCEL_COMMUNICATION_BACKEND.name: communication,
+    }
+    integrations = (
+        startup.NONE if arguments.no_integrations else startup.with_auto(os.environ)
+    )
+    return {
+        **machine.defaults,
+        **machine.kept,
+        **chosen,
+        startup.VARIABLE: integrations,
+    }
 
 
 def _communication(machine: Machine, arguments: argparse.Namespace) -> str:

@@ -62,11 +62,18 @@ class RankContext:
     """
 
     def __init__(
-        self, rank: Rank, chosen: _Chosen, server: Store | None, watch: Watch, timeout: timedelta
+        self,
+        rank: Rank,
+        chosen: _Chosen,
+        server: Store | None,
+        watch: Watch,
+        timeout: timedelta,
     ) -> None:
         self.rank = rank.rank
         #: This rank's number on its host; where no launcher says it, its device's, and 0 on the CPU.
-        self.local_rank = chosen.device_index if rank.local_rank is None else rank.local_rank
+        self.local_rank = (
+            chosen.device_index if rank.local_rank is None else rank.local_rank
+        )
         self.world_size = rank.world_size
         self.host = rank.host
         self.accelerator = chosen.accelerator
@@ -108,7 +115,10 @@ class RankContext:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if error is None:
             self.shutdown()
@@ -205,24 +215,40 @@ def init_process_group(
     torch = import_torch()
     distributed = torch.distributed
     if not distributed.is_available():
-        raise LaunchError("this build of torch has no torch.distributed. Install a build that has it.")
+        raise LaunchError(
+            "this build of torch has no torch.distributed. Install a build that has it."
+        )
     given = arguments.duration("timeout", timeout)
     arguments.seconds("silence", silence)
-    arguments.of_type("backend", backend, str, "a name of torch.distributed's, such as 'gloo'")
-    arguments.of_type("init_method", init_method, str, "a URL such as 'tcp://host:port'")
+    arguments.of_type(
+        "backend", backend, str, "a name of torch.distributed's, such as 'gloo'"
+    )
+    arguments.of_type(
+        "init_method", init_method, str, "a URL such as 'tcp://host:port'"
+    )
     arguments.of_type("rank", rank, int, "this process's number, from 0")
     arguments.of_type("world_size", world_size, int, "the number of ranks")
     wait = given or distributed.constants.default_pg_timeout
-    if single_process and rank is None and store is None and init_method is None and not is_launched():
+    if (
+        single_process
+        and rank is None
+        and store is None
+        and init_method is None
+        and not is_launched()
+    ):
         rank, world_size, store = 0, 1, distributed.HashStore()
     there = None
-    if distributed.is_initialized():  # the others wait for this rank: it tells them before it raises
+    if (
+        distributed.is_initialized()
+    ):  # the others wait for this rank: it tells them before it raises
         there = LaunchError(
             "torch.distributed already has a process group. Call init_process_group() only once."
         )
         wait = min(wait, _TELLING)
     try:
-        me, fault = _read_rank(rank, world_size, rendezvous=store is None and init_method is None)
+        me, fault = _read_rank(
+            rank, world_size, rendezvous=store is None and init_method is None
+        )
         meeting, chosen, agreed, listener = _start_together(
             me, init_method, store, wait, backend, there or fault
         )
@@ -265,8 +291,13 @@ def _read_rank(
     except (LaunchError, SettingError) as error:
         sound = {**os.environ, LOCAL_RANK.name: "0"}
         try:
-            return read_rank(rank, world_size, rendezvous=rendezvous, environ=sound), error
-        except (LaunchError, SettingError):  # more is wrong than LOCAL_RANK, and the others cannot be met
+            return read_rank(
+                rank, world_size, rendezvous=rendezvous, environ=sound
+            ), error
+        except (
+            LaunchError,
+            SettingError,
+        ):  # more is wrong than LOCAL_RANK, and the others cannot be met
             raise error from None
 
 
@@ -308,7 +339,12 @@ def _start_together(
         except BaseException as error:
             if listener is not None:
                 listener.close()
-            if _may_be_old(me, error) and _again and store is None and time.monotonic() < end:
+            if (
+                _may_be_old(me, error)
+                and _again
+                and store is None
+                and time.monotonic() < end
+            ):
                 time.sleep(0.05)
                 continue
             if problem is None or not isinstance(error, AccelError):
@@ -322,7 +358,9 @@ def _start_together(
 def _may_be_old(me: Rank, error: BaseException) -> bool:
     """Whether what was reached may have been rank 0's store of an earlier job, which then was closed."""
     network = import_torch().distributed.DistNetworkError
-    return me.rank != 0 and (isinstance(error, OldStoreError) or isinstance(error.__cause__, network))
+    return me.rank != 0 and (
+        isinstance(error, OldStoreError) or isinstance(error.__cause__, network)
+    )
 
 
 @dataclass(frozen=True)
@@ -345,7 +383,9 @@ def _caller(me: Rank, agreed: Round, meeting: Meeting) -> _Caller:
     return _Caller(list(dict.fromkeys(known)), agreed.port, agreed.name, me.rank)
 
 
-def _line(me: Rank, agreed: Round, meeting: Meeting, call: _Caller, wait: timedelta) -> lines.Line:
+def _line(
+    me: Rank, agreed: Round, meeting: Meeting, call: _Caller, wait: timedelta
+) -> lines.Line:
     """This rank's line, to the rank that speaks for it or to rank 0.
 
     Raises `RankLostError` where no address of rank 0 can be reached.
@@ -356,7 +396,9 @@ def _line(me: Rank, agreed: Round, meeting: Meeting, call: _Caller, wait: timede
         with suppress(OSError, RuntimeError, ValueError):
             store, key = _ports_of_speakers(agreed, meeting), str(speaker)
             store.wait([key], min(wait, _SPEAKER))
-            line = lines.call(["127.0.0.1"], int(store.get(key)), agreed.name, me.rank, 2.0)
+            line = lines.call(
+                ["127.0.0.1"], int(store.get(key)), agreed.name, me.rank, 2.0
+            )
             line.rank = speaker
             return line
     try:
@@ -380,7 +422,9 @@ def _speaks(me: Rank, agreed: Round, meeting: Meeting) -> socket.socket | None:
 
 
 def _ports_of_speakers(agreed: Round, meeting: Meeting) -> Store:
-    store: Store = import_torch().distributed.PrefixStore(f"{agreed.name}/speakers", meeting.store)
+    store: Store = import_torch().distributed.PrefixStore(
+        f"{agreed.name}/speakers", meeting.store
+    )
     return store
 
 
@@ -407,9 +451,13 @@ def _device_index(me: Rank, accelerator: Accelerator) -> int:
     if count == 1:
         return 0  # the launcher shows each rank one device, or there is one
     if count == 0:
-        raise LaunchError(f"{accelerator.name} has no device here. See: accel why {accelerator.name}")
+        raise LaunchError(
+            f"{accelerator.name} has no device here. See: accel why {accelerator.name}"
+        )
     if me.local_rank is None:
-        if me.world_size <= count:  # wherever the others are, no two on a host have one number
+        if (
+            me.world_size <= count
+        ):  # wherever the others are, no two on a host have one number
             return me.rank
         raise LaunchError(
             f"LOCAL_RANK is not set, and {accelerator.name} has {count} devices for {me.world_size} ranks: "
@@ -445,8 +493,12 @@ def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Rec
         distribution=provenance.distribution if provenance else "",
         version=provenance.version if provenance else "",
         communication=chosen.communication,
-        how=_HOW[selection.how.value].format(asked=_asked(selection)) if selection else _HOW["set"],
-        others={v.name: v.reason for v in selection.verdicts if v.reason} if selection else {},
+        how=_HOW[selection.how.value].format(asked=_asked(selection))
+        if selection
+        else _HOW["set"],
+        others={v.name: v.reason for v in selection.verdicts if v.reason}
+        if selection
+        else {},
     )
 
 

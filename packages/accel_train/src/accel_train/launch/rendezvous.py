@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core.errors import LaunchError, RankLostError
 from accel_core.torch_import import import_torch
-from accel_train.launch.variables import LOCAL_RANK, MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
+from accel_train.launch.variables import (
+    LOCAL_RANK,
+    MASTER_ADDR,
+    MASTER_PORT,
+    RANK,
+    WORLD_SIZE,
+)
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -62,7 +68,9 @@ def read_rank(
     place = Rank(
         rank=RANK.read(env) if rank is None else rank,
         world_size=WORLD_SIZE.read(env) if world_size is None else world_size,
-        local_rank=LOCAL_RANK.read(env) if env.get(LOCAL_RANK.name, "").strip() else None,
+        local_rank=LOCAL_RANK.read(env)
+        if env.get(LOCAL_RANK.name, "").strip()
+        else None,
         host=socket.gethostname(),
     )
     if not 0 <= place.rank < place.world_size:
@@ -74,7 +82,9 @@ def read_rank(
 
 def is_launched() -> bool:
     """Return whether a launcher made this process a rank: one of its variables is set."""
-    return any(os.environ.get(variable.name, "").strip() for variable in (RANK, WORLD_SIZE))
+    return any(
+        os.environ.get(variable.name, "").strip() for variable in (RANK, WORLD_SIZE)
+    )
 
 
 class Meeting(NamedTuple):
@@ -94,7 +104,12 @@ class Meeting(NamedTuple):
 
 
 def meet(
-    me: Rank, init_method: str | None, store: Store | None, timeout: timedelta, *, again: bool = False
+    me: Rank,
+    init_method: str | None,
+    store: Store | None,
+    timeout: timedelta,
+    *,
+    again: bool = False,
 ) -> Meeting:
     """Return the store that all ranks share.
 
@@ -106,7 +121,9 @@ def meet(
     distributed = import_torch().distributed
     method = init_method or "env://"
     with _meeting_errors(me, method, timeout, again):
-        met: Store = next(distributed.rendezvous(method, me.rank, me.world_size, timeout=timeout))[0]
+        met: Store = next(
+            distributed.rendezvous(method, me.rank, me.world_size, timeout=timeout)
+        )[0]
         met.set_timeout(timeout)
         host, port = _place(met)
         if me.rank != 0 or not isinstance(met, distributed.TCPStore):
@@ -120,15 +137,21 @@ def meet(
 
 
 @contextmanager
-def _meeting_errors(me: Rank, method: str, timeout: timedelta, again: bool) -> Iterator[None]:
+def _meeting_errors(
+    me: Rank, method: str, timeout: timedelta, again: bool
+) -> Iterator[None]:
     """Torch's errors with the rank, the place and the next step."""
     where = (
-        f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}" if method == "env://" else method
+        f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        if method == "env://"
+        else method
     )
     try:
         yield
     except RuntimeError as error:
-        if "EADDRINUSE" in str(error):  # torch's DistNetworkError has it in its text alone
+        if "EADDRINUSE" in str(
+            error
+        ):  # torch's DistNetworkError has it in its text alone
             raise LaunchError(
                 f"{me} cannot listen at {where}: the port is in use on this host, perhaps by a run that has "
                 "not ended. Give every rank another port, with MASTER_PORT or torchrun's --master-port."

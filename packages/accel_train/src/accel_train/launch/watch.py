@@ -49,7 +49,10 @@ def speakers(hosts: Sequence[str]) -> list[int]:
     if len(hosts) <= _DIRECT:
         return list(range(len(hosts)))
     first: dict[str, int] = {}
-    return [rank if host == hosts[0] else first.setdefault(host, rank) for rank, host in enumerate(hosts)]
+    return [
+        rank if host == hosts[0] else first.setdefault(host, rank)
+        for rank, host in enumerate(hosts)
+    ]
 
 
 class _Matter(NamedTuple):
@@ -85,10 +88,16 @@ class Watch:
         spoken = speakers(hosts)
         lines = len(set(spoken))
         #: Seconds between beats; with thousands of lines rank 0 has as many to answer.
-        self.interval = min(max(1.0, lines / 1000), silence / (5 if lines <= 1000 else 2.5))
+        self.interval = min(
+            max(1.0, lines / 1000), silence / (5 if lines <= 1000 else 2.5)
+        )
         self._others = frozenset(range(len(hosts))) - {rank}
         #: Ranks that may call this one.
-        self._callers = self._others if rank == 0 else {r for r in self._others if spoken[r] == rank}
+        self._callers = (
+            self._others
+            if rank == 0
+            else {r for r in self._others if spoken[r] == rank}
+        )
         self._listener, self._up, self._call = listener, line, call
         self._lines: dict[int, Line] = {}  # of those that have called
         self._selector = selectors.DefaultSelector()
@@ -100,7 +109,9 @@ class Watch:
         if listener is not None:
             self._selector.register(listener, selectors.EVENT_READ)
             if missing := make_room(lines if rank == 0 else len(self._callers)):
-                self._say_full(f"{missing} open files are missing for a job of {len(hosts)} ranks")
+                self._say_full(
+                    f"{missing} open files are missing for a job of {len(hosts)} ranks"
+                )
         if line is not None:
             self._selector.register(line, selectors.EVENT_READ, line)
         #: When each rank was last heard that this one hears itself.
@@ -123,18 +134,26 @@ class Watch:
         self._hurried = False
         self._stop = threading.Event()
         self._process = os.getpid()
-        self._thread = threading.Thread(target=self._run, name="accel-watch", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name="accel-watch", daemon=True
+        )
 
     def start(self) -> None:
         """Start to send signs of life and to watch."""
-        watched = self._others if self._rank == 0 else {self._up.rank if self._up is not None else 0}
+        watched = (
+            self._others
+            if self._rank == 0
+            else {self._up.rank if self._up is not None else 0}
+        )
         self._heard = dict.fromkeys(watched, time.monotonic())
         if self._others:
             self._thread.start()
 
     def stop(self, failure: str = "") -> None:
         """End the watch, and tell the others that this rank has left, or the `failure` that ended it."""
-        if self._stop.is_set() or os.getpid() != self._process:  # a forked child has no part in this
+        if (
+            self._stop.is_set() or os.getpid() != self._process
+        ):  # a forked child has no part in this
             return
         self._stop.set()
         if self._thread.is_alive():
@@ -142,7 +161,9 @@ class Watch:
             self._thread.join()
         word, detail = ("failed", failure[:500]) if failure else ("done", None)
         for line in self._all_lines():
-            if self._rank == 0 or line is self._up:  # to those it speaks for, a speaker is only a line
+            if (
+                self._rank == 0 or line is self._up
+            ):  # to those it speaks for, a speaker is only a line
                 line.say(word, detail)
             line.finish()
         # Until they have closed, too: who closes with something unheard takes back what it said last.
@@ -173,10 +194,20 @@ class Watch:
         matters = dict(self._matters)
         kinds = [(_LOST,), (_LEFT,)] if at_the_end else [(_SILENT, _LOST)]
         for wanted in kinds:
-            found = {rank: matter.text for rank, matter in sorted(matters.items()) if matter.kind in wanted}
+            found = {
+                rank: matter.text
+                for rank, matter in sorted(matters.items())
+                if matter.kind in wanted
+            }
             if found:
-                more = [f"and {len(found) - _NAMED} more ranks"] if len(found) > _NAMED else []
-                return RankLostError("; ".join([*found.values()][:_NAMED] + more), ranks=tuple(found))
+                more = (
+                    [f"and {len(found) - _NAMED} more ranks"]
+                    if len(found) > _NAMED
+                    else []
+                )
+                return RankLostError(
+                    "; ".join([*found.values()][:_NAMED] + more), ranks=tuple(found)
+                )
         return None
 
     def explain(self, error: BaseException) -> RankLostError | None:
@@ -247,7 +278,11 @@ class Watch:
 
     def _missing(self, timeout: float) -> RankLostError:
         """The error for ranks whose lines stand, and that do not come to the end."""
-        absent = sorted(self._others - self._leaving) if self._rank == 0 else self._waited_for or [0]
+        absent = (
+            sorted(self._others - self._leaving)
+            if self._rank == 0
+            else self._waited_for or [0]
+        )
         return RankLostError(
             f"rank {self._rank} (host {self._hosts[self._rank]}) waited {timeout:g} s at the end for "
             f"{enumerated(absent, _NAMED)}: still at work, or stopped",
@@ -262,7 +297,9 @@ class Watch:
             self._listen(max(0.0, due - time.monotonic()))
             now = time.monotonic()
             if now >= due:
-                if now - due > self.interval:  # this process was away itself: stopped, or starved
+                if (
+                    now - due > self.interval
+                ):  # this process was away itself: stopped, or starved
                     self._heard.update(dict.fromkeys(self._heard, now))
                 self._beat()
                 self._judge(now)
@@ -293,10 +330,14 @@ class Watch:
         try:
             connection, _ = listener.accept()
         except OSError as error:
-            if error.errno in FULL:  # asked again at once, it would fail at once: the next beat asks
+            if (
+                error.errno in FULL
+            ):  # asked again at once, it would fail at once: the next beat asks
                 self._selector.unregister(listener)
                 self._is_full = True
-                self._say_full(f"rank 0 cannot accept more than {len(self._lines)} connections: {error}")
+                self._say_full(
+                    f"rank 0 cannot accept more than {len(self._lines)} connections: {error}"
+                )
             return
         line = Line(connection)
         self._selector.register(line, selectors.EVENT_READ, line)
@@ -353,7 +394,9 @@ class Watch:
         self._heard[rank] = time.monotonic()
         if word == "beat" and line is not self._up:
             # Thousands a second, of which nobody waits for one.
-            line.send(self._answer if self._rank != 0 or rank in self._asking else _ANSWER)
+            line.send(
+                self._answer if self._rank != 0 or rank in self._asking else _ANSWER
+            )
             return
         with self._changed:
             if line is self._up:
@@ -424,7 +467,12 @@ class Watch:
 
     def _introduce(self, line: Line, word: str, detail: Any) -> None:
         """Somebody says who it is."""
-        known = word == "hello" and isinstance(detail, list) and len(detail) == 2 and detail[0] == self._name
+        known = (
+            word == "hello"
+            and isinstance(detail, list)
+            and len(detail) == 2
+            and detail[0] == self._name
+        )
         rank = detail[1] if known and type(detail[1]) is int else -1
         if rank not in self._callers or rank in self._lines:
             line.end = line.end or "not one of us"
@@ -502,9 +550,15 @@ class Watch:
 
     def _judge(self, now: float) -> None:
         with self._changed:
-            silent = {rank for rank, heard in self._heard.items() if now - heard > self._silence}
+            silent = {
+                rank
+                for rank, heard in self._heard.items()
+                if now - heard > self._silence
+            }
             if self._rank == 0:
-                silent |= {rank for rank, speaker in self._through.items() if speaker in silent}
+                silent |= {
+                    rank for rank, speaker in self._through.items() if speaker in silent
+                }
                 silent |= self._said_silent
                 silent -= self._strangers if self._was_full else set()
             else:
@@ -522,7 +576,10 @@ class Watch:
             for rank in silent - self._gone - set(matters):
                 matters[rank] = self._matter(rank, _SILENT, self._silent)
             self._report(matters)
-            if self._up is not None and now - self._heard[self._up.rank] > self._silence / 2:
+            if (
+                self._up is not None
+                and now - self._heard[self._up.rank] > self._silence / 2
+            ):
                 self._leave_speaker(self._up)
             self._changed.notify_all()
 
@@ -546,19 +603,27 @@ class Watch:
         if matters == before:
             return
         self._has_news = True
-        new = [m.text for rank, m in matters.items() if m != before.get(rank) and m.kind != _LEFT]
+        new = [
+            m.text
+            for rank, m in matters.items()
+            if m != before.get(rank) and m.kind != _LEFT
+        ]
         for text in new[:_NAMED]:
             _log.error("%s", text)
         if len(new) > _NAMED:
             _log.error("and %d more ranks", len(new) - _NAMED)
         for rank, matter in before.items():
             if rank not in matters and matter.kind == _SILENT:
-                _log.warning("rank %d (host %s) has answered again", rank, self._hosts[rank])
+                _log.warning(
+                    "rank %d (host %s) has answered again", rank, self._hosts[rank]
+                )
 
 
 def _libraries(communication: str) -> re.Pattern[str] | None:
     """Give the words in the communication backend's errors: `"cpu:gloo,cuda:nccl"` names two."""
-    names = {part.rpartition(":")[2].strip().lower() for part in communication.split(",")}
+    names = {
+        part.rpartition(":")[2].strip().lower() for part in communication.split(",")
+    }
     if "staged" in names:
         names.add("gloo")
     found = "|".join(re.escape(name) for name in sorted(names) if name)
@@ -573,9 +638,15 @@ def _is_about_peers(error: BaseException, libraries: re.Pattern[str] | None) -> 
     """
     if not isinstance(error, RuntimeError):
         return False
-    if isinstance(error, (CommunicationError, getattr(import_torch().distributed, "DistError", ()))):
+    if isinstance(
+        error,
+        (CommunicationError, getattr(import_torch().distributed, "DistError", ())),
+    ):
         return True
     if libraries is not None and libraries.search(str(error)):
         return True
-    where = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    where = [
+        frame.f_globals.get("__name__")
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
     return where[-1:] == ["torch.distributed.distributed_c10d"]

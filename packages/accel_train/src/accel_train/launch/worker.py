@@ -36,18 +36,26 @@ def main(arguments: Sequence[str]) -> None:
         try:
             os.sched_setaffinity(0, cores)
         except OSError as error:  # the cpuset may have been changed since the launch
-            sys.stderr.write(f"accel run: not bound to cores {mine['cores']}: {error}\n")
+            sys.stderr.write(
+                f"accel run: not bound to cores {mine['cores']}: {error}\n"
+            )
     if before:
         _go_through(before, mine["environment"])
     if kind != "--command":
-        python = os.environ.get("PYTHON_EXEC", sys.executable)  # torchrun's own variable
+        python = os.environ.get(
+            "PYTHON_EXEC", sys.executable
+        )  # torchrun's own variable
         command = [python, "-u", *(["-m"] if kind == "--module" else []), *command]
-    if os.name == "nt":  # where exec starts another process, and the launcher would think that we have ended
+    if (
+        os.name == "nt"
+    ):  # where exec starts another process, and the launcher would think that we have ended
         raise SystemExit(subprocess.call(command))
     try:
         os.execvp(command[0], command)
     except OSError as error:
-        raise SystemExit(f"accel run: {command[0]} cannot be started: {error.strerror}") from None
+        raise SystemExit(
+            f"accel run: {command[0]} cannot be started: {error.strerror}"
+        ) from None
 
 
 def _go_through(module: str, own: Iterable[str]) -> None:
@@ -55,14 +63,18 @@ def _go_through(module: str, own: Iterable[str]) -> None:
 
     It hears which variables this rank was given alone. Whatever else comes of it, the script starts.
     """
-    from accel_core.torch_import import AUTOLOAD  # takes as long as all else here, in each rank
+    from accel_core.torch_import import (
+        AUTOLOAD,
+    )  # takes as long as all else here, in each rank
 
     environ = {**os.environ, AUTOLOAD: "0"}
     status = subprocess.call([sys.executable, "-m", module, *own], env=environ)
     if status == REFUSED:
         raise SystemExit(status)
     if status:
-        sys.stderr.write(f"accel run: {module} ended with status {status}; the script starts\n")
+        sys.stderr.write(
+            f"accel run: {module} ended with status {status}; the script starts\n"
+        )
 
 
 if __name__ == "__main__":

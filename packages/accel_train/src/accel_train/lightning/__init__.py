@@ -42,7 +42,11 @@ STRATEGY = "accel"
 STRATEGY_DDP = "accel_ddp"
 STRATEGY_FSDP = "accel_fsdp"
 #: Our classes by the names that Lightning's strategies have.
-_STRATEGIES = {"ddp": "DataParallel", "fsdp": "FullySharded", "model_parallel": "ModelParallel"}
+_STRATEGIES = {
+    "ddp": "DataParallel",
+    "fsdp": "FullySharded",
+    "model_parallel": "ModelParallel",
+}
 _NO_STRATEGY = (
     "strategy={strategy!r}: on {ours} Lightning trains with auto, ddp, fsdp or model_parallel. Its "
     "deepspeed strategy supports CUDA only: use DeepSpeed itself, after accel_train.deepspeed.activate()"
@@ -118,7 +122,11 @@ def register() -> list[str]:
     CPU. Returns the names of the accelerators. Imports no vendor; a second call changes nothing. Lightning
     does not discover accelerators, so call this before the `Trainer` is made.
     """
-    ours = {STRATEGY: "SingleDevice", STRATEGY_DDP: "DataParallel", STRATEGY_FSDP: "FullySharded"}
+    ours = {
+        STRATEGY: "SingleDevice",
+        STRATEGY_DDP: "DataParallel",
+        STRATEGY_FSDP: "FullySharded",
+    }
     names = _classes.register(ours)
     for kind in ("pytorch", "fabric"):
         _auto.register(kind)
@@ -160,11 +168,15 @@ def _options(
     single = strategy == "auto" and len(indices) == num_nodes == 1
     chosen = "ddp" if strategy == "auto" else strategy
     if chosen not in _STRATEGIES:
-        raise IntegrationError(_NO_STRATEGY.format(strategy=strategy, ours=ours.backend_name))
+        raise IntegrationError(
+            _NO_STRATEGY.format(strategy=strategy, ours=ours.backend_name)
+        )
     classes = _classes.classes(kind)
     return {
         "accelerator": ours(),
-        "strategy": classes.SingleDevice() if single else getattr(classes, _STRATEGIES[chosen])(**options),
+        "strategy": classes.SingleDevice()
+        if single
+        else getattr(classes, _STRATEGIES[chosen])(**options),
         "devices": ours.parse_devices(devices),
         "num_nodes": num_nodes,
     }

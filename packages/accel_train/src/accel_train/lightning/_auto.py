@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from accel_core.errors import IntegrationError, IntegrationMissingError
 from accel_train.lightning import _classes
 from accel_train.lightning._kit import lightning_module, ranks_here
-from accel_train.lightning._members import AcceleratorMembers, ProcessesMembers, SingleDeviceMembers
+from accel_train.lightning._members import (
+    AcceleratorMembers,
+    ProcessesMembers,
+    SingleDeviceMembers,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +44,9 @@ def register(kind: str) -> None:
     if issubclass(on_cpu, _Found):
         return
     in_processes = lightning_module(kind, "strategies").DDPStrategy
-    names = [name for name, entry in strategies.items() if entry["strategy"] is in_processes]
+    names = [
+        name for name, entry in strategies.items() if entry["strategy"] is in_processes
+    ]
     _replace(accelerators, _CPU, _derived(_Found, on_cpu, kind))
     for name in names:
         _replace(strategies, name, _derived(_Started, in_processes, kind))
@@ -52,7 +58,9 @@ def _derived(members: Any, theirs: Any, kind: str) -> Any:
 
 def _replace(registry: Any, name: str, by: Any) -> None:
     was = registry[name]
-    registry.register(name, by, description=was["description"], override=True, **was["init_params"])
+    registry.register(
+        name, by, description=was["description"], override=True, **was["init_params"]
+    )
 
 
 class _Found:
@@ -63,7 +71,11 @@ class _Found:
 
     def __new__(cls, **options: Any) -> Any:
         asked = _asked()
-        found = _for_auto(cls.kind, asked) if _is_left_to_lightning(cls.kind, asked) else None
+        found = (
+            _for_auto(cls.kind, asked)
+            if _is_left_to_lightning(cls.kind, asked)
+            else None
+        )
         return found or cls.theirs(**options)
 
 
@@ -113,7 +125,10 @@ def _asked() -> dict[str, Any]:
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
-        if frame.f_globals.get("__name__") in CONNECTORS and frame.f_code.co_name == "__init__":
+        if (
+            frame.f_globals.get("__name__") in CONNECTORS
+            and frame.f_code.co_name == "__init__"
+        ):
             return frame.f_locals
     return {}
 

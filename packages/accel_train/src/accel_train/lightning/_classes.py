@@ -19,10 +19,18 @@ _TESTED = "2.6.6"
 #: Lightning's names of the members that its two packages call differently.
 _NAMES = {
     "pytorch": _members.Names(
-        "precision_plugin", "set_world_ranks", "reduce", "determine_ddp_device_ids", "kwargs"
+        "precision_plugin",
+        "set_world_ranks",
+        "reduce",
+        "determine_ddp_device_ids",
+        "kwargs",
     ),
     "fabric": _members.Names(
-        "precision", "_set_world_ranks", "all_reduce", "_determine_ddp_device_ids", "_fsdp_kwargs"
+        "precision",
+        "_set_world_ranks",
+        "all_reduce",
+        "_determine_ddp_device_ids",
+        "_fsdp_kwargs",
     ),
 }
 _REGISTRIES = {
@@ -54,14 +62,22 @@ def _made(kind: str) -> list[Any]:
 
     def made(name: str, members: Any, theirs: Any, **own: Any) -> Any:
         # pickle finds the class by these two names: below, and in __getattr__.
-        place = {"__module__": __name__, "__qualname__": f"{kind}.{name}", "__doc__": members.__doc__}
+        place = {
+            "__module__": __name__,
+            "__qualname__": f"{kind}.{name}",
+            "__doc__": members.__doc__,
+        }
         return type(name, (members, theirs), {**place, **own})
 
     def strategy(name: str, members: Any, theirs: Any, sharded: Any = None) -> Any:
         precision = _members.for_our_device(getattr(theirs, names.precision), sharded)
         own: dict[str, Any] = {names.precision: precision}
         if issubclass(members, _members.ProcessesMembers):
-            own |= {"names": names, names.reduce: members.averaged, names.device_ids: members.device_ids}
+            own |= {
+                "names": names,
+                names.reduce: members.averaged,
+                names.device_ids: members.device_ids,
+            }
         return made(name, members, theirs, **own)
 
     def reduce(accelerator: Any) -> tuple[Any, tuple[str, str]]:
@@ -73,24 +89,41 @@ def _made(kind: str) -> list[Any]:
     return [
         sharded,
         made("AccelAccelerator", _members.AcceleratorMembers, base, __reduce__=reduce),
-        strategy("SingleDevice", _members.SingleDeviceMembers, strategies.SingleDeviceStrategy),
+        strategy(
+            "SingleDevice",
+            _members.SingleDeviceMembers,
+            strategies.SingleDeviceStrategy,
+        ),
         strategy("DataParallel", _members.ProcessesMembers, strategies.DDPStrategy),
-        strategy("FullySharded", _members.FullyShardedMembers, strategies.FSDPStrategy, sharded),
-        strategy("ModelParallel", _members.ProcessesMembers, strategies.ModelParallelStrategy),
+        strategy(
+            "FullySharded",
+            _members.FullyShardedMembers,
+            strategies.FSDPStrategy,
+            sharded,
+        ),
+        strategy(
+            "ModelParallel", _members.ProcessesMembers, strategies.ModelParallelStrategy
+        ),
     ]
 
 
 def accelerator_class(kind: str, name: str | None) -> Any:
     """Return the Lightning class for a backend; raises unless the backend can be used."""
     classes(kind)  # without Lightning nothing else matters
-    chosen = accel_core.get_accelerator() if name is None else accel_core.accelerator(name)
+    chosen = (
+        accel_core.get_accelerator() if name is None else accel_core.accelerator(name)
+    )
     return _class_of(kind, chosen.name if name is None else name.strip().lower())
 
 
 @functools.cache
 def _class_of(kind: str, name: str) -> Any:
     base = classes(kind).AccelAccelerator
-    return type(f"AccelAccelerator[{name}]", (base,), {"backend_name": name, "__module__": __name__})
+    return type(
+        f"AccelAccelerator[{name}]",
+        (base,),
+        {"backend_name": name, "__module__": __name__},
+    )
 
 
 def unpickled(kind: str, name: str) -> Any:
@@ -122,7 +155,9 @@ def register(strategies: dict[str, str]) -> list[str]:
                 added.add(name)
         for name, class_name in strategies.items():
             made = getattr(classes(kind), class_name)
-            of_strategies.register(name, made, description=f"accel_core: {made.__doc__}", override=True)
+            of_strategies.register(
+                name, made, description=f"accel_core: {made.__doc__}", override=True
+            )
     return sorted(added)
 
 

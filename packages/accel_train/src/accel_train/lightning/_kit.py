@@ -31,7 +31,9 @@ def lightning_module(kind: str, name: str) -> ModuleType:
     """
     package = _package(kind)
     if not package:
-        raise IntegrationMissingError("Lightning is not installed in this environment: pip install lightning")
+        raise IntegrationMissingError(
+            "Lightning is not installed in this environment: pip install lightning"
+        )
     distribution, version = release(kind)
     if _is_older(version):
         raise IntegrationMissingError(
@@ -54,7 +56,10 @@ def _package(kind: str) -> str:
 
 
 def _is_older(version: str) -> bool:
-    from packaging.version import InvalidVersion, Version  # takes longer to import than this module
+    from packaging.version import (
+        InvalidVersion,
+        Version,
+    )  # takes longer to import than this module
 
     try:
         return Version(version) < Version(_OLDEST)

@@ -93,7 +93,9 @@ class AcceleratorMembers:
     def get_device_stats(self, device: torch.device) -> dict[str, float]:
         """Return the device's memory statistics, in bytes and counts under torch's keys."""
         stats = self.ours().memory_stats(device.index)
-        return {key: value for key, value in stats.items() if isinstance(value, int | float)}
+        return {
+            key: value for key, value in stats.items() if isinstance(value, int | float)
+        }
 
     @classmethod
     def parse_devices(cls, devices: int | str | list[int]) -> list[int] | int:
@@ -128,7 +130,9 @@ class AcceleratorMembers:
     @classmethod
     def register_accelerators(cls, accelerator_registry: Any) -> None:
         """Add this class to a registry of Lightning's under the backend's name."""
-        accelerator_registry.register(cls.backend_name, cls, description=f"accel_core: {cls.backend_name}")
+        accelerator_registry.register(
+            cls.backend_name, cls, description=f"accel_core: {cls.backend_name}"
+        )
 
 
 def device_indices(ours: Accelerator, devices: Any) -> list[int]:
@@ -138,16 +142,23 @@ def device_indices(ours: Accelerator, devices: Any) -> list[int]:
     device, each rank uses that device. Raises `ValueError` for anything else.
     """
     cpu, count = _is_cpu(ours), ours.device_count()
-    shown_one = not cpu and count == 1 and import_torch().distributed.is_torchelastic_launched()
+    shown_one = (
+        not cpu and count == 1 and import_torch().distributed.is_torchelastic_launched()
+    )
     wanted = _parsed(devices)
     if type(wanted) is int and wanted == -1:
         wanted = list(range(1 if cpu else count))
     elif type(wanted) is int:
-        wanted = [0] * wanted if shown_one else list(range(wanted))  # empty, and so refused, for 0 and below
+        wanted = (
+            [0] * wanted if shown_one else list(range(wanted))
+        )  # empty, and so refused, for 0 and below
     if (
         isinstance(wanted, list)
         and wanted
-        and all(type(index) is int and index >= 0 and (cpu or index < count) for index in wanted)
+        and all(
+            type(index) is int and index >= 0 and (cpu or index < count)
+            for index in wanted
+        )
         and (shown_one or len(set(wanted)) == len(wanted))
     ):
         return wanted
@@ -203,7 +214,9 @@ class ProcessesMembers:
     def device_ids(self) -> list[int] | None:
         """Return the `device_ids` for DistributedDataParallel: one index on CUDA, else `None`."""
         # Given device ids, Lightning opens a CUDA stream, whatever the device; DDP itself needs none.
-        return [self.root_device.index or 0] if self.root_device.type == "cuda" else None
+        return (
+            [self.root_device.index or 0] if self.root_device.type == "cuda" else None
+        )
 
     def averaged(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
         """Return the tensor reduced over all processes; return anything else unchanged."""
@@ -235,11 +248,15 @@ class FullyShardedMembers(ProcessesMembers):
                 "strategy='model_parallel' with fully_shard, or strategy='ddp'"
             )
         options = getattr(self, self.names.fsdp_options)
-        mesh = options.pop("device_mesh", None)  # of numbers Lightning would make one of CUDA's
+        mesh = options.pop(
+            "device_mesh", None
+        )  # of numbers Lightning would make one of CUDA's
         super().setup_environment()
         if mesh is not None:
             make = import_torch().distributed.device_mesh.init_device_mesh
-            options["device_mesh"] = make(self.root_device.type, mesh) if isinstance(mesh, tuple) else mesh
+            options["device_mesh"] = (
+                make(self.root_device.type, mesh) if isinstance(mesh, tuple) else mesh
+            )
 
 
 class ShardedPrecisionMembers:
@@ -293,10 +310,16 @@ def _for(wanted: str, plugin: Any, sharded: Any) -> Any:
 
 
 def _require_format(ours: Accelerator, precision: str) -> None:
-    has = {"16": ours.is_fp16_supported, "bf16": ours.is_bf16_supported, "64": ours.is_fp64_supported}
+    has = {
+        "16": ours.is_fp16_supported,
+        "bf16": ours.is_bf16_supported,
+        "64": ours.is_fp64_supported,
+    }
     bits = precision.partition("-")[0]
     if bits in has and not _is_cpu(ours) and not has[bits]():
-        others = [name for name, supported in has.items() if name != "64" and supported()]
+        others = [
+            name for name, supported in has.items() if name != "64" and supported()
+        ]
         raise IntegrationError(
             f"precision={precision!r}: {ours.name} does not support this number format. Use "
             f"{' or '.join(repr(name + '-mixed') for name in others) or 'none'}, or '32-true'"

@@ -51,7 +51,9 @@ def whole(op: str, name: str, value: Any, least: int, bits: int) -> int:
         fits = False
     if not fits:
         at_least = f"{least} or more" if least >= 0 else "a whole number"
-        raise OpInputError(f"{op}: {name} is {value!r}, expected {at_least}, in {bits} bits")
+        raise OpInputError(
+            f"{op}: {name} is {value!r}, expected {at_least}, in {bits} bits"
+        )
     return number
 
 
@@ -60,13 +62,17 @@ def check_rates(op: str, beta1: float, beta2: float, *, float32: bool = False) -
     for name, value in (("beta1", beta1), ("beta2", beta2)):
         if not _is_within(value, _ONE_IN_FLOAT32 if float32 else 1.0):
             rounded = ", also in float32" if float32 else ""
-            raise OpInputError(f"{op}: {name} is {value!r}, expected 0 <= {name} < 1{rounded}")
+            raise OpInputError(
+                f"{op}: {name} is {value!r}, expected 0 <= {name} < 1{rounded}"
+            )
 
 
 def check_decay(op: str, weight_decay: float) -> None:
     """Raise `OpInputError` for a weight decay below 0: torch rejects it too, compiled kernels ignore it."""
     if not _is_within(weight_decay, math.inf):
-        raise OpInputError(f"{op}: weight_decay is {weight_decay!r}, expected 0 or more")
+        raise OpInputError(
+            f"{op}: weight_decay is {weight_decay!r}, expected 0 or more"
+        )
 
 
 def check_undoable(
@@ -90,7 +96,9 @@ def _is_within(value: Any, limit: float) -> bool:
 def _require_list(op: str, name: str, values: Any) -> None:
     """Raise `OpInputError` where `values` is no list or tuple; a tensor is none, though it has a length."""
     if not isinstance(values, (list, tuple)):
-        raise OpInputError(f"{op}: {name} is of type {type(values).__name__}, expected a list of tensors")
+        raise OpInputError(
+            f"{op}: {name} is of type {type(values).__name__}, expected a list of tensors"
+        )
 
 
 def named_lists(op: str, names: Sequence[str], lists: Any) -> dict[str, Sequence[Any]]:
@@ -100,7 +108,9 @@ def named_lists(op: str, names: Sequence[str], lists: Any) -> dict[str, Sequence
     """
     _require_list(op, "tensor_lists", lists)
     if len(lists) != len(names):
-        raise OpInputError(f"{op}: {len(lists)} lists of tensors, expected {len(names)}: {', '.join(names)}")
+        raise OpInputError(
+            f"{op}: {len(lists)} lists of tensors, expected {len(names)}: {', '.join(names)}"
+        )
     for name, values in zip(names, lists, strict=True):
         _require_list(op, name, values)
         if len(values) != len(lists[0]):
@@ -129,19 +139,29 @@ def check_mode(op: str, mode: Any) -> None:
 def require_tensor(at: str, value: Any) -> None:
     """Raise `OpInputError` unless `value` is a tensor; `at` names the operator and the argument."""
     if not isinstance(value, _torch().Tensor):
-        raise OpInputError(f"{at} is {value!r} ({type(value).__name__}), expected a tensor")
+        raise OpInputError(
+            f"{at} is {value!r} ({type(value).__name__}), expected a tensor"
+        )
 
 
 def require_writable(at: str, tensor: Any) -> None:
     """Raise `OpInputError` if elements of a dense tensor share memory, as after `expand()`."""
     if tensor.is_contiguous():
         return
-    if any(not stride and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
-        raise OpInputError(f"{at} repeats its elements (expand()); expected memory for each: clone() it")
+    if any(
+        not stride and size > 1
+        for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
+    ):
+        raise OpInputError(
+            f"{at} repeats its elements (expand()); expected memory for each: clone() it"
+        )
 
 
 def update_on_host(
-    op: str, names: Sequence[str], rows: Sequence[Sequence[Any]], work: Callable[[list[list[Any]]], Any]
+    op: str,
+    names: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    work: Callable[[list[list[Any]]], Any],
 ) -> Any:
     """Call `work` on contiguous CPU tensors that compiled code can use by address; return what it returns.
 
@@ -156,7 +176,9 @@ def update_on_host(
     """
     torch = _torch()
     for index, row in enumerate(rows):
-        _check_row(op, [f"{name}[{index}]" if len(rows) > 1 else name for name in names], row)
+        _check_row(
+            op, [f"{name}[{index}]" if len(rows) > 1 else name for name in names], row
+        )
     dense = [[tensor.detach().contiguous() for tensor in row] for row in rows]
     returned = work(dense)
     for row, copies in zip(rows, dense, strict=True):
@@ -181,8 +203,14 @@ def _check_row(op: str, names: Sequence[str], row: Sequence[Any]) -> None:
                 f"{at} is a {tensor.layout} tensor on {tensor.device}; expected a dense one on cpu"
             )
         if tensor.dtype not in known:
-            raise OpInputError(f"{at} is {tensor.dtype}; expected one of {', '.join(map(str, known))}")
-        if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or not _has_memory(tensor):
+            raise OpInputError(
+                f"{at} is {tensor.dtype}; expected one of {', '.join(map(str, known))}"
+            )
+        if type(
+            tensor
+        ).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or not _has_memory(
+            tensor
+        ):
             raise OpInputError(
                 f"{at} ({type(tensor).__name__}) has no memory for its {tensor.numel()} elements: it was "
                 "freed, is fake or stands for other tensors; expected a plain one"
@@ -201,7 +229,10 @@ def _check_row(op: str, names: Sequence[str], row: Sequence[Any]) -> None:
         )
     kinds = {state.dtype for state in states}
     if len(kinds) > 1 or not kinds <= {parameter.dtype, torch.float32}:
-        found = ", ".join(f"{name} {state.dtype}" for name, state in zip(names[2:], states, strict=True))
+        found = ", ".join(
+            f"{name} {state.dtype}"
+            for name, state in zip(names[2:], states, strict=True)
+        )
         raise OpInputError(
             f"{op}: {found.replace(' ', ' is ', 1)}; expected both float32 or both {parameter.dtype}"
         )

@@ -117,7 +117,11 @@ class OpBuilder(ABC):
         with _lock.held():
             known = _loaded.get(self.absolute_name())
             if known is None:
-                known = self._load_ahead_of_time() if self._ahead_of_time() else self.jit_load(verbose)
+                known = (
+                    self._load_ahead_of_time()
+                    if self._ahead_of_time()
+                    else self.jit_load(verbose)
+                )
                 _loaded[self.absolute_name()] = known
             return known
 
@@ -134,7 +138,9 @@ class OpBuilder(ABC):
                     return _import_library(job.name, library)
             if not built:
                 self._build(job, place, verbose)
-        raise OpBuildError(f"{place.folder} was removed while {self.name} was being built: call load() again")
+        raise OpBuildError(
+            f"{place.folder} was removed while {self.name} was being built: call load() again"
+        )
 
     def builder(self) -> Any:
         """Return the extension for `ext_modules`, which setuptools and torch's `BuildExtension` build.
@@ -143,13 +149,19 @@ class OpBuilder(ABC):
         """
         job = self._job()
         cpp_extension = compiler.extensions()
-        kind = {Language.CXX: "CppExtension", Language.CUDA: "CUDAExtension", Language.SYCL: "SyclExtension"}
+        kind = {
+            Language.CXX: "CppExtension",
+            Language.CUDA: "CUDAExtension",
+            Language.SYCL: "SyclExtension",
+        }
         make = getattr(cpp_extension, kind[job.language], None)
         if make is None:
             raise OpBuildError(f"{self.name}: this torch lacks {kind[job.language]}")
         arguments = {"cxx": list(job.cxx_flags)}
         if job.language is not Language.CXX:
-            arguments["nvcc" if job.language is Language.CUDA else "sycl"] = list(job.device_flags)
+            arguments["nvcc" if job.language is Language.CUDA else "sycl"] = list(
+                job.device_flags
+            )
         return make(
             name=self.absolute_name(),
             sources=[_relative(source) for source in job.sources],
@@ -168,15 +180,22 @@ class OpBuilder(ABC):
         return Job(
             name=self.absolute_name().rpartition(".")[2],
             sources=sources,
-            include_paths=tuple(folder / path for path in _without_empty(self.include_paths())),
+            include_paths=tuple(
+                folder / path for path in _without_empty(self.include_paths())
+            ),
             cxx_flags=tuple(_without_empty(self.cxx_args())),
             device_flags=tuple(_without_empty(self.nvcc_args())) if uses_device else (),
-            link_flags=(*_without_empty(self.extra_ldflags()), *map(link.format, self.libraries_args())),
+            link_flags=(
+                *_without_empty(self.extra_ldflags()),
+                *map(link.format, self.libraries_args()),
+            ),
         )
 
     def _entry(self) -> cache.Entry:
         job = self._job()
-        return cache.entry(job.name, {**compiler.identity(job), "content": compiler.content(job)})
+        return cache.entry(
+            job.name, {**compiler.identity(job), "content": compiler.content(job)}
+        )
 
     def _build(self, job: Job, place: cache.Entry, verbose: bool) -> None:
         def say(text: str) -> None:
@@ -187,7 +206,12 @@ class OpBuilder(ABC):
             say(f"compiling {self.name} (once; kept in {place.folder})")
             return compiler.compile_library(job, folder, place.log)
 
-        place.build(make, waiting=lambda: say(f"waiting for another process that compiles {self.name}"))
+        place.build(
+            make,
+            waiting=lambda: say(
+                f"waiting for another process that compiles {self.name}"
+            ),
+        )
 
     def _ahead_of_time(self) -> bool:
         """Whether a module of that name is installed."""
@@ -195,7 +219,9 @@ class OpBuilder(ABC):
             spec = importlib.util.find_spec(self.absolute_name())
         except (ImportError, ValueError):
             return False
-        return spec is not None and spec.origin is not None  # without: a folder that has the name
+        return (
+            spec is not None and spec.origin is not None
+        )  # without: a folder that has the name
 
     def _load_ahead_of_time(self) -> ModuleType:
         name = self.absolute_name()

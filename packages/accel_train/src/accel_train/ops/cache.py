@@ -65,7 +65,12 @@ def entries(name: str) -> Iterator[Entry]:
     for manifest in sorted((root / "ops").glob(f"{name}-*/{_MANIFEST}")):
         try:
             inputs = dict(json.loads(manifest.read_text(encoding="utf-8"))["inputs"])
-        except (OSError, ValueError, KeyError, TypeError):  # nobody's that we know; nobody loads it
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ):  # nobody's that we know; nobody loads it
             continue
         yield Entry(root, manifest.parent.name, inputs)
 
@@ -147,13 +152,18 @@ class Entry(NamedTuple):
         with contextlib.ExitStack() as stack:
             try:
                 noted = json.loads(stack.enter_context(_open(manifest)).read())
-                path, digest = self.folder / Path(noted["library"]).name, noted["sha256"]
+                path, digest = (
+                    self.folder / Path(noted["library"]).name,
+                    noted["sha256"],
+                )
                 library = stack.enter_context(_open(path))
                 intact = _digest(library) == digest
             except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
                 if isinstance(error, OpCacheError):
                     raise
-                raise OpCacheError(f"{manifest} cannot be read: {error}. {_remove(self.folder)}") from error
+                raise OpCacheError(
+                    f"{manifest} cannot be read: {error}. {_remove(self.folder)}"
+                ) from error
             if not intact:
                 raise OpCacheError(
                     f"{path} is not what was built: its SHA-256 differs from the one in {_MANIFEST}. "
@@ -169,7 +179,12 @@ class Entry(NamedTuple):
             return str(error)
         return ""
 
-    def build(self, make: Callable[[Path], Path], *, waiting: Callable[[], None] = lambda: None) -> Path:
+    def build(
+        self,
+        make: Callable[[Path], Path],
+        *,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> Path:
         """Return the library; if the entry has none, `make(folder)` builds it in an empty folder.
 
         One process builds; the others wait and use its result. `waiting` is called once if another process is
@@ -180,9 +195,13 @@ class Entry(NamedTuple):
             cached = self.find()
             if cached is not None:
                 return cached
-            for left in self.folder.parent.glob(f".{self.name}-*"):  # the lock's last holder was killed
+            for left in self.folder.parent.glob(
+                f".{self.name}-*"
+            ):  # the lock's last holder was killed
                 shutil.rmtree(left, ignore_errors=True)
-            staging = Path(tempfile.mkdtemp(prefix=f".{self.name}-", dir=self.folder.parent))
+            staging = Path(
+                tempfile.mkdtemp(prefix=f".{self.name}-", dir=self.folder.parent)
+            )
             try:
                 made = make(staging)
                 self._publish(staging, made)
@@ -194,14 +213,23 @@ class Entry(NamedTuple):
     def _publish(self, staging: Path, library: Path) -> None:
         os.chmod(library, 0o700)  # noqa: PTH101 — a linker follows the umask, which may let a group write
         with library.open("rb") as file:
-            noted = {"library": library.name, "sha256": _digest(file), "inputs": self.inputs}
+            noted = {
+                "library": library.name,
+                "sha256": _digest(file),
+                "inputs": self.inputs,
+            }
         manifest = staging / _MANIFEST
         manifest.touch(0o600)
         manifest.write_text(json.dumps(noted, indent=1), encoding="utf-8")
-        for path in (library, manifest):  # a machine that goes down must not leave an entry of zeros
+        for path in (
+            library,
+            manifest,
+        ):  # a machine that goes down must not leave an entry of zeros
             with path.open("r+b") as file:
                 os.fsync(file.fileno())
-        shutil.rmtree(self.folder, ignore_errors=True)  # a folder without manifest is nobody's build
+        shutil.rmtree(
+            self.folder, ignore_errors=True
+        )  # a folder without manifest is nobody's build
         staging.rename(self.folder)
 
     def _prepare(self) -> None:
@@ -243,7 +271,9 @@ class Entry(NamedTuple):
 
 
 def _unwritable(folder: Path, error: OSError) -> OpCacheError:
-    return OpCacheError(f"{folder} cannot be written: {error.strerror or error}. {elsewhere()}")
+    return OpCacheError(
+        f"{folder} cannot be written: {error.strerror or error}. {elsewhere()}"
+    )
 
 
 def _remove(folder: Path) -> str:
@@ -257,7 +287,10 @@ def _digest(file: BinaryIO) -> str:
 def _open(path: Path) -> BinaryIO:
     """A file of ours alone, opened and then checked again: what it is open on no longer changes its place."""
     check(path, stat.S_ISREG, "file")
-    flags = sum(getattr(os, name, 0) for name in ("O_BINARY", "O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"))
+    flags = sum(
+        getattr(os, name, 0)
+        for name in ("O_BINARY", "O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK")
+    )
     descriptor = os.open(path, os.O_RDONLY | flags)
     try:
         check_opened(path, descriptor)
@@ -280,11 +313,15 @@ def _loadable(path: Path, file: BinaryIO) -> Iterator[str]:
         # library may be opened with the same number.
         yield name
     elif sys.platform == "win32":
-        yield str(path)  # only the user, and who rules the machine, can write below the profile
+        yield str(
+            path
+        )  # only the user, and who rules the machine, can write below the profile
     else:
         file.seek(0)
         # Not TemporaryDirectory: the loader may still read the file when the process ends in between.
-        folder = Path(tempfile.mkdtemp(prefix="accel-"))  # 0700, and the cache may be read-only
+        folder = Path(
+            tempfile.mkdtemp(prefix="accel-")
+        )  # 0700, and the cache may be read-only
         try:
             copy = folder / path.name
             copy.write_bytes(file.read())

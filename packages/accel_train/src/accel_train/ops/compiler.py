@@ -49,7 +49,9 @@ class Language(Enum):
         suffixes = {Path(source).suffix for source in sources}
         cuda, sycl = suffixes & {".cu", ".cuh", ".hip"}, ".sycl" in suffixes
         if cuda and sycl:
-            raise OpBuildError("CUDA and SYCL sources cannot be in one operator: make two operators")
+            raise OpBuildError(
+                "CUDA and SYCL sources cannot be in one operator: make two operators"
+            )
         return cls.CUDA if cuda else cls.SYCL if sycl else cls.CXX
 
 
@@ -79,7 +81,9 @@ def extensions() -> ModuleType:
     try:
         from torch.utils import cpp_extension
     except ImportError as error:
-        raise OpBuildError(f"torch cannot compile without {error.name}: pip install {error.name}") from error
+        raise OpBuildError(
+            f"torch cannot compile without {error.name}: pip install {error.name}"
+        ) from error
     return cpp_extension
 
 
@@ -112,7 +116,11 @@ def _cuda_fault(cpp_extension: ModuleType) -> str:
     if torch.version.hip:
         home = cpp_extension.ROCM_HOME
         missing = not (home and Path(home, "bin", "hipcc").exists())
-        return f"hipcc is missing (ROCM_HOME is {home}): install ROCm {torch.version.hip}" if missing else ""
+        return (
+            f"hipcc is missing (ROCM_HOME is {home}): install ROCm {torch.version.hip}"
+            if missing
+            else ""
+        )
     if not torch.version.cuda:
         return f"torch {torch.__version__} is built without CUDA: accel setup cuda"
     home = cpp_extension.CUDA_HOME
@@ -121,7 +129,9 @@ def _cuda_fault(cpp_extension: ModuleType) -> str:
             f"nvcc is missing (CUDA_HOME is {home}): install the CUDA toolkit {torch.version.cuda}, "
             "or set CUDA_HOME"
         )
-    release = re.search(r"release (\d+)", _output_of([str(Path(home, "bin", "nvcc"))], "--version"))
+    release = re.search(
+        r"release (\d+)", _output_of([str(Path(home, "bin", "nvcc"))], "--version")
+    )
     major = torch.version.cuda.partition(".")[0]
     if release and release[1] != major:
         return (
@@ -134,9 +144,7 @@ def _cuda_fault(cpp_extension: ModuleType) -> str:
 def _sycl_fault(cpp_extension: ModuleType) -> str:
     torch = import_torch()
     if not hasattr(cpp_extension, "SyclExtension"):
-        return (
-            f"torch {torch.__version__} cannot compile SYCL, which torch 2.7 and newer can: accel setup xpu"
-        )
+        return f"torch {torch.__version__} cannot compile SYCL, which torch 2.7 and newer can: accel setup xpu"
     if not getattr(torch.version, "xpu", None):
         return f"torch {torch.__version__} is built without XPU: accel setup xpu"
     if shutil.which("icpx") is None:
@@ -156,12 +164,18 @@ def identity(job: Job) -> dict[str, Any]:
         "torch": torch.__version__,
         "abi": bool(torch.compiled_with_cxx11_abi()),
         "python": sysconfig.get_config_var("EXT_SUFFIX"),
-        "compiler": [*compiler, os.path.realpath(path), _first_line(_output_of(compiler, "--version"))],
+        "compiler": [
+            *compiler,
+            os.path.realpath(path),
+            _first_line(_output_of(compiler, "--version")),
+        ],
         "flags": [job.cxx_flags, job.device_flags, job.link_flags],
     }
     if any("native" in flag for flag in job.cxx_flags):
         # What "native" stands for on this processor, as the compiler sees it.
-        macros = _output_of([*compiler, *job.cxx_flags], "-dM", "-E", "-x", "c++", os.devnull)
+        macros = _output_of(
+            [*compiler, *job.cxx_flags], "-dM", "-E", "-x", "c++", os.devnull
+        )
         fingerprint["native"] = hashlib.sha256(macros.encode()).hexdigest()
     if job.language is Language.CUDA:
         home = cpp_extension.ROCM_HOME if torch.version.hip else cpp_extension.CUDA_HOME
@@ -178,7 +192,11 @@ def _architectures() -> list[str]:
     targets = [f"{name}={os.environ[name]}" for name in named if os.environ.get(name)]
     if not targets and shutil.which("nvidia-smi"):
         # Not through torch, whose context in this process a fork would not survive.
-        targets = [_output_of(["nvidia-smi"], "--query-gpu=compute_cap", "--format=csv,noheader")]
+        targets = [
+            _output_of(
+                ["nvidia-smi"], "--query-gpu=compute_cap", "--format=csv,noheader"
+            )
+        ]
     return targets
 
 
@@ -196,11 +214,20 @@ def content(job: Job) -> dict[str, str]:
         try:
             text = path.read_bytes()
         except OSError as error:
-            raise OpBuildError(f"{job.name}: {path} cannot be read: {error.strerror}") from error
+            raise OpBuildError(
+                f"{job.name}: {path} cannot be read: {error.strerror}"
+            ) from error
         digests[str(path)] = hashlib.sha256(text).hexdigest()
-        for name in re.findall(rb'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', text, re.MULTILINE):
-            places = (folder / os.fsdecode(name) for folder in (path.parent, *job.include_paths))
-            left += [Path(os.path.normpath(place)) for place in places if place.is_file()]
+        for name in re.findall(
+            rb'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', text, re.MULTILINE
+        ):
+            places = (
+                folder / os.fsdecode(name)
+                for folder in (path.parent, *job.include_paths)
+            )
+            left += [
+                Path(os.path.normpath(place)) for place in places if place.is_file()
+            ]
     return digests
 
 
@@ -222,7 +249,10 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
     """
     work = folder / "work"
     work.mkdir(mode=0o700)
-    device = {Language.CUDA: "extra_cuda_cflags", Language.SYCL: "extra_sycl_cflags"}.get(job.language)
+    device = {
+        Language.CUDA: "extra_cuda_cflags",
+        Language.SYCL: "extra_sycl_cflags",
+    }.get(job.language)
     request: dict[str, Any] = {
         "parent": os.getpid(),
         "path": [entry for entry in sys.path if isinstance(entry, str)],
@@ -238,7 +268,9 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
     ninja = _ninja()
     environ = {**os.environ, AUTOLOAD: "0"}
     if ninja:
-        environ["PATH"] = os.pathsep.join((environ.get("PATH", ""), str(Path(ninja).parent)))
+        environ["PATH"] = os.pathsep.join(
+            (environ.get("PATH", ""), str(Path(ninja).parent))
+        )
     with (
         log.open("wb") as output,
         subprocess.Popen(
@@ -254,7 +286,9 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
         try:
             process.communicate(json.dumps(request).encode())
         finally:
-            if process.poll() is None:  # Ctrl-C, which a session of its own does not hear
+            if (
+                process.poll() is None
+            ):  # Ctrl-C, which a session of its own does not hear
                 process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_LAST_SECONDS)
@@ -263,7 +297,9 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
     made = next((path for path in results if path.suffix in EXTENSION_SUFFIXES), None)
     if process.returncode or made is None:
         text = log.read_text(encoding="utf-8", errors="replace")
-        raise OpBuildError(f"{job.name} does not compile: {explained(text)}\nThe compiler's output: {log}")
+        raise OpBuildError(
+            f"{job.name} does not compile: {explained(text)}\nThe compiler's output: {log}"
+        )
     library = folder / made.name
     made.rename(library)
     shutil.rmtree(work)
@@ -311,12 +347,18 @@ def _cxx(cpp_extension: ModuleType) -> list[str]:
 
 def _ninja() -> str | None:
     """The ninja on PATH, or beside this Python, whose environment need not be activated."""
-    return shutil.which("ninja") or shutil.which("ninja", path=sysconfig.get_path("scripts"))
+    return shutil.which("ninja") or shutil.which(
+        "ninja", path=sysconfig.get_path("scripts")
+    )
 
 
 def _output_of(command: Sequence[str], *arguments: str) -> str:
     """Give a tool's output; raises `OpBuildError` if it does not run."""
-    if sys.platform == "win32" and arguments == ("--version",) and Path(command[0]).stem.lower() == "cl":
+    if (
+        sys.platform == "win32"
+        and arguments == ("--version",)
+        and Path(command[0]).stem.lower() == "cl"
+    ):
         arguments = ()  # prints its version when it is asked nothing
     try:
         done = subprocess.run([*command, *arguments], capture_output=True, check=True)

@@ -117,9 +117,17 @@ class CPUAdam:
         return 0
 
     def _call(
-        self, function: Any, optimizer_id: int, step: int, numbers: tuple[Any, ...], tensors: tuple[Any, ...]
+        self,
+        function: Any,
+        optimizer_id: int,
+        step: int,
+        numbers: tuple[Any, ...],
+        tensors: tuple[Any, ...],
     ) -> int:
-        optimizer_id, step = _id(optimizer_id), arguments.whole("cpu_adam", "step", step, 1, 64)
+        optimizer_id, step = (
+            _id(optimizer_id),
+            arguments.whole("cpu_adam", "step", step, 1, 64),
+        )
         _, beta1, beta2, _, weight_decay, _ = numbers
         arguments.check_rates("cpu_adam", beta1, beta2, float32=True)
         arguments.check_decay("cpu_adam", weight_decay)
@@ -156,7 +164,13 @@ class CPUAdamBuilder(OpBuilder):
         if sys.platform == "win32":
             return ["/O2", "/openmp", "/fp:precise"]
         openmp = ["-Xclang", "-fopenmp"] if sys.platform == "darwin" else ["-fopenmp"]
-        return ["-O3", *openmp, "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+        return [
+            "-O3",
+            *openmp,
+            "-ffp-contract=off",
+            "-fno-math-errno",
+            "-fno-trapping-math",
+        ]
 
     def extra_ldflags(self) -> list[str]:
         """Return flags for torch's own OpenMP library on macOS, where the compiler has none."""

@@ -20,7 +20,10 @@ _CAUSES = (
         r"out of memory|cannot allocate memory|virtual memory exhausted|bad_alloc|killed signal|signal 9",
         "the machine ran out of memory: set MAX_JOBS=1, so that one compiler runs at a time",
     ),
-    (r"ninja is required|ninja: (command )?not found", "ninja is missing: pip install ninja"),
+    (
+        r"ninja is required|ninja: (command )?not found",
+        "ninja is missing: pip install ninja",
+    ),
     (
         r"(\+\+|clang|cc)'?: (command )?not found|cannot execute .?cc1plus|error trying to exec",
         "the C++ compiler is missing or incomplete: install one, such as g++",
@@ -38,4 +41,6 @@ _CAUSES = (
 
 def next_step(output: str) -> str:
     """Return the cause of a failed compile and the next step, as one clause; empty if it is unknown."""
-    return next((step for cause, step in _CAUSES if re.search(cause, output, re.IGNORECASE)), "")
+    return next(
+        (step for cause, step in _CAUSES if re.search(cause, output, re.IGNORECASE)), ""
+    )

@@ -16,7 +16,10 @@ ACCEL_CACHE = Variable("ACCEL_CACHE", str, "")
 XDG_CACHE_HOME = Variable("XDG_CACHE_HOME", str, "")
 
 #: Below the user's home, where the platform has its caches.
-_BELOW = {"win32": "AppData/Local/accel-core/Cache", "darwin": "Library/Caches/accel-core"}
+_BELOW = {
+    "win32": "AppData/Local/accel-core/Cache",
+    "darwin": "Library/Caches/accel-core",
+}
 
 
 def _home() -> str:
@@ -28,7 +31,9 @@ def _home() -> str:
 
 
 def user_cache(
-    environ: Mapping[str, str], platform: str = sys.platform, home: Callable[[], str] = _home
+    environ: Mapping[str, str],
+    platform: str = sys.platform,
+    home: Callable[[], str] = _home,
 ) -> str:
     """Return `ACCEL_CACHE`, else the folder `accel-core` in the platform's cache folder.
 

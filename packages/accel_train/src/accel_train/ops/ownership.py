@@ -26,7 +26,9 @@ def check(path: Path, right_kind: Callable[[int], bool], kind: str) -> None:
     try:
         status = path.lstat()
     except OSError as error:
-        raise OpCacheError(f"{path} cannot be examined: {error.strerror}. {elsewhere()}") from error
+        raise OpCacheError(
+            f"{path} cannot be examined: {error.strerror}. {elsewhere()}"
+        ) from error
     if stat.S_ISLNK(status.st_mode):
         raise OpCacheError(
             f"{path} is a symbolic link, which is not followed for loading. "
@@ -64,23 +66,31 @@ def check_above(folder: Path, *, make: bool = False) -> bool:
                 return False
             status = _made(place)
         except OSError as error:
-            raise OpCacheError(f"{place} cannot be examined: {error.strerror}. {elsewhere()}") from error
+            raise OpCacheError(
+                f"{place} cannot be examined: {error.strerror}. {elsewhere()}"
+            ) from error
         _check_owners(place, status)
         if stat.S_ISLNK(status.st_mode):
             links += 1
             if links > _MOST_LINKS:
-                raise OpCacheError(f"{folder} lies behind too many symbolic links. {elsewhere()}")
+                raise OpCacheError(
+                    f"{folder} lies behind too many symbolic links. {elsewhere()}"
+                )
             target = place.readlink()
             place = Path(target.anchor) if target.is_absolute() else place.parent
             left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
         elif not stat.S_ISDIR(status.st_mode):
-            raise OpCacheError(f"{folder} cannot be reached: {place} is not a folder. {elsewhere()}")
+            raise OpCacheError(
+                f"{folder} cannot be reached: {place} is not a folder. {elsewhere()}"
+            )
     return True
 
 
 def elsewhere() -> str:
     """Return the next step if a folder cannot be used."""
-    return "Set ACCEL_CACHE to a folder of your own, as in ACCEL_CACHE=$HOME/accel-cache."
+    return (
+        "Set ACCEL_CACHE to a folder of your own, as in ACCEL_CACHE=$HOME/accel-cache."
+    )
 
 
 def _made(folder: Path) -> os.stat_result:
@@ -94,7 +104,9 @@ def _made(folder: Path) -> os.stat_result:
     return folder.lstat()
 
 
-def _check_status(path: Path, status: os.stat_result, right_kind: Callable[[int], bool], kind: str) -> None:
+def _check_status(
+    path: Path, status: os.stat_result, right_kind: Callable[[int], bool], kind: str
+) -> None:
     if not right_kind(status.st_mode):
         raise OpCacheError(f"{path} is not a {kind}. {elsewhere()}")
     if not hasattr(os, "geteuid"):
@@ -121,7 +133,9 @@ def _check_owners(place: Path, status: os.stat_result) -> None:
         )
     if stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX:
         return  # a link has no mode of its own; of a sticky folder each renames only what is theirs
-    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_alone(place, status)):
+    if status.st_mode & stat.S_IWOTH or (
+        status.st_mode & stat.S_IWGRP and not _is_alone(place, status)
+    ):
         raise OpCacheError(
             f"{place}, above the folder for compiled operators, can be written by others (mode "
             f"{stat.S_IMODE(status.st_mode):04o}), who could put other code in its place. "
@@ -165,7 +179,10 @@ def _is_unmapped(user: int) -> bool:
     try:
         if user != int(Path("/proc/sys/kernel/overflowuid").read_text()):
             return False
-        rows = [list(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
+        rows = [
+            list(map(int, line.split()))
+            for line in Path("/proc/self/uid_map").read_text().splitlines()
+        ]
     except (OSError, ValueError):
         return False
     return not any(first <= user < first + count for first, _, count in rows)

@@ -18,7 +18,13 @@ def accel_op_builders(backend: Backend) -> list[OpProvider]:
     compiled = {"CPUAdamBuilder": "accel_train.ops.cpu_adam:CPUAdamBuilder"}
     portable = {op: f"accel_train.ops.portable:{op}" for op in _PORTABLE}
     return [
-        OpProvider(compiled, name="accel-train compiled", kind="compiled", optional=True, last=True),
+        OpProvider(
+            compiled,
+            name="accel-train compiled",
+            kind="compiled",
+            optional=True,
+            last=True,
+        ),
         OpProvider(
             portable,
             name="accel-train portable",

@@ -47,20 +47,33 @@ class Lock(NamedTuple):
 def locked(environ: Mapping[str, str]) -> list[Path]:
     """Return the folders of compiled operators that torch keeps and has locked; torch is not imported."""
     given = environ.get("TORCH_EXTENSIONS_DIR")
-    root = Path(given or Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions"))
+    root = Path(
+        given
+        or Path(
+            environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions"
+        )
+    )
     return [lock.parent for lock in (*root.glob("*/lock"), *root.glob("*/*/lock"))]
 
 
 def found(folders: Iterable[Path], *, pause: float = _PAUSE) -> list[Lock]:
     """Return the locks in these folders, after two looks: torch closes a lock before it removes it."""
-    first = {lock.path: lock for folder in folders if (lock := _examined(folder / "lock"))}
+    first = {
+        lock.path: lock for folder in folders if (lock := _examined(folder / "lock"))
+    }
     if any(not lock.holder for lock in first.values()):
         time.sleep(pause)
-    second = [_examined(path) if not lock.holder else lock for path, lock in first.items()]
-    return [lock for lock in second if lock and lock.identity == first[lock.path].identity]
+    second = [
+        _examined(path) if not lock.holder else lock for path, lock in first.items()
+    ]
+    return [
+        lock for lock in second if lock and lock.identity == first[lock.path].identity
+    ]
 
 
-def wait(folders: Callable[[], Iterable[Path]], name: str, say: Callable[[str], None]) -> None:
+def wait(
+    folders: Callable[[], Iterable[Path]], name: str, say: Callable[[str], None]
+) -> None:
     """Return when none of these folders is locked: remove stale locks, and say who holds the others.
 
     `name`: the operator, in messages.
@@ -70,11 +83,17 @@ def wait(folders: Callable[[], Iterable[Path]], name: str, say: Callable[[str], 
         for lock in locks:
             if lock.is_stale:
                 remove(lock)
-                say(f"removed {lock.path}: the process that was compiling {name} is gone")
+                say(
+                    f"removed {lock.path}: the process that was compiling {name} is gone"
+                )
             elif lock != told:
                 told = lock
                 whom = lock.holder or "another host or container"
-                also = "" if lock.holder else f". If nothing compiles it there: {lock.removal}"
+                also = (
+                    ""
+                    if lock.holder
+                    else f". If nothing compiles it there: {lock.removal}"
+                )
                 say(f"waiting for {whom}, which compiles {name}{also}")
         time.sleep(_PAUSE)
 
@@ -84,7 +103,9 @@ def prepare() -> None:
     for lock in found(locked(os.environ)):
         if lock.is_stale:
             remove(lock)
-            sys.stderr.write(f"accel: removed {lock.path}: the process that was compiling there is gone\n")
+            sys.stderr.write(
+                f"accel: removed {lock.path}: the process that was compiling there is gone\n"
+            )
 
 
 def remove(lock: Lock) -> None:
@@ -105,7 +126,9 @@ def _examined(path: Path) -> Lock | None:
     except (OSError, ValueError):
         return None
     holder = _holder(status)
-    is_stale = not holder and (_is_seen(path, status.st_uid) or time.time() - newest > _LONG)
+    is_stale = not holder and (
+        _is_seen(path, status.st_uid) or time.time() - newest > _LONG
+    )
     return Lock(path, _identity(status), holder, is_stale)
 
 
@@ -114,7 +137,12 @@ def _holder(status: os.stat_result) -> str:
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # another user's, or it has ended
             if any(_is(file, status) for file in (process / "fd").iterdir()):
-                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                command = (
+                    (process / "cmdline")
+                    .read_bytes()
+                    .replace(b"\0", b" ")
+                    .decode("utf-8", "replace")
+                )
                 return f"process {process.name} ({' '.join(command.split()):.80})"
     return ""
 
@@ -132,9 +160,13 @@ def _is_seen(path: Path, owner: int) -> bool:
         return False
     mounted = {}
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/mounts").read_text("utf-8", "replace").splitlines():
+        for line in (
+            Path("/proc/self/mounts").read_text("utf-8", "replace").splitlines()
+        ):
             _, place, kind, *_ = line.split(" ")
             mounted[place] = kind
     parents = (str(parent) for parent in path.resolve().parents)
     kind = next((mounted[parent] for parent in parents if parent in mounted), "")
-    return kind in (_PRIVATE if placement.placement(environ=os.environ).container else _LOCAL)
+    return kind in (
+        _PRIVATE if placement.placement(environ=os.environ).container else _LOCAL
+    )

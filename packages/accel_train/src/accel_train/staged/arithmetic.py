@@ -24,9 +24,21 @@ __all__ = ["Reduction", "put_bytes", "reduction"]
 _Op = c10d.ReduceOp
 #: What gloo has had from the start.
 _PLAIN = frozenset(
-    (torch.float32, torch.float64, torch.float16, torch.int8, torch.uint8, torch.int32, torch.int64)
+    (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.int8,
+        torch.uint8,
+        torch.int32,
+        torch.int64,
+    )
 )
-_COMPLEX = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
+_COMPLEX = {
+    torch.complex32: torch.float16,
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+}
 #: The type in which the rest is reduced. Sums and products of integers are the same in more bits, once cut.
 _WIDER = {
     torch.int16: torch.int32,
@@ -73,16 +85,23 @@ def reduction(dtype: torch.dtype, op: Any, size: int) -> Reduction:
         factor = op.__getstate__()[1]
         plain = reduction(dtype, _Op.SUM, size)
         return plain._replace(
-            send=lambda host: plain.send(host.mul(_on_host(factor))), receive=plain.receive or put_bytes
+            send=lambda host: plain.send(host.mul(_on_host(factor))),
+            receive=plain.receive or put_bytes,
         )
     if name == "AVG":
         _require(dtype is not torch.bool, name, dtype)
         rounding = None if dtype.is_floating_point or dtype.is_complex else "trunc"
         summed = reduction(dtype, _Op.SUM, size)
         return summed._replace(finish=lambda host: _divide(host, size, rounding))
-    _require(not (name in _ON_BITS and (dtype.is_floating_point or dtype.is_complex)), name, dtype)
+    _require(
+        not (name in _ON_BITS and (dtype.is_floating_point or dtype.is_complex)),
+        name,
+        dtype,
+    )
     if dtype is torch.bool:
-        return Reduction(getattr(_Op, _OF_BOOL[name]), lambda host: host.view(torch.uint8), None)
+        return Reduction(
+            getattr(_Op, _OF_BOOL[name]), lambda host: host.view(torch.uint8), None
+        )
     if dtype in _COMPLEX:
         _require(name == "SUM", name, dtype)
         return Reduction(_Op.SUM, lambda host: torch.view_as_real(host).view(-1), None)
@@ -108,7 +127,9 @@ def _on_host(factor: Any) -> Any:
 def _divide(host: Tensor, size: int, rounding: str | None) -> None:
     if host.is_complex():  # a division by a complex number rounds otherwise
         torch.view_as_real(host).div_(size)
-    elif host.element_size() == 1 and host.is_floating_point():  # torch divides no 8-bit floats
+    elif (
+        host.element_size() == 1 and host.is_floating_point()
+    ):  # torch divides no 8-bit floats
         host.copy_(host.to(torch.float32).div_(size))
     elif host.dtype is torch.uint64:
         bits = host.view(torch.int64)
@@ -134,7 +155,9 @@ def _cut(host: Tensor, made: Tensor) -> None:
         return
     # By its low bytes: casts of what is out of range are undefined in C++, and differ between machines.
     parts = bytes_of(made).view(-1, made.element_size())
-    low = slice(0, host.element_size()) if _LITTLE else slice(-host.element_size(), None)
+    low = (
+        slice(0, host.element_size()) if _LITTLE else slice(-host.element_size(), None)
+    )
     bytes_of(host).view(-1, host.element_size()).copy_(parts[:, low])
 
 

@@ -27,13 +27,21 @@ _ProcessGroup: Any = c10d.ProcessGroup
 class Base(_ProcessGroup):  # type: ignore[misc]
     """A process group over gloo: its threads, barrier, send and receive."""
 
-    def __init__(self, device: Device, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(
+        self, device: Device, store: Any, rank: int, size: int, timeout: timedelta
+    ) -> None:
         super().__init__(rank, size)
         self._gloo: Any = c10d.ProcessGroupGloo(store, rank, size, timeout)
         # torch asks for the device types when it moves pickled objects: they need not leave the host.
-        self._register_backend(torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, self._gloo)
-        self._where = f"rank {rank} of {size}, staged over gloo for {device.device_name()}"
-        abort = getattr(self._gloo, "abort", lambda: None)  # older ones cannot be stopped
+        self._register_backend(
+            torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, self._gloo
+        )
+        self._where = (
+            f"rank {rank} of {size}, staged over gloo for {device.device_name()}"
+        )
+        abort = getattr(
+            self._gloo, "abort", lambda: None
+        )  # older ones cannot be stopped
         self._pipeline = Pipeline(self._where, Queue(device), Buffers(device), abort)
         self._close = weakref.finalize(self, self._pipeline.close)
         self._together: list[Any] | None = None
@@ -66,15 +74,21 @@ class Base(_ProcessGroup):  # type: ignore[misc]
 
     def send(self, tensors: Any, destination: int, tag: int = 0) -> Any:
         """Send a tensor to a rank, which receives it with the same tag."""
-        return self._post("send", tensors, lambda row: self._gloo.send([row], destination, tag))
+        return self._post(
+            "send", tensors, lambda row: self._gloo.send([row], destination, tag)
+        )
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
         """Receive a tensor from a rank."""
-        return self._post("recv", tensors, lambda row: self._gloo.recv([row], source, tag))
+        return self._post(
+            "recv", tensors, lambda row: self._gloo.recv([row], source, tag)
+        )
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """Receive a tensor from any rank that sends one; the returned work knows from which."""
-        return self._post("recv", tensors, lambda row: self._gloo.recv_anysource([row], tag))
+        return self._post(
+            "recv", tensors, lambda row: self._gloo.recv_anysource([row], tag)
+        )
 
     def _post(self, name: str, tensors: Any, call: Callable[[Tensor], Any]) -> Any:
         tensors = listed(tensors)
@@ -84,13 +98,19 @@ class Base(_ProcessGroup):  # type: ignore[misc]
             return [call(bytes_of(host)) for host in sources or targets]
 
         if name == "send":
-            return self._note(self._pipeline.post(Operation(name, start, reads=tensors, result=tensors)))
+            return self._note(
+                self._pipeline.post(
+                    Operation(name, start, reads=tensors, result=tensors)
+                )
+            )
         return self._note(self._pipeline.post(Operation(name, start, writes=tensors)))
 
     def barrier(self, opts: Any = None) -> Any:
         """Wait until every rank has called this, and the earlier collectives have been started."""
         given = options(c10d.BarrierOptions, opts)
-        operation = Operation("barrier", lambda _sources, _targets: [self._gloo.barrier(given)], result=[])
+        operation = Operation(
+            "barrier", lambda _sources, _targets: [self._gloo.barrier(given)], result=[]
+        )
         return self._run(operation, opts)
 
     # Several as one

@@ -10,7 +10,14 @@ from torch import Tensor
 
 from accel_core.errors import UnsupportedError
 
-__all__ = ["listed", "options", "reduce_op", "require_dense", "require_parts", "split_sizes"]
+__all__ = [
+    "listed",
+    "options",
+    "reduce_op",
+    "require_dense",
+    "require_parts",
+    "split_sizes",
+]
 
 
 def listed(tensors: Any) -> list[Tensor]:
@@ -31,7 +38,11 @@ def options(kind: Any, given: Any, op: Any = None) -> Any:
 
 def reduce_op(given: Any) -> Any:
     """Return the reduce operation, given itself or in options; a sum if none is given."""
-    return getattr(given, "reduceOp", given) if given is not None else torch.distributed.ReduceOp.SUM
+    return (
+        getattr(given, "reduceOp", given)
+        if given is not None
+        else torch.distributed.ReduceOp.SUM
+    )
 
 
 def require_dense(tensors: Iterable[Tensor]) -> None:
@@ -47,7 +58,9 @@ def require_dense(tensors: Iterable[Tensor]) -> None:
 def require_parts(whole: int, part: int, size: int) -> None:
     """Raise `ValueError` unless `whole` is `size` times `part`."""
     if whole != part * size:
-        raise ValueError(f"{size} parts of {part} do not add up to {whole}: expected {part * size} in all")
+        raise ValueError(
+            f"{size} parts of {part} do not add up to {whole}: expected {part * size} in all"
+        )
 
 
 def split_sizes(tensor: Tensor, rows: list[int], size: int) -> list[int]:
@@ -58,9 +71,13 @@ def split_sizes(tensor: Tensor, rows: list[int], size: int) -> list[int]:
     length = tensor.shape[0] if tensor.dim() else 0
     if not rows:
         if length % size:
-            raise ValueError(f"dimension 0 is {length}, expected a multiple of the {size} ranks, or splits")
+            raise ValueError(
+                f"dimension 0 is {length}, expected a multiple of the {size} ranks, or splits"
+            )
         rows = [length // size] * size
     if len(rows) != size or sum(rows) != length:
-        raise ValueError(f"splits {rows} for {size} ranks do not add up to dimension 0, which is {length}")
+        raise ValueError(
+            f"splits {rows} for {size} ranks do not add up to dimension 0, which is {length}"
+        )
     row = tensor.nbytes // length if length else 0
     return [count * row for count in rows]

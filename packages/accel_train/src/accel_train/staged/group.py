@@ -9,7 +9,13 @@ from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 
 from accel_train.staged.base import Base, Together
-from accel_train.staged.calls import listed, options, require_dense, require_parts, split_sizes
+from accel_train.staged.calls import (
+    listed,
+    options,
+    require_dense,
+    require_parts,
+    split_sizes,
+)
 from accel_train.staged.host import bytes_of
 from accel_train.staged.operation import Operation
 from accel_train.staged.reducing import Reducing
@@ -32,14 +38,20 @@ class Moving(Base):
             return [self._gloo.broadcast([row], given) for row in rows if row.numel()]
 
         if root:
-            return self._run(Operation("broadcast", start, reads=tensors, result=tensors), opts)
+            return self._run(
+                Operation("broadcast", start, reads=tensors, result=tensors), opts
+            )
         return self._run(Operation("broadcast", start, writes=tensors), opts)
 
-    def all_gather_single(self, output: Tensor, source: Tensor, opts: Any = None) -> Any:
+    def all_gather_single(
+        self, output: Tensor, source: Tensor, opts: Any = None
+    ) -> Any:
         """Gather every rank's `source` into `output`, in the order of ranks."""
         return self.all_gather_single_coalesced([output], [source], opts)
 
-    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+    def all_gather_single_coalesced(
+        self, outputs: Any, inputs: Any, opts: Any = None
+    ) -> Any:
         """Do several `all_gather_single` at once."""
         outputs, inputs = list(outputs), list(inputs)
         require_dense(outputs + inputs)
@@ -51,10 +63,16 @@ class Moving(Base):
             works = []
             for source, target in zip(sources, targets, strict=True):
                 if source.numel():
-                    works.append(self._gloo._allgather_base(bytes_of(target), bytes_of(source), given))
+                    works.append(
+                        self._gloo._allgather_base(
+                            bytes_of(target), bytes_of(source), given
+                        )
+                    )
             return works
 
-        return self._run(Operation("all_gather", start, reads=inputs, writes=outputs), opts)
+        return self._run(
+            Operation("all_gather", start, reads=inputs, writes=outputs), opts
+        )
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -70,17 +88,33 @@ class Moving(Base):
 
         def start(sources: list[Tensor], targets: list[Tensor]) -> Sequence[Any]:
             row = bytes_of(sources[0])
-            return [self._gloo._allgather_base(targets[0], row, given)] if row.numel() else []
+            return (
+                [self._gloo._allgather_base(targets[0], row, given)]
+                if row.numel()
+                else []
+            )
 
-        operation = Operation("all_gather", start, reads=[source], writes=parts, packed=True, result=outputs)
+        operation = Operation(
+            "all_gather",
+            start,
+            reads=[source],
+            writes=parts,
+            packed=True,
+            result=outputs,
+        )
         return self._run(operation, opts)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Do `allgather` for each list and its input."""
-        works = [self.allgather([list(o)], [i], opts) for o, i in zip(outputs, inputs, strict=True)]
+        works = [
+            self.allgather([list(o)], [i], opts)
+            for o, i in zip(outputs, inputs, strict=True)
+        ]
         return Together(works)
 
-    def _allgather_unequal(self, outputs: Any, parts: list[Tensor], source: Tensor, opts: Any) -> Any:
+    def _allgather_unequal(
+        self, outputs: Any, parts: list[Tensor], source: Tensor, opts: Any
+    ) -> Any:
         """Gloo needs equal parts: every rank broadcasts its own."""
         require_parts(parts[self.rank()].nbytes, source.nbytes, 1)
 
@@ -94,7 +128,12 @@ class Moving(Base):
                     works.append(self._gloo.broadcast([bytes_of(target)], given))
             return works
 
-        return self._run(Operation("all_gather", start, reads=[source], writes=parts, result=outputs), opts)
+        return self._run(
+            Operation(
+                "all_gather", start, reads=[source], writes=parts, result=outputs
+            ),
+            opts,
+        )
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather every rank's `inputs[0]` into the root's list `outputs[0]`; other ranks pass no list."""
@@ -105,9 +144,16 @@ class Moving(Base):
 
         def start(sources: list[Tensor], targets: list[Tensor]) -> Sequence[Any]:
             rows = [[bytes_of(target) for target in targets]] if parts else []
-            return [self._gloo.gather(rows, [bytes_of(sources[0])], given)] if source.numel() else []
+            return (
+                [self._gloo.gather(rows, [bytes_of(sources[0])], given)]
+                if source.numel()
+                else []
+            )
 
-        return self._run(Operation("gather", start, reads=[source], writes=parts, result=outputs), opts)
+        return self._run(
+            Operation("gather", start, reads=[source], writes=parts, result=outputs),
+            opts,
+        )
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Send each tensor of the root's list `inputs[0]` to one rank; other ranks pass no list."""
@@ -118,12 +164,23 @@ class Moving(Base):
 
         def start(sources: list[Tensor], targets: list[Tensor]) -> Sequence[Any]:
             rows = [[bytes_of(source) for source in sources]] if parts else []
-            return [self._gloo.scatter([bytes_of(targets[0])], rows, given)] if target.numel() else []
+            return (
+                [self._gloo.scatter([bytes_of(targets[0])], rows, given)]
+                if target.numel()
+                else []
+            )
 
-        return self._run(Operation("scatter", start, reads=parts, writes=[target]), opts)
+        return self._run(
+            Operation("scatter", start, reads=parts, writes=[target]), opts
+        )
 
     def all_to_all_single(
-        self, output: Tensor, source: Tensor, output_splits: Any, input_splits: Any, opts: Any = None
+        self,
+        output: Tensor,
+        source: Tensor,
+        output_splits: Any,
+        input_splits: Any,
+        opts: Any = None,
     ) -> Any:
         """Send a part of `source` to each rank and receive one of each into `output`.
 
@@ -144,14 +201,23 @@ class Moving(Base):
         return self._all_to_all(outputs, inputs, received, sent, opts)
 
     def _all_to_all(
-        self, outputs: list[Tensor], inputs: list[Tensor], received: list[int], sent: list[int], opts: Any
+        self,
+        outputs: list[Tensor],
+        inputs: list[Tensor],
+        received: list[int],
+        sent: list[int],
+        opts: Any,
     ) -> Any:
         given = options(c10d.AllToAllOptions, opts)
 
         def start(sources: list[Tensor], targets: list[Tensor]) -> Sequence[Any]:
-            return [self._gloo.alltoall_base(targets[0], sources[0], received, sent, given)]
+            return [
+                self._gloo.alltoall_base(targets[0], sources[0], received, sent, given)
+            ]
 
-        operation = Operation("all_to_all", start, reads=inputs, writes=outputs, packed=True)
+        operation = Operation(
+            "all_to_all", start, reads=inputs, writes=outputs, packed=True
+        )
         return self._run(operation, opts)
 
 

@@ -66,7 +66,9 @@ class Buffers:
                 locked = self._device.pin_empty(size, dtype=torch.uint8)
                 if locked.is_cpu:  # DeepSpeed's class for Metal gives a tensor of Metal's, as torch does
                     return locked
-            except Exception:  # whatever the vendor says: there is none, and pageable memory serves
+            except (
+                Exception
+            ):  # whatever the vendor says: there is none, and pageable memory serves
                 pass
             self._page_locks = False
         return torch.empty(size, dtype=torch.uint8, device="cpu")
@@ -83,11 +85,15 @@ class Queue:
 
     def index(self, tensors: list[Tensor]) -> int | None:
         """Return the index of the device that these tensors are on; `None` if all are on the host."""
-        return next((t.device.index or 0 for t in tensors if t.device.type == self._type), None)
+        return next(
+            (t.device.index or 0 for t in tensors if t.device.type == self._type), None
+        )
 
     def mark(self, index: int | None) -> Any:
         """Return an event in this thread's stream for `side` to wait for; `None` if none is needed."""
-        stream = self._device.Stream  # None in classes written for DeepSpeed, on a device with one queue
+        stream = (
+            self._device.Stream
+        )  # None in classes written for DeepSpeed, on a device with one queue
         if index is None or stream is None or getattr(stream, "one_queue", False):
             return None
         with self._device.device_guard(index):

@@ -69,14 +69,18 @@ class Operation:
         if not tensors:
             return self.name
         size = sum(t.numel() * t.element_size() for t in tensors)
-        kinds = ", ".join(dict.fromkeys(str(t.dtype).removeprefix("torch.") for t in tensors))
+        kinds = ", ".join(
+            dict.fromkeys(str(t.dtype).removeprefix("torch.") for t in tensors)
+        )
         return f"{self.name} of {len(tensors)} tensor{'s'[: len(tensors) > 1]} ({kinds}), {size} bytes"
 
     def waits_for(self, earlier: Operation) -> bool:
         """Return whether this operation uses memory that `earlier` has yet to write."""
         spans = [_span(t) for t in (*earlier._writes, *earlier._both)]
         mine = [_span(t) for t in self.tensors]
-        return any(a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a in spans for b in mine)
+        return any(
+            a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a in spans for b in mine
+        )
 
     def mark(self, queue: Queue) -> None:
         """Record an event in the caller's stream; the tensors may be used after it."""
@@ -85,7 +89,10 @@ class Operation:
     def enter(self, queue: Queue, buffers: Buffers, *, inline: bool) -> None:
         """Copy the tensors to the host and pass them to gloo."""
         index = queue.index(self.tensors)
-        with torch.no_grad(), queue.here(index) if inline else queue.side(index, self._mark):
+        with (
+            torch.no_grad(),
+            queue.here(index) if inline else queue.side(index, self._mark),
+        ):
             reads = self._place(self._reads, buffers, copy=True)
             both = self._place(self._both, buffers, copy=True, back=True)
             writes = self._place(self._writes, buffers, copy=False, back=True)
@@ -99,7 +106,10 @@ class Operation:
         if self._finish is not None:
             self._finish(self._hosts)
         index = queue.index(self.tensors)
-        with torch.no_grad(), queue.here(index) if inline else queue.side(index, self._mark):
+        with (
+            torch.no_grad(),
+            queue.here(index) if inline else queue.side(index, self._mark),
+        ):
             for tensor, host in self._back:
                 # Not `copy_` of the tensor itself: autograd would take it for a change by the program.
                 tensor.data.copy_(host)
@@ -118,7 +128,12 @@ class Operation:
     # Host copies
 
     def _place(
-        self, tensors: Sequence[Tensor], buffers: Buffers, *, copy: bool, back: bool = False
+        self,
+        tensors: Sequence[Tensor],
+        buffers: Buffers,
+        *,
+        copy: bool,
+        back: bool = False,
     ) -> list[Tensor]:
         """A contiguous host tensor for each, or, `packed`, one row of bytes for all."""
         if self._packed and tensors:
@@ -128,12 +143,16 @@ class Operation:
             if tensor.device.type == "cpu" and tensor.is_contiguous():
                 hosts.append(tensor.data)
                 continue
-            host = self._like(tensor, self._take(tensor.numel() * tensor.element_size(), buffers))
+            host = self._like(
+                tensor, self._take(tensor.numel() * tensor.element_size(), buffers)
+            )
             self._exchange(tensor, host, copy=copy, back=back)
             hosts.append(host)
         return hosts
 
-    def _pack(self, tensors: Sequence[Tensor], buffers: Buffers, *, copy: bool, back: bool) -> Tensor:
+    def _pack(
+        self, tensors: Sequence[Tensor], buffers: Buffers, *, copy: bool, back: bool
+    ) -> Tensor:
         sizes = [t.numel() * t.element_size() for t in tensors]
         whole = self._take(sum(sizes), buffers)
         first = 0
@@ -156,13 +175,17 @@ class Operation:
     def _like(tensor: Tensor, buffer: Tensor) -> Tensor:
         return buffer.view(tensor.dtype).view(tensor.shape)
 
-    def _exchange(self, tensor: Tensor, host: Tensor, *, copy: bool, back: bool) -> None:
+    def _exchange(
+        self, tensor: Tensor, host: Tensor, *, copy: bool, back: bool
+    ) -> None:
         if copy:
             host.copy_(tensor.detach())
         if back:
             self._back.append((tensor, host))
 
-    def _exchange_bytes(self, tensor: Tensor, part: Tensor, *, copy: bool, back: bool) -> None:
+    def _exchange_bytes(
+        self, tensor: Tensor, part: Tensor, *, copy: bool, back: bool
+    ) -> None:
         between = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
         if copy:
             part.copy_(bytes_of(between.copy_(tensor.detach())))
@@ -181,7 +204,10 @@ class Operation:
 def _span(tensor: Tensor) -> _Span:
     """The memory that a tensor lies in, and its first element and the one after its last there, in bytes."""
     first = int(tensor.storage_offset())
-    last = first + sum((int(n) - 1) * int(s) for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    last = first + sum(
+        (int(n) - 1) * int(s)
+        for n, s in zip(tensor.shape, tensor.stride(), strict=True)
+    )
     size = tensor.element_size()
     end = (last + 1) * size if tensor.numel() else first * size
     return tensor.untyped_storage()._cdata, first * size, end
@@ -220,7 +246,11 @@ class StagedWork(c10d.Work):
 
         `timeout` limits this wait only; a collective has its group's timeout.
         """
-        seconds = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else None
+        seconds = (
+            timeout.total_seconds()
+            if timeout is not None and timeout > timedelta(0)
+            else None
+        )
         if not self._ended.wait(seconds):
             raise CommunicationError(
                 f"{self._where}: {self._operation} has not ended after {seconds:g} s. Wait longer, "
@@ -278,6 +308,8 @@ class StagedWork(c10d.Work):
             )
         elif "onnection" in text or "eset by peer" in text:
             step = " Another rank has ended: see what it printed."
-        raised = CommunicationError(f"{self._where}: {self._operation} failed: {text}.{step}")
+        raised = CommunicationError(
+            f"{self._where}: {self._operation} failed: {text}.{step}"
+        )
         raised.__cause__ = error
         return raised

@@ -25,12 +25,18 @@ _PATIENCE = 2.0
 class Pipeline:
     """Runs the operations of one group."""
 
-    def __init__(self, where: str, order: Queue, buffers: Buffers, abort: Callable[[], None]) -> None:
+    def __init__(
+        self, where: str, order: Queue, buffers: Buffers, abort: Callable[[], None]
+    ) -> None:
         self._where = where
         self._order, self._buffers = order, buffers
         self._abort = abort
-        self._in: queue.SimpleQueue[tuple[Operation, StagedWork] | None] = queue.SimpleQueue()
-        self._out: queue.SimpleQueue[tuple[Operation, StagedWork] | None] = queue.SimpleQueue()
+        self._in: queue.SimpleQueue[tuple[Operation, StagedWork] | None] = (
+            queue.SimpleQueue()
+        )
+        self._out: queue.SimpleQueue[tuple[Operation, StagedWork] | None] = (
+            queue.SimpleQueue()
+        )
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         #: Held while an operation is copied in and given to gloo, by whichever thread does it.
@@ -78,7 +84,11 @@ class Pipeline:
             self._closed = True
         self._in.put(None)
         # The last reference to a group may go in one of its own threads.
-        others = [thread for thread in self._threads if thread is not threading.current_thread()]
+        others = [
+            thread
+            for thread in self._threads
+            if thread is not threading.current_thread()
+        ]
         for thread in others:
             thread.join(_PATIENCE)
         if any(thread.is_alive() for thread in others):
@@ -99,7 +109,9 @@ class Pipeline:
             self._refuse_if_closed()
             if not self._threads:
                 for name, loop in (("in", self._copy_in), ("out", self._copy_out)):
-                    thread = threading.Thread(target=loop, name=f"accel-staged-{name}", daemon=True)
+                    thread = threading.Thread(
+                        target=loop, name=f"accel-staged-{name}", daemon=True
+                    )
                     self._threads.append(thread)
                     thread.start()
             self._ahead += 1
@@ -107,7 +119,9 @@ class Pipeline:
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
-            raise CommunicationError(f"{self._where}: the process group has been destroyed")
+            raise CommunicationError(
+                f"{self._where}: the process group has been destroyed"
+            )
 
     # What the threads do
 
@@ -126,7 +140,9 @@ class Pipeline:
         while (item := self._out.get()) is not None:
             self._leave(*item, inline=False)
 
-    def _pass(self, operation: Operation, work: StagedWork, *, inline: bool = True) -> None:
+    def _pass(
+        self, operation: Operation, work: StagedWork, *, inline: bool = True
+    ) -> None:
         """Copy in and give to gloo, or end the work with the error."""
         try:
             self._wait_for_inputs(operation)
@@ -142,7 +158,11 @@ class Pipeline:
 
     def _wait_for_inputs(self, operation: Operation) -> None:
         with self._lock:
-            earlier = [work for each, work in self._under_way.items() if operation.waits_for(each)]
+            earlier = [
+                work
+                for each, work in self._under_way.items()
+                if operation.waits_for(each)
+            ]
         for work in earlier:
             work.wait()
 
@@ -161,14 +181,18 @@ class Pipeline:
 
 def _raise_if_programs(error: BaseException) -> None:
     """Raise `error` again if it came from a signal while the program waited: Ctrl-C, or its own handler's."""
-    if threading.current_thread() is threading.main_thread() and not isinstance(error, Exception):
+    if threading.current_thread() is threading.main_thread() and not isinstance(
+        error, Exception
+    ):
         raise error
 
 
 class PeerWork(StagedWork):
     """A send or a receive. The thread that waits copies the tensor out, so messages block no others."""
 
-    def __init__(self, operation: Operation, where: str, order: Queue, buffers: Buffers) -> None:
+    def __init__(
+        self, operation: Operation, where: str, order: Queue, buffers: Buffers
+    ) -> None:
         super().__init__(operation, where)
         self._order, self._buffers = order, buffers
         self._one = threading.Lock()
@@ -194,7 +218,9 @@ class PeerWork(StagedWork):
 
     def get_future(self) -> None:  # type: ignore[override]
         """Raise `CommunicationError`: a message has no future, because only `wait()` completes it."""
-        raise CommunicationError(f"{self._where}: {self._operation} has no future. Call wait().")
+        raise CommunicationError(
+            f"{self._where}: {self._operation} has no future. Call wait()."
+        )
 
     def _source_rank(self) -> int:
         """The rank from which it was received."""

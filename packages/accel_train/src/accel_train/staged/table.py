@@ -33,11 +33,17 @@ def obstacle(name: str, device_type: str) -> str:
     if distributed is None:
         return ""  # there is no table to look into; whoever starts a group is told by torch
     if not distributed.is_available():
-        return "this build of torch has no torch.distributed. Install a build that has it."
+        return (
+            "this build of torch has no torch.distributed. Install a build that has it."
+        )
     pairs = [part.strip().rpartition(":") for part in name.lower().split(",")]
     for device, _, wanted in pairs:
         if not distributed.is_backend_available(wanted):
-            known = [b for b in distributed.Backend.backend_list if distributed.is_backend_available(b)]
+            known = [
+                b
+                for b in distributed.Backend.backend_list
+                if distributed.is_backend_available(b)
+            ]
             return (
                 f"torch.distributed has no communication backend {wanted!r} here, expected one of "
                 f"{', '.join(known)}; the module that brings another must be imported first"
@@ -49,7 +55,9 @@ def obstacle(name: str, device_type: str) -> str:
             f"the communication backend {wanted!r} is for {' and '.join(served) or 'no device'}, not for "
             f"{device_type}. {_instead(device_type)}"
         )
-    if any(device for device, _, _ in pairs) and device_type not in {device for device, _, _ in pairs}:
+    if any(device for device, _, _ in pairs) and device_type not in {
+        device for device, _, _ in pairs
+    }:
         return f"{name!r} names no communication backend for {device_type}. {_instead(device_type)}"
     return ""
 
@@ -57,7 +65,11 @@ def obstacle(name: str, device_type: str) -> str:
 def _instead(device_type: str) -> str:
     """The next step: a backend that serves the device."""
     capability = import_torch().distributed.Backend.backend_capability
-    others = [name for name in capability if name != "fake" and registered_for(name, device_type)]
+    others = [
+        name
+        for name in capability
+        if name != "fake" and registered_for(name, device_type)
+    ]
     return f"Use {' or '.join(dict.fromkeys([*others, STAGED]))} (staged: through host memory, over gloo)."
 
 
@@ -68,7 +80,11 @@ def register(device: Device) -> None:
     torch.distributed or without gloo.
     """
     distributed = getattr(import_torch(), "distributed", None)
-    if distributed is None or not distributed.is_available() or not distributed.is_gloo_available():
+    if (
+        distributed is None
+        or not distributed.is_available()
+        or not distributed.is_gloo_available()
+    ):
         return
     plugins = distributed.Backend._plugins
     known = plugins.get(STAGED.upper())
@@ -79,7 +95,9 @@ def register(device: Device) -> None:
     )
 
 
-def _create(device: Device, store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+def _create(
+    device: Device, store: Any, rank: int, size: int, timeout: timedelta
+) -> Any:
     """Create a group; torch calls this for each one."""
     from accel_train.staged.group import StagedProcessGroup
 

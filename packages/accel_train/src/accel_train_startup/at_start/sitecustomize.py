@@ -21,7 +21,9 @@ class _AfterTorch:
     """A finder that has torch's loader call the entry point at the end of the import."""
 
     @staticmethod
-    def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+    def find_spec(
+        name: str, _path: object = None, _target: object = None
+    ) -> ModuleSpec | None:
         if name != "torch" or _AfterTorch not in sys.meta_path:
             return None
         sys.meta_path.remove(_AfterTorch)
@@ -53,6 +55,8 @@ def _run_the_next() -> None:
         spec.loader.exec_module(module)
 
 
-if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1":  # else torch calls it itself
+if (
+    os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1"
+):  # else torch calls it itself
     sys.meta_path.insert(0, _AfterTorch)
 _run_the_next()

@@ -8,7 +8,11 @@ import torch
 from accel_tests.deepspeed_classes.device import member, members
 
 #: Where the device differs from `Device`'s defaults.
-DEVICES = {"hpu": {"last_generator": 0}, "klxpu": {"type": "cuda"}, "mps": {"last": 0, "last_generator": 0}}
+DEVICES = {
+    "hpu": {"last_generator": 0},
+    "klxpu": {"type": "cuda"},
+    "mps": {"last": 0, "last_generator": 0},
+}
 
 
 def own_cases(vendor):
@@ -17,7 +21,10 @@ def own_cases(vendor):
         "cpu": _cpu, "cuda": _cuda, "hpu": _hpu, "klxpu": _klxpu, "mlu": _vendor_ranges, "mps": _mps,
         "supa": _supa, "xpu": _xpu,
     }  # fmt: skip
-    return {"range_push: under torch's profiler": _profiled, **(own[vendor]() if vendor in own else {})}
+    return {
+        "range_push: under torch's profiler": _profiled,
+        **(own[vendor]() if vendor in own else {}),
+    }
 
 
 def _profiled(acc):
@@ -43,7 +50,11 @@ def _vendor_ranges():
 
 
 def _supa():
-    return {**_vendor_ranges(), **members("communication_backend_version"), **_attributes("class_dict")}
+    return {
+        **_vendor_ranges(),
+        **members("communication_backend_version"),
+        **_attributes("class_dict"),
+    }
 
 
 def _attributes(*names):
@@ -81,7 +92,9 @@ def _cuda():
         **members("communication_backend_version"),
         **_attributes("class_dict"),
         "available_memory: with devices named by UUID": by_uuid,
-        **_under(_no_device, "without a device", "is_available", "device_count", *abilities),
+        **_under(
+            _no_device, "without a device", "is_available", "device_count", *abilities
+        ),
     }
 
 
@@ -127,7 +140,10 @@ def _no_device():
     """A machine without devices: what torch's C part counts, and what torch.cuda keeps of it."""
     from accel_simulated import device
 
-    with mock.patch.object(device, "count", 0), mock.patch.object(torch.cuda, "_cached_device_count", None):
+    with (
+        mock.patch.object(device, "count", 0),
+        mock.patch.object(torch.cuda, "_cached_device_count", None),
+    ):
         yield
 
 
@@ -135,10 +151,17 @@ def _hpu():
     def made_anew(acc):
         """What making another one leaves in the process."""
         torch.use_deterministic_algorithms(False)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PT_HPU")}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("PT_HPU")
+        }
         with mock.patch.dict(os.environ, kept, clear=True):
             type(acc)(*([acc.backend] if hasattr(acc, "backend") else []))
-            return [*sorted(os.environ.keys() - kept.keys()), torch.are_deterministic_algorithms_enabled()]
+            return [
+                *sorted(os.environ.keys() - kept.keys()),
+                torch.are_deterministic_algorithms_enabled(),
+            ]
 
     own = _attributes("apply_hpu_workarounds", "class_dict")
     return {**own, "apply_hpu_workarounds: by making one": made_anew}
@@ -155,4 +178,7 @@ def _cpu():
             del os.environ["LOCAL_SIZE"]
             return acc.device_count() >= 1
 
-    return {**_attributes("get_rss", "reset_rss"), "device_count: without LOCAL_SIZE": without_size}
+    return {
+        **_attributes("get_rss", "reset_rss"),
+        "device_count: without LOCAL_SIZE": without_size,
+    }

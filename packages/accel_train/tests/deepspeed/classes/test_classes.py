@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 from accel_tests.children import UNTRACED
 from accel_tests.deepspeed_classes import DEEPSPEED
-from accel_tests.deepspeed_classes.table import VENDORS, Difference, differences, problems
+from accel_tests.deepspeed_classes.table import (
+    VENDORS,
+    Difference,
+    differences,
+    problems,
+)
 
 HERE = Path(__file__).parent
 SHARED = HERE.parents[4] / "tests" / "support"
@@ -32,17 +37,29 @@ def _ask(vendor, folder):
 
     version = metadata.version("deepspeed")
     if version != DEEPSPEED:
-        pytest.skip(f"the table is for deepspeed {DEEPSPEED}, and {version} is installed")
+        pytest.skip(
+            f"the table is for deepspeed {DEEPSPEED}, and {version} is installed"
+        )
     # The processor needs no device: this one's package is there and nobody imports it.
     device = "acme" if vendor == "cpu" else vendor
     # Coverage counts the integrations here, which these processes never import.
     # DeepSpeed gives builders that would have to be compiled; so does ours where that is asked for.
-    variables = {"DS_ACCELERATOR": vendor, "OMP_NUM_THREADS": "1", "ACCEL_COMPILE": "1", **UNTRACED}
+    variables = {
+        "DS_ACCELERATOR": vendor,
+        "OMP_NUM_THREADS": "1",
+        "ACCEL_COMPILE": "1",
+        **UNTRACED,
+    }
     variables |= {"cpu": OF_THE_PROCESSOR, "mps": OF_METAL}.get(vendor, {})
     if vendor != "cpu":
         install_real_plugin(folder, vendor)
     return run_on(
-        device, "on_simulated:report", vendor, environ=variables, path=[folder, SHARED, HERE], timeout=300
+        device,
+        "on_simulated:report",
+        vendor,
+        environ=variables,
+        path=[folder, SHARED, HERE],
+        timeout=300,
     ).answer
 
 
@@ -63,10 +80,26 @@ def test_what_the_table_says_passes():
 
 FAILING = [
     (REPORT, {}, "device: differs, and the table has no reason"),
-    (REPORT, {"device": ROW._replace(ours="NoneType")}, "device: differs otherwise than the table says"),
-    (REPORT, {"device": ROW, "device_name": ROW}, "device_name: in the table, and both answer str cpu"),
-    (REPORT, {"device": ROW, "devise": ROW}, "devise: in the table, and nobody asks it"),
-    ({**REPORT, "not asked": ["seed"]}, {"device": ROW}, "seed: a member of DeepSpeed's class"),
+    (
+        REPORT,
+        {"device": ROW._replace(ours="NoneType")},
+        "device: differs otherwise than the table says",
+    ),
+    (
+        REPORT,
+        {"device": ROW, "device_name": ROW},
+        "device_name: in the table, and both answer str cpu",
+    ),
+    (
+        REPORT,
+        {"device": ROW, "devise": ROW},
+        "devise: in the table, and nobody asks it",
+    ),
+    (
+        {**REPORT, "not asked": ["seed"]},
+        {"device": ROW},
+        "seed: a member of DeepSpeed's class",
+    ),
 ]
 
 

@@ -13,27 +13,41 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
-def trainings(request, tmp_path_factory, extensions, deepspeed_copy, parents, imports, simulated):
+def trainings(
+    request, tmp_path_factory, extensions, deepspeed_copy, parents, imports, simulated
+):
     """`trainings.reports(backend, configuration)`: trained now, or by whoever asked before."""
     base = tmp_path_factory.getbasetemp()
     # Under xdist each process has a folder of its own in the session's.
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "deepspeed-trainings"
+    folder = (
+        base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    ) / "deepspeed-trainings"
     folder.mkdir(exist_ok=True)
 
     def start(backend, code, places):
-        device = {"reference": "cpu", SINGLE: "cpu", PATCHED: "acme"}.get(backend, backend.partition(",")[0])
+        device = {"reference": "cpu", SINGLE: "cpu", PATCHED: "acme"}.get(
+            backend, backend.partition(",")[0]
+        )
         alone = backend in CLASSES and simulated(device, plugin=not CLASSES[backend])
         found = alone or request.getfixturevalue(f"on_{device}")
         if backend == PATCHED:
             found = with_path(found, deepspeed_copy(backend))
         found = with_path(found, HERE, HERE.parents[4] / "tests/support")
         # The masks of dropout are drawn on the host, so that they equal those on CPU.
-        mine = deepspeeds_compiler.VARIABLES if device == "cpu" else {"ACCEL_SIMULATE_RANDOM": "host"}
+        mine = (
+            deepspeeds_compiler.VARIABLES
+            if device == "cpu"
+            else {"ACCEL_SIMULATE_RANDOM": "host"}
+        )
         # Compared to the bit, so with compiled operators, which have DeepSpeed's; and tracing takes long.
         ours = {"ACCEL_COMPILE": "1", "TORCH_EXTENSIONS_DIR": str(extensions)}
         environ = {**untraced(found), **mine, **ours}
         parent = parents(imports, backend, environ)
-        shared = {"LOCAL_RANK": "0"} if device == "mps" else {}  # by all ranks: Metal is one device
-        return parent(code, [{**environ, **place, **shared} for place in places], timeout=1500)
+        shared = (
+            {"LOCAL_RANK": "0"} if device == "mps" else {}
+        )  # by all ranks: Metal is one device
+        return parent(
+            code, [{**environ, **place, **shared} for place in places], timeout=1500
+        )
 
     return Trainings(folder, start)

@@ -13,12 +13,19 @@ from ds_training.runs import BACKENDS, CLASSES, PATCHED, RANKS, SINGLE, STAGES
 
 from accel_simulated import DEVICES
 
-BY_NIGHT = pytest.mark.nightly(reason="the same trainings on the CPU, and on a device with less than a GPU")
+BY_NIGHT = pytest.mark.nightly(
+    reason="the same trainings on the CPU, and on a device with less than a GPU"
+)
 #: By day one device; the CPU, and one with less than a GPU, by night.
-OURS = [name if name == "acme" else pytest.param(name, marks=BY_NIGHT) for name in BACKENDS[1:]]
+OURS = [
+    name if name == "acme" else pytest.param(name, marks=BY_NIGHT)
+    for name in BACKENDS[1:]
+]
 #: DeepSpeed's `multi_tensor_adam` for CPU is C++ with fused multiply-adds; ours for other devices is made of
 #: torch's operators, each of which rounds: how far losses may then be off, relatively.
-ROUNDED_OTHERWISE = {("FusedAdam, ZeRO 1", device): 2e-6 for device in ("acme", "plain")}
+ROUNDED_OTHERWISE = {
+    ("FusedAdam, ZeRO 1", device): 2e-6 for device in ("acme", "plain")
+}
 #: What each simulated device communicates over; plain has nothing of its own.
 COLLECTIVES = {"acme": "accl", "plain": "staged"}
 #: Whose operator an optimizer calls on these; on CPU it is DeepSpeed's own, compiled.
@@ -27,21 +34,32 @@ OPERATORS = {
     "offloaded optimizer, ZeRO 2": "accel_train.ops.cpu_adam.CPUAdam",
     "offloaded optimizer, ZeRO 3": "accel_train.ops.cpu_adam.CPUAdam",
 }
-BY_DAY = pytest.mark.nightly(reason="a configuration whose parts the others have by day")
-NAMES = [pytest.param(name, marks=BY_DAY) if each.by_night else name for name, each in CONFIGURATIONS.items()]
+BY_DAY = pytest.mark.nightly(
+    reason="a configuration whose parts the others have by day"
+)
+NAMES = [
+    pytest.param(name, marks=BY_DAY) if each.by_night else name
+    for name, each in CONFIGURATIONS.items()
+]
 SAVED = [name for name, configuration in CONFIGURATIONS.items() if configuration.saves]
 
 
 def learned(reports, first=0):
     """Losses from that step on, and parameters, of each rank."""
-    return [(report["losses"][first - report["first"] :], report["parameters"]) for report in reports]
+    return [
+        (report["losses"][first - report["first"] :], report["parameters"])
+        for report in reports
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_deepspeeds_own_accelerator_is_the_reference_and_learns(name, trainings):
     reports = trainings.reports("reference", name)
     for report in reports:
-        assert report["accelerator"] == "deepspeed.accelerator.cpu_accelerator.CPU_Accelerator"
+        assert (
+            report["accelerator"]
+            == "deepspeed.accelerator.cpu_accelerator.CPU_Accelerator"
+        )
         assert (report["collectives"], report["parameters on"]) == ("gloo", ["cpu"])
         losses = [loss for step in report["losses"] for loss in step]
         assert len(report["losses"]) == STEPS
@@ -57,12 +75,17 @@ def test_equals_deepspeeds_own_cpu(name, backend, trainings):
 
 
 def test_a_patched_deepspeed_does_without_activation(trainings):
-    equals_the_reference("bf16, ZeRO 1", PATCHED, trainings)  # which saves no checkpoint
+    equals_the_reference(
+        "bf16, ZeRO 1", PATCHED, trainings
+    )  # which saves no checkpoint
 
 
 def equals_the_reference(name, backend, trainings):
     device = "acme" if backend == PATCHED else backend
-    expected, found = trainings.reports("reference", name), trainings.reports(backend, name)
+    expected, found = (
+        trainings.reports("reference", name),
+        trainings.reports(backend, name),
+    )
     for rank, report in enumerate(found):
         assert report["accelerator"].startswith("accel_core.")
         simulated = COLLECTIVES.get(device)
@@ -74,25 +97,39 @@ def equals_the_reference(name, backend, trainings):
     if bound is None:
         assert learned(found) == learned(expected)
     else:
-        assert learned(found) != learned(expected), "equal by now: take it out of ROUNDED_OTHERWISE"
+        assert learned(found) != learned(expected), (
+            "equal by now: take it out of ROUNDED_OTHERWISE"
+        )
         for ours, theirs in zip(found, expected, strict=True):
             for losses, wanted in zip(ours["losses"], theirs["losses"], strict=True):
                 assert losses == pytest.approx(wanted, rel=bound)
 
 
-@pytest.mark.nightly(reason="DeepSpeed's own classes for vendors: what calls them is tried by day")
+@pytest.mark.nightly(
+    reason="DeepSpeed's own classes for vendors: what calls them is tried by day"
+)
 @pytest.mark.parametrize("backend", CLASSES)
 @pytest.mark.parametrize("name", STAGES)
 def test_a_class_of_deepspeeds_interface_equals_its_cpu(name, backend, trainings):
     found, device = trainings.reports(backend, name), DEVICES[backend.partition(",")[0]]
     kind = CLASSES[backend] or "accel_mps.accelerator.MPSAccelerator"
-    places = [f"{device.plays or device.name}:{rank % device.devices}" for rank in range(RANKS)]
-    on = [(report["accelerator"], report["collectives"], report["parameters on"]) for report in found]
+    places = [
+        f"{device.plays or device.name}:{rank % device.devices}"
+        for rank in range(RANKS)
+    ]
+    on = [
+        (report["accelerator"], report["collectives"], report["parameters on"])
+        for report in found
+    ]
     assert on == [(kind, device.collective or "staged", [place]) for place in places]
-    assert learned(found) == learned(trainings.reports(SINGLE if device.name == "mps" else "reference", name))
+    assert learned(found) == learned(
+        trainings.reports(SINGLE if device.name == "mps" else "reference", name)
+    )
 
 
-REFERENCE = pytest.param(BACKENDS[0], marks=pytest.mark.nightly(reason="DeepSpeed's; by day ours goes on"))
+REFERENCE = pytest.param(
+    BACKENDS[0], marks=pytest.mark.nightly(reason="DeepSpeed's; by day ours goes on")
+)
 
 
 @pytest.mark.parametrize("backend", [REFERENCE, *OURS])
@@ -100,4 +137,6 @@ REFERENCE = pytest.param(BACKENDS[0], marks=pytest.mark.nightly(reason="DeepSpee
 def test_other_processes_go_on_from_a_checkpoint(name, backend, trainings):
     resumed = trainings.reports(backend, name, resumed=True)
     assert [report["first"] for report in resumed] == [SAVED_AT] * RANKS
-    assert learned(resumed, SAVED_AT) == learned(trainings.reports("reference", name), SAVED_AT)
+    assert learned(resumed, SAVED_AT) == learned(
+        trainings.reports("reference", name), SAVED_AT
+    )

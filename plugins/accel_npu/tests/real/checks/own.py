@@ -38,7 +38,9 @@ def check_what_waits_for_the_device(acc):
     assert acc.default_generator(None).device == torch.device("npu", 0)
     # The seed from before counts.
     assert (generator.initial_seed(), acc.initial_seed()) == (7, 7)
-    with pytest.raises(ValueError, match="device index 2 is out of range, 2 devices visible"):
+    with pytest.raises(
+        ValueError, match="device index 2 is out of range, 2 devices visible"
+    ):
         acc.default_generator(2)
     assert seen == [False]
     acc.lazy_call(lambda: seen.append("now"))
@@ -60,7 +62,9 @@ def check_a_device_that_nothing_has_selected(acc):
     assert one.total_memory == 1 << 30
     assert one.capability is None
     assert one.uuid == "20212223-2425-2627-2829-2a2b2c2d2e2f"
-    assert one.multiprocessors == 48  # what torch_npu calls multi_processor_count: the vector units
+    assert (
+        one.multiprocessors == 48
+    )  # what torch_npu calls multi_processor_count: the vector units
     assert acc.device_properties().uuid != one.uuid
     assert acc.device_uuid(1) == one.uuid
     assert acc.current_device() == 0
@@ -77,7 +81,9 @@ def check_members_are_the_vendors_own_functions(acc):
     for name in ("current_device", "device_count", "empty_cache", "is_initialized"):
         getattr(acc, name)()  # the first call decides
         # Around a question stands what tells of a driver that refuses it.
-        assert inspect.unwrap(getattr(acc, name)) is inspect.unwrap(getattr(torch.npu, name)), name
+        assert inspect.unwrap(getattr(acc, name)) is inspect.unwrap(
+            getattr(torch.npu, name)
+        ), name
     assert (acc.Stream, acc.Event) == (torch.npu.Stream, torch.npu.Event)
     with acc.stream(None):
         assert acc.stream is torch.npu.stream
@@ -112,7 +118,11 @@ def check_what_the_device_says(acc):
     assert acc.is_bf16_supported() is acc.is_bf16_native() is newer
     assert acc.is_fp16_supported() is True
     assert (acc.is_fp8_supported(), acc.is_fp64_supported()) == (False, False)
-    assert acc.supported_dtypes() == [torch.float32, torch.float16, *([torch.bfloat16] if newer else [])]
+    assert acc.supported_dtypes() == [
+        torch.float32,
+        torch.float16,
+        *([torch.bfloat16] if newer else []),
+    ]
 
 
 def check_float64_becomes_float32(acc):
@@ -259,6 +269,8 @@ def check_a_kernel_by_name_is_refused(acc):
     """The end of the stand-in, in torch_npu's own words. Last: torch_npu may be left capturing."""
     x = torch.ones(2, device="npu")
     acc.synchronize()
-    refused = pytest.raises(RuntimeError, match="Cannot run aclop operators during NPU graph capture")
+    refused = pytest.raises(
+        RuntimeError, match="Cannot run aclop operators during NPU graph capture"
+    )
     with refused, acc.capture_to_graph(acc.create_graph()):
         torch.exp(x)

@@ -16,7 +16,9 @@ def main():
         from accel_tests.deepspeed_classes.device import Device
         from deepspeed.accelerator.npu_accelerator import NPU_Accelerator
 
-        report = compare(NPU_Accelerator(), ours, cases(Device("npu", compile_backend="npugraphs")))
+        report = compare(
+            NPU_Accelerator(), ours, cases(Device("npu", compile_backend="npugraphs"))
+        )
     leave(report)
 
 

@@ -28,7 +28,9 @@ def main(module, *only):
     acc = accel_core.get_accelerator()
     import torch
 
-    torch.npu.config.allow_internal_format = False  # else torch_npu warns of it at the first tensor
+    torch.npu.config.allow_internal_format = (
+        False  # else torch_npu warns of it at the first tensor
+    )
     # A member of ours must not call what torch or torch_npu calls deprecated.
     warnings.simplefilter("error", FutureWarning)
     warnings.simplefilter("error", DeprecationWarning)

@@ -37,5 +37,11 @@ def check_an_epoch_is_close_to_the_cpus(acc):
     assert len(losses) == 45
     assert losses[:2] == cpu_losses[:2]
     assert max(abs(a - b) for a, b in zip(losses, cpu_losses, strict=True)) < 1e-5
-    assert max(float((a - b).abs().max()) for a, b in zip(parameters, cpu_parameters, strict=True)) < 1e-5
+    assert (
+        max(
+            float((a - b).abs().max())
+            for a, b in zip(parameters, cpu_parameters, strict=True)
+        )
+        < 1e-5
+    )
     assert abs(accuracy - cpu_accuracy) < 0.01

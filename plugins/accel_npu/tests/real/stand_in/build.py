@@ -36,13 +36,19 @@ LOOKED_UP = (
     "aclrtUnSubscribeReport",
 )  # fmt: skip
 _SYSTEM = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
-_DEFINED = re.compile(r"^[a-z][\w *]*?\*?\b((?:acl|drv|Hccl|standin_)\w+)\(", re.MULTILINE)
+_DEFINED = re.compile(
+    r"^[a-z][\w *]*?\*?\b((?:acl|drv|Hccl|standin_)\w+)\(", re.MULTILINE
+)
 
 
 def torch_npu_folder():
     """The installed package, found without importing it; `None` where there is none."""
     spec = importlib.util.find_spec("torch_npu")
-    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+    return (
+        Path(spec.submodule_search_locations[0])
+        if spec and spec.submodule_search_locations
+        else None
+    )
 
 
 def built(cache=None, without=()):
@@ -59,7 +65,9 @@ def built(cache=None, without=()):
     for name in ("standin.h", *SOURCES, "build.py"):
         digest.update((HERE / name).read_bytes())
     version = metadata.version("torch_npu")
-    digest.update(f"{version} {package} {sys.version} {platform.machine()} {without}".encode())
+    digest.update(
+        f"{version} {package} {sys.version} {platform.machine()} {without}".encode()
+    )
     cache = cache or _private_cache()
     folder = cache / f"torch_npu-{version}-{digest.hexdigest()[:16]}"
     with FileLock(cache / "lock"):
@@ -79,7 +87,9 @@ def _private_cache():
     cache = Path(home, "accel-core-tests", "npu-stand-in")
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     if cache.stat().st_uid != os.getuid() or cache.stat().st_mode & 0o022:
-        raise RuntimeError(f"{cache} belongs to somebody else, or others may write to it; remove it")
+        raise RuntimeError(
+            f"{cache} belongs to somebody else, or others may write to it; remove it"
+        )
     return cache
 
 
@@ -88,17 +98,38 @@ def _build(package, folder, without):
     source = "".join((HERE / name).read_text(encoding="utf-8") for name in SOURCES)
     ours = set(_DEFINED.findall(source))
     stubs = sorted((undefined | set(LOOKED_UP)) - ours - set(without))
-    body = "".join(f'int {name}(void) {{ standin_trace("{name}"); return 0; }}\n' for name in stubs)
-    (folder / "stubs.c").write_text(f"extern void standin_trace(const char *);\n{body}", encoding="utf-8")
+    body = "".join(
+        f'int {name}(void) {{ standin_trace("{name}"); return 0; }}\n' for name in stubs
+    )
+    (folder / "stubs.c").write_text(
+        f"extern void standin_trace(const char *);\n{body}", encoding="utf-8"
+    )
     (folder / "empty.c").write_text("", encoding="utf-8")
     headers = package / "include" / "third_party" / "acl" / "inc"
-    compiler = ["cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations"]
+    compiler = [
+        "cc",
+        "-std=gnu11",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-deprecated-declarations",
+    ]
     compiler += ["-fPIC", "-shared", "-pthread", f"-I{HERE}", f"-I{headers}"]
     sources = [*(str(HERE / name) for name in SOURCES), str(folder / "stubs.c")]
     _run([*compiler, f"-Wl,-soname,{MAIN}", "-o", str(folder / MAIN), *sources])
     for name in {*missing, *OPENED} - {MAIN}:
         link = ["-Wl,--no-as-needed", f"-L{folder}", f"-l:{MAIN}", "-Wl,-rpath,$ORIGIN"]
-        _run([*compiler, f"-Wl,-soname,{name}", "-o", str(folder / name), str(folder / "empty.c"), *link])
+        _run(
+            [
+                *compiler,
+                f"-Wl,-soname,{name}",
+                "-o",
+                str(folder / name),
+                str(folder / "empty.c"),
+                *link,
+            ]
+        )
 
 
 class Library(NamedTuple):
@@ -129,7 +160,12 @@ def _lacking(package):
     system = {name: path for name in elsewhere if (path := _in_system(name))}
     others = [*own, *torchs.values(), *map(_read, system.values())]
     defined = {symbol for library in others for symbol in library.defined}
-    undefined = {name for library in own for name in library.undefined if not name.startswith(("Py", "_Py"))}
+    undefined = {
+        name
+        for library in own
+        for name in library.undefined
+        if not name.startswith(("Py", "_Py"))
+    }
     return elsewhere - set(system), undefined - defined
 
 
@@ -156,7 +192,9 @@ def _run(command):
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        raise RuntimeError(f"the stand-in for CANN needs a C compiler: there is no {command[0]}") from None
+        raise RuntimeError(
+            f"the stand-in for CANN needs a C compiler: there is no {command[0]}"
+        ) from None
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
     return done.stdout

@@ -10,7 +10,17 @@ from pathlib import Path
 from accel_tests.children import run_python, without
 
 #: Variables that would decide what a child sees.
-_STEERING = ("ACCEL_", "ASCEND", "DS_", "HCCL", "STANDIN_", "TORCH_", "PYTORCH_", "LD_LIBRARY_PATH", "LOCAL_")
+_STEERING = (
+    "ACCEL_",
+    "ASCEND",
+    "DS_",
+    "HCCL",
+    "STANDIN_",
+    "TORCH_",
+    "PYTORCH_",
+    "LD_LIBRARY_PATH",
+    "LOCAL_",
+)
 #: Where the children find `stand_in` and `checks`, and what all tests share.
 _OURS = (Path(__file__).parents[1], Path(__file__).parents[5] / "tests" / "support")
 
@@ -18,7 +28,11 @@ _OURS = (Path(__file__).parents[1], Path(__file__).parents[5] / "tests" / "suppo
 def variables(cann):
     """The environment of a child; `cann`: where CANN's libraries are, as after `source set_env.sh`."""
     libraries = {"LD_LIBRARY_PATH": str(cann)} if cann is not None else {}
-    return {**without(*_STEERING), "PYTHONPATH": os.pathsep.join(map(str, _OURS)), **libraries}
+    return {
+        **without(*_STEERING),
+        "PYTHONPATH": os.pathsep.join(map(str, _OURS)),
+        **libraries,
+    }
 
 
 def run(code, *, cann=None, timeout=300, **more):

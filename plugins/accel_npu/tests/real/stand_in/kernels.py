@@ -56,7 +56,9 @@ def newer(*names):
 def _elementwise(**operators):
     """Operators that are one function of torch over all their inputs."""
     for name, function in operators.items():
-        KERNELS[name] = lambda inputs, _, function=function: getattr(torch, function)(*inputs)
+        KERNELS[name] = lambda inputs, _, function=function: getattr(torch, function)(
+            *inputs
+        )
 
 
 _elementwise(
@@ -77,14 +79,20 @@ def ints(tensor):
 
 def _axes(inputs, attributes):
     """The axes to reduce over, as an input or an attribute; empty for all."""
-    axes = ints(inputs[1]) if len(inputs) > 1 else attributes.get("axes", attributes.get("axis", []))
+    axes = (
+        ints(inputs[1])
+        if len(inputs) > 1
+        else attributes.get("axes", attributes.get("axis", []))
+    )
     return axes if isinstance(axes, list) else [axes]
 
 
 def _reduction(function):
     def reduce(inputs, attributes):
         axes = _axes(inputs, attributes) or list(range(inputs[0].dim()))
-        return getattr(torch, function)(inputs[0], dim=axes, keepdim=attributes.get("keep_dims", False))
+        return getattr(torch, function)(
+            inputs[0], dim=axes, keepdim=attributes.get("keep_dims", False)
+        )
 
     return reduce
 
@@ -103,25 +111,37 @@ KERNELS.update(
         "ReduceMean": _reduction("mean"),
         "ReduceMax": _reduction("amax"),
         "ReduceMin": _reduction("amin"),
-        **dict.fromkeys(("Cast", "Identity", "TensorMove", "AsStrided"), lambda x, _: x[0]),
+        **dict.fromkeys(
+            ("Cast", "Identity", "TensorMove", "AsStrided"), lambda x, _: x[0]
+        ),
         "Fill": lambda x, _: x[1].flatten()[0].expand(ints(x[0])),
         "BroadcastTo": lambda x, _: x[0].expand(ints(x[1])),
         "Transpose": lambda x, _: x[0].permute(ints(x[1])),
         "ConcatD": lambda x, given: torch.cat(list(x), given["concat_dim"]),
         "ReverseV2": lambda x, _: x[0].flip(ints(x[1])),
-        "Range": lambda x, _: torch.arange(*(each.item() for each in x), dtype=x[0].dtype),
-        "LinSpace": lambda x, _: torch.linspace(*(each.item() for each in x), dtype=x[0].dtype),
+        "Range": lambda x, _: torch.arange(
+            *(each.item() for each in x), dtype=x[0].dtype
+        ),
+        "LinSpace": lambda x, _: torch.linspace(
+            *(each.item() for each in x), dtype=x[0].dtype
+        ),
         "Cumsum": lambda x, _: x[0].cumsum(int(x[1])),
         "Sort": lambda x, given: tuple(x[0].sort(given["axis"], given["descending"])),
         "TensorEqual": lambda x, _: torch.tensor(torch.equal(x[0], x[1])),
         **dict.fromkeys(
             ("Axpy", "AxpyV2"),
-            lambda x, given: torch.add(*x[:2], alpha=x[2].item() if len(x) > 2 else given.get("alpha", 1.0)),
+            lambda x, given: torch.add(
+                *x[:2], alpha=x[2].item() if len(x) > 2 else given.get("alpha", 1.0)
+            ),
         ),
         "TanhGrad": lambda x, _: torch.ops.aten.tanh_backward(x[1], x[0]),
         "ReluGrad": lambda x, _: torch.ops.aten.threshold_backward(x[0], x[1], 0),
-        "StatelessRandomNormalV2": lambda x, _: torch.randn(ints(x[0]), generator=generator(x[1], x[2])),
-        "StatelessRandomUniformV2": lambda x, _: torch.rand(ints(x[0]), generator=generator(x[1], x[2])),
+        "StatelessRandomNormalV2": lambda x, _: torch.randn(
+            ints(x[0]), generator=generator(x[1], x[2])
+        ),
+        "StatelessRandomUniformV2": lambda x, _: torch.rand(
+            ints(x[0]), generator=generator(x[1], x[2])
+        ),
     }
 )
 
@@ -132,14 +152,20 @@ def _pad(inputs, attributes):
     amounts = ints(inputs[1])
     pairs = [amounts[place : place + 2] for place in range(0, len(amounts), 2)]
     turned = [amount for pair in reversed(pairs) for amount in pair]
-    return torch.nn.functional.pad(inputs[0], turned, value=inputs[2].item() if len(inputs) > 2 else 0)
+    return torch.nn.functional.pad(
+        inputs[0], turned, value=inputs[2].item() if len(inputs) > 2 else 0
+    )
 
 
 @kernel("Index")
 def _index(inputs, attributes):
     """The second input says of each axis whether it is indexed; the indices themselves come last."""
     indices = iter(inputs[3:])
-    return inputs[0][tuple(next(indices).long() if asked else slice(None) for asked in ints(inputs[1]))]
+    return inputs[0][
+        tuple(
+            next(indices).long() if asked else slice(None) for asked in ints(inputs[1])
+        )
+    ]
 
 
 @kernel("MatMul", "MatMulV2", "BatchMatMul", "BatchMatMulV2")
@@ -149,7 +175,11 @@ def _matmul(inputs, attributes):
         one = one.transpose(-1, -2)
     if attributes.get("transpose_x2", attributes.get("adj_x2", False)):
         other = other.transpose(-1, -2)
-    return torch.addmm(inputs[2], one, other) if len(inputs) > 2 else torch.matmul(one, other)
+    return (
+        torch.addmm(inputs[2], one, other)
+        if len(inputs) > 2
+        else torch.matmul(one, other)
+    )
 
 
 # --- the connection ------------------------------------------------------------------------------------
@@ -176,10 +206,14 @@ class _Tensor(ctypes.Structure):
             return torch.empty(shape, dtype=dtype, device="cpu")
         strides = list(self.strides[: self.rank])
         if self.strided:
-            count = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+            count = 1 + sum(
+                (size - 1) * stride for size, stride in zip(shape, strides, strict=True)
+            )
         memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(self.address)
         numbers = torch.frombuffer(memory, dtype=dtype, count=count)
-        return numbers.as_strided(shape, strides) if self.strided else numbers.view(shape)
+        return (
+            numbers.as_strided(shape, strides) if self.strided else numbers.view(shape)
+        )
 
 
 def _argument(told, tensors):
@@ -190,7 +224,9 @@ def _argument(told, tensors):
 
 
 _Tensors = (ctypes.c_int, ctypes.POINTER(_Tensor))
-_Compute = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, *_Tensors, *_Tensors)
+_Compute = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, *_Tensors, *_Tensors
+)
 
 
 @_Compute
@@ -200,7 +236,9 @@ def _compute(name, attributes, inputs, first, outputs, results):
         with torch.no_grad():
             given = [first[i].on_host() for i in range(inputs)]
             told = json.loads(attributes)
-            if isinstance(told, list):  # of the newer ones, which know their outputs themselves
+            if isinstance(
+                told, list
+            ):  # of the newer ones, which know their outputs themselves
                 _NEWER[name.decode()](*(_argument(each, given) for each in told))
                 return 0
             made = KERNELS[name.decode()](given, told)
@@ -209,8 +247,14 @@ def _compute(name, attributes, inputs, first, outputs, results):
                     target = results[i].on_host()
                     target.copy_(value.reshape(target.shape))
     except Exception:
-        shapes = [(list(first[i].shape[: first[i].rank]), first[i].dtype) for i in range(inputs)]
-        print(f"[stand-in] {name.decode()} {attributes.decode()} {shapes} failed:", file=sys.stderr)
+        shapes = [
+            (list(first[i].shape[: first[i].rank]), first[i].dtype)
+            for i in range(inputs)
+        ]
+        print(
+            f"[stand-in] {name.decode()} {attributes.decode()} {shapes} failed:",
+            file=sys.stderr,
+        )
         traceback.print_exc()
         return _KERNEL_FAILED
     return 0

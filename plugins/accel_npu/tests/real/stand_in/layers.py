@@ -8,7 +8,12 @@ from stand_in.kernels import KERNELS, generator, ints, torch
 def _convolution(attributes):
     """Stride, padding, dilation and groups; the attributes have a number for each of N, C, H, W."""
     top, _, left, _ = attributes["pads"]
-    return attributes["strides"][2:], [top, left], attributes["dilations"][2:], attributes["groups"]
+    return (
+        attributes["strides"][2:],
+        [top, left],
+        attributes["dilations"][2:],
+        attributes["groups"],
+    )
 
 
 def _conv(inputs, attributes):
@@ -27,7 +32,9 @@ def _conv_backward(grad, x, weight, attributes, wanted):
 
 def _pool(x, attributes):
     window = [attributes[name][1:3] for name in ("ksize", "strides", "pads")]
-    dilation = attributes.get("dilation", attributes.get("dilations", [1, 1, 1, 1]))[1:3]
+    dilation = attributes.get("dilation", attributes.get("dilations", [1, 1, 1, 1]))[
+        1:3
+    ]
     given = [*window, dilation, attributes["ceil_mode"]]
     return given, *torch.ops.aten.max_pool2d_with_indices(x, *given)
 
@@ -57,12 +64,23 @@ def _dropout(inputs, attributes):
 
 def _layer_norm_grad(inputs, attributes):
     grad, x, scale, mean, weight = inputs
-    given = (grad, x, weight.shape, mean, scale, weight, torch.empty_like(weight), [True] * 3)
+    given = (
+        grad,
+        x,
+        weight.shape,
+        mean,
+        scale,
+        weight,
+        torch.empty_like(weight),
+        [True] * 3,
+    )
     return torch.ops.aten.native_layer_norm_backward(*given)
 
 
 def _loss(attributes):
-    return ["none", "mean", "sum"].index(attributes["reduction"]), attributes["ignore_index"]
+    return ["none", "mean", "sum"].index(attributes["reduction"]), attributes[
+        "ignore_index"
+    ]
 
 
 KERNELS.update(
@@ -91,11 +109,15 @@ KERNELS.update(
         "LogSoftmaxGrad": lambda x, given: torch.ops.aten._log_softmax_backward_data(
             x[0], x[1], given["axis"][0], x[1].dtype
         ),
-        "NLLLoss": lambda x, given: torch.ops.aten.nll_loss_forward(x[0], x[1].long(), x[2], *_loss(given)),
+        "NLLLoss": lambda x, given: torch.ops.aten.nll_loss_forward(
+            x[0], x[1].long(), x[2], *_loss(given)
+        ),
         "NLLLossGrad": lambda x, given: torch.ops.aten.nll_loss_backward(
             x[1], x[0], x[2].long(), x[3], *_loss(given), x[4]
         ),
-        "ArgMaxV2": lambda x, given: torch.argmax(x[0], int(x[1]), keepdim=given["keep_dims"]),
+        "ArgMaxV2": lambda x, given: torch.argmax(
+            x[0], int(x[1]), keepdim=given["keep_dims"]
+        ),
         "Lerp": lambda x, _: torch.lerp(x[0], x[1], x[2].item()),
         "Addcmul": lambda x, _: torch.addcmul(*x[:3], value=x[3].item()),
         "Addcdiv": lambda x, _: torch.addcdiv(*x[:3], value=x[3].item()),

@@ -19,7 +19,9 @@ newer("InplaceCopy")(lambda x, other: x.copy_(other))
 def _each(function, out, *columns):
     """Write `function` of each row into `out`; a number, or a tensor of one, is the same for all rows."""
     for place, target in enumerate(out):
-        row = [column[place] if isinstance(column, list) else column for column in columns]
+        row = [
+            column[place] if isinstance(column, list) else column for column in columns
+        ]
         target.copy_(function(*row))
 
 
@@ -27,12 +29,22 @@ def _over_lists(function):
     return lambda *given: _each(function, given[-1], *given[:-1])
 
 
-newer("ForeachAddScalar", "ForeachAddScalarV2", "ForeachAddScalarList")(_over_lists(lambda x, y: x + y))
-newer("ForeachMulScalar", "ForeachMulScalarV2", "ForeachMulList")(_over_lists(lambda x, y: x * y))
-newer("ForeachDivScalarV2", "ForeachDivScalarList", "ForeachDivList")(_over_lists(lambda x, y: x / y))
+newer("ForeachAddScalar", "ForeachAddScalarV2", "ForeachAddScalarList")(
+    _over_lists(lambda x, y: x + y)
+)
+newer("ForeachMulScalar", "ForeachMulScalarV2", "ForeachMulList")(
+    _over_lists(lambda x, y: x * y)
+)
+newer("ForeachDivScalarV2", "ForeachDivScalarList", "ForeachDivList")(
+    _over_lists(lambda x, y: x / y)
+)
 newer("ForeachSqrt")(_over_lists(lambda x: x.sqrt()))
-newer("ForeachAddList", "ForeachAddListV2")(_over_lists(lambda x, y, alpha: x + alpha * y))
-newer("ForeachLerpScalar")(_over_lists(lambda x, y, weight: torch.lerp(x, y, float(weight))))
+newer("ForeachAddList", "ForeachAddListV2")(
+    _over_lists(lambda x, y, alpha: x + alpha * y)
+)
+newer("ForeachLerpScalar")(
+    _over_lists(lambda x, y, weight: torch.lerp(x, y, float(weight)))
+)
 newer("ForeachAddcmulScalar", "ForeachAddcmulScalarV2")(
     _over_lists(lambda x, y, z, value: torch.addcmul(x, y, z, value=float(value)))
 )

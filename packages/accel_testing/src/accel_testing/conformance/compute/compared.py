@@ -13,11 +13,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from accel_core import Accelerator
 from accel_testing.conformance.claims import require
 
-__all__ = ["BOUNDS", "Operators", "blamed", "claimed_types", "differs", "gradient", "hold"]
+__all__ = [
+    "BOUNDS",
+    "Operators",
+    "blamed",
+    "claimed_types",
+    "differs",
+    "gradient",
+    "hold",
+]
 
 #: How far a result may be from the one in float64, relative to the largest number in it: a few units in the
 #: last place of each type, times what sums of some hundred numbers add to it.
-BOUNDS = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 8e-3, torch.bfloat16: 6e-2}
+BOUNDS = {
+    torch.float64: 1e-12,
+    torch.float32: 2e-5,
+    torch.float16: 8e-3,
+    torch.bfloat16: 6e-2,
+}
 #: Of float32 in the checks that compare single numbers.
 _NEAR = 1e-4
 #: What is smaller is noise about zero.
@@ -34,7 +47,9 @@ def claimed_types(accelerator: Accelerator) -> list[torch.dtype]:
     return [*accelerator.supported_dtypes(), *more]
 
 
-def gradient(work: Callable[[torch.Tensor], torch.Tensor], at: torch.Tensor) -> torch.Tensor:
+def gradient(
+    work: Callable[[torch.Tensor], torch.Tensor], at: torch.Tensor
+) -> torch.Tensor:
     """Return the gradient of the number that `work` makes of `at`."""
     point = at.detach().clone(memory_format=torch.preserve_format).requires_grad_()
     (found,) = torch.autograd.grad(work(point), point)
@@ -60,7 +75,9 @@ def hold(
     device = accelerator.device(index)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, of operators that it may change
-        faults = list(_faults(device, operators, given, way, reference, view, needed=needed))
+        faults = list(
+            _faults(device, operators, given, way, reference, view, needed=needed)
+        )
     more = f"; and {len(faults) - _MOST} more" if len(faults) > _MOST else ""
     require(not faults, "; ".join(faults[:_MOST]) + more)
 
@@ -79,8 +96,12 @@ def _faults(
     there = [view(_wider(each, reference)) for each in given]
     kind = given[0].dtype
     for name, operator in operators.items():
-        what = f"{name} of {str(kind).removeprefix('torch.')}" + (f", {way}," if way else "")
-        theirs = pytree.tree_leaves(operator(*there))  # first: what the processor refuses too is our mistake
+        what = f"{name} of {str(kind).removeprefix('torch.')}" + (
+            f", {way}," if way else ""
+        )
+        theirs = pytree.tree_leaves(
+            operator(*there)
+        )  # first: what the processor refuses too is our mistake
         try:
             ours = _results(operator, here)
         except Exception as error:
@@ -102,19 +123,31 @@ def _wider(tensor: torch.Tensor, reference: torch.dtype | None) -> torch.Tensor:
 def _results(operator: Callable[..., Any], here: list[torch.Tensor]) -> list[Any]:
     """Results on the host: some devices compute, and fail, as late as that."""
     found = pytree.tree_leaves(operator(*here))
-    return [each.detach().cpu() if isinstance(each, torch.Tensor) else each for each in found]
+    return [
+        each.detach().cpu() if isinstance(each, torch.Tensor) else each
+        for each in found
+    ]
 
 
 def _works(operator: Callable[..., Any], here: list[torch.Tensor]) -> bool:
     """Whether the device does this with ordinary numbers."""
     try:
-        _results(operator, [each.nan_to_num() if each.is_floating_point() else each for each in here])
+        _results(
+            operator,
+            [each.nan_to_num() if each.is_floating_point() else each for each in here],
+        )
     except Exception:
         return False
     return True
 
 
-def differs(now: Any, expected: Any, bound: float | None = None, *, kind: torch.dtype | None = None) -> str:
+def differs(
+    now: Any,
+    expected: Any,
+    bound: float | None = None,
+    *,
+    kind: torch.dtype | None = None,
+) -> str:
     """Say how a result differs from the expected one; empty if it does not.
 
     `kind` is the type that floating results have. `bound` is how far a number may be off, as a part of the
@@ -142,10 +175,16 @@ def differs(now: Any, expected: Any, bound: float | None = None, *, kind: torch.
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
-    return torch.view_as_real(tensor.resolve_conj().resolve_neg()) if tensor.is_complex() else tensor
+    return (
+        torch.view_as_real(tensor.resolve_conj().resolve_neg())
+        if tensor.is_complex()
+        else tensor
+    )
 
 
-def _close(now: torch.Tensor, expected: torch.Tensor, bound: float | None) -> torch.Tensor:
+def _close(
+    now: torch.Tensor, expected: torch.Tensor, bound: float | None
+) -> torch.Tensor:
     if not expected.is_floating_point():
         return now == expected
     own = _NEAR if now.dtype in (torch.float32, torch.float64) else BOUNDS[now.dtype]
@@ -154,7 +193,9 @@ def _close(now: torch.Tensor, expected: torch.Tensor, bound: float | None) -> to
     largest = max(float(finite.abs().max()), _LEAST) if whole else 1.0
     bound = own if bound is None else bound
     now = now.to(expected.dtype)
-    return torch.isclose(now, expected, rtol=bound, atol=bound * largest, equal_nan=True)
+    return torch.isclose(
+        now, expected, rtol=bound, atol=bound * largest, equal_nan=True
+    )
 
 
 def blamed(operator: Callable[..., Any], *here: torch.Tensor) -> str:
@@ -183,14 +224,20 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.ran: list[str] = []
         self.last = self.found = ""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         name = self.last = func.name().removeprefix("aten::")
         host = pytree.tree_map(_on_host, (args, kwargs))
         given = func(*args, **kwargs)
         self.last = ""
         self.ran.append(name)
-        if self.found or torch.Tag.nondeterministic_seeded in func.tags or name.startswith("empty"):
+        if (
+            self.found
+            or torch.Tag.nondeterministic_seeded in func.tags
+            or name.startswith("empty")
+        ):
             return given
         try:
             expected = func(*host[0], **host[1])
@@ -208,4 +255,6 @@ def _on_host(value: Any) -> Any:
         return torch.device("cpu")
     if not isinstance(value, torch.Tensor):
         return value
-    return value.detach().clone() if value.device.type == "cpu" else value.detach().cpu()
+    return (
+        value.detach().clone() if value.device.type == "cpu" else value.detach().cpu()
+    )

@@ -21,7 +21,10 @@ _Draw = Callable[..., torch.Tensor]
 
 def _takes_generator(place: torch.device) -> dict[str, _Draw]:
     """Return the operators that take a `generator`; without one they draw from the device's."""
-    room, half = torch.zeros(_COUNT, device=place), torch.full((_COUNT,), 0.5, device=place)
+    room, half = (
+        torch.zeros(_COUNT, device=place),
+        torch.full((_COUNT,), 0.5, device=place),
+    )
     many: dict[str, Any] = {"size": (_COUNT,), "device": place}
     return {
         "torch.rand": lambda **g: torch.rand(**many, **g),
@@ -33,8 +36,12 @@ def _takes_generator(place: torch.device) -> dict[str, _Draw]:
         "torch.poisson": lambda **g: torch.poisson(half * 8, **g),
         "torch.binomial": lambda **g: torch.binomial(half * 40, half, **g),
         "torch.multinomial": lambda **g: torch.multinomial(half, 64, **g),
-        "torch.multinomial(replacement)": lambda **g: torch.multinomial(half, _COUNT, replacement=True, **g),
-        "torch.multinomial of one": lambda **g: torch.multinomial(half.expand(64, -1), 1, **g),
+        "torch.multinomial(replacement)": lambda **g: torch.multinomial(
+            half, _COUNT, replacement=True, **g
+        ),
+        "torch.multinomial of one": lambda **g: torch.multinomial(
+            half.expand(64, -1), 1, **g
+        ),
         "torch.normal(tensor, 2.0)": lambda **g: torch.normal(half, 2.0, **g),
         "torch.normal(1.0, tensor)": lambda **g: torch.normal(1.0, half, **g),
         "torch.normal(tensor, tensor)": lambda **g: torch.normal(half, half, **g),
@@ -51,11 +58,15 @@ def _takes_generator(place: torch.device) -> dict[str, _Draw]:
         "t.random_(100)": lambda **g: room.clone().random_(100, **g),
         "t.random_(-50, 50)": lambda **g: room.clone().random_(-50, 50, **g),
         "t.half().uniform_()": lambda **g: room.half().uniform_(**g),
-        "nn.init.trunc_normal_": lambda **g: torch.nn.init.trunc_normal_(room.clone(), **g),
+        "nn.init.trunc_normal_": lambda **g: torch.nn.init.trunc_normal_(
+            room.clone(), **g
+        ),
         "nn.init.kaiming_uniform_": lambda **g: torch.nn.init.kaiming_uniform_(
             room.clone().view(16, -1), **g
         ),
-        "nn.init.xavier_normal_": lambda **g: torch.nn.init.xavier_normal_(room.clone().view(16, -1), **g),
+        "nn.init.xavier_normal_": lambda **g: torch.nn.init.xavier_normal_(
+            room.clone().view(16, -1), **g
+        ),
     }
 
 
@@ -70,13 +81,21 @@ def _takes_none(place: torch.device) -> dict[str, _Draw]:
         "torch.randn_like": lambda: torch.randn_like(ones),
         "torch.randint_like": lambda: torch.randint_like(ones, 1000),
         "functional.dropout": lambda: functional.dropout(ones, 0.5, training=True),
-        "functional.dropout of float16": lambda: functional.dropout(ones.half(), 0.5, training=True),
-        "functional.dropout(inplace=True)": lambda: functional.dropout(ones.clone(), 0.5, True, inplace=True),
-        "functional.dropout with a gradient": lambda: functional.dropout(ones.clone().requires_grad_(), 0.5),
+        "functional.dropout of float16": lambda: functional.dropout(
+            ones.half(), 0.5, training=True
+        ),
+        "functional.dropout(inplace=True)": lambda: functional.dropout(
+            ones.clone(), 0.5, True, inplace=True
+        ),
+        "functional.dropout with a gradient": lambda: functional.dropout(
+            ones.clone().requires_grad_(), 0.5
+        ),
         "nn.Dropout": lambda: layer(ones),
         "torch.native_dropout": lambda: torch.native_dropout(ones, 0.5, True)[0],
         "functional.dropout2d": lambda: functional.dropout2d(maps, 0.5, training=True),
-        "functional.alpha_dropout": lambda: functional.alpha_dropout(ones, 0.5, training=True),
+        "functional.alpha_dropout": lambda: functional.alpha_dropout(
+            ones, 0.5, training=True
+        ),
         "functional.feature_alpha_dropout": lambda: functional.feature_alpha_dropout(
             maps, 0.5, training=True
         ),
@@ -131,7 +150,9 @@ def _advances(accelerator: Accelerator, name: str, draw: _Draw) -> None:
         )
 
 
-def _draws_from(accelerator: Accelerator, own: torch.Generator, name: str, draw: _Draw) -> None:
+def _draws_from(
+    accelerator: Accelerator, own: torch.Generator, name: str, draw: _Draw
+) -> None:
     accelerator.manual_seed(22)
     own.manual_seed(23)
     usual = accelerator.get_rng_state(0)
@@ -144,8 +165,14 @@ def _draws_from(accelerator: Accelerator, own: torch.Generator, name: str, draw:
     again = [draw(generator=own).cpu() for _ in range(2)]
     said = f"{name} with generator=g, a torch.Generator on {accelerator.device(0)},"
     begins = first.flatten()[:4].tolist()
-    require(untouched, f"{said} changed the state of the device's own generator; expected no change")
-    require(not torch.equal(first, second), f"{said} gave {begins}… twice in a row; g does not advance")
+    require(
+        untouched,
+        f"{said} changed the state of the device's own generator; expected no change",
+    )
+    require(
+        not torch.equal(first, second),
+        f"{said} gave {begins}… twice in a row; g does not advance",
+    )
     for which, one, other in (("first", first, again[0]), ("second", second, again[1])):
         require(
             torch.equal(one, other),

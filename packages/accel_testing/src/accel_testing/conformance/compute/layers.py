@@ -15,31 +15,52 @@ from accel_testing.conformance.compute.operators import like
 __all__ = ["CURVED", "LAYERS", "OPTIONS"]
 
 LAYERS: Operators = {
-    "linear": lambda x, w: functional.linear(x[0, 0], w[0, 0, :2].repeat(1, 3)[:, :8], w[0, 0, 0, :2]),
-    "conv1d": lambda x, w: functional.conv1d(x[:, :, 0], w[:, :, 0], w[:, 0, 0, 0], padding=1),
+    "linear": lambda x, w: functional.linear(
+        x[0, 0], w[0, 0, :2].repeat(1, 3)[:, :8], w[0, 0, 0, :2]
+    ),
+    "conv1d": lambda x, w: functional.conv1d(
+        x[:, :, 0], w[:, :, 0], w[:, 0, 0, 0], padding=1
+    ),
     "conv2d": lambda x, w: functional.conv2d(x, w, w[:, 0, 0, 0]),
-    "conv2d, stride=2, padding=1": lambda x, w: functional.conv2d(x, w, stride=2, padding=1),
+    "conv2d, stride=2, padding=1": lambda x, w: functional.conv2d(
+        x, w, stride=2, padding=1
+    ),
     "conv2d, dilation=2": lambda x, w: functional.conv2d(x, w, dilation=2),
     "conv2d, groups=2": lambda x, w: functional.conv2d(x, w[:, :2], groups=2),
-    "conv2d, a group for each": lambda x, w: functional.conv2d(x, w[:, :1], w[:, 1, 1, 1], groups=4),
+    "conv2d, a group for each": lambda x, w: functional.conv2d(
+        x, w[:, :1], w[:, 1, 1, 1], groups=4
+    ),
     "conv2d, kernel 1": lambda x, w: functional.conv2d(x, w[:, :, :1, :1]),
-    "conv_transpose2d": lambda x, w: functional.conv_transpose2d(x, w, w[0, :, 0, 0], stride=2, padding=1),
+    "conv_transpose2d": lambda x, w: functional.conv_transpose2d(
+        x, w, w[0, :, 0, 0], stride=2, padding=1
+    ),
     "gradients of conv2d": lambda x, w: [
         gradient(lambda y: (functional.conv2d(y, w, padding=1) * x).sum(), x),
         gradient(lambda v: (functional.conv2d(x, v, padding=1) * x).sum(), w),
-        gradient(lambda b: (functional.conv2d(x, w, b, padding=1) * x).sum(), w[:, 0, 0, 0].clone()),
+        gradient(
+            lambda b: (functional.conv2d(x, w, b, padding=1) * x).sum(),
+            w[:, 0, 0, 0].clone(),
+        ),
     ],
     "avg_pool2d": lambda x, _: functional.avg_pool2d(x, 3, 2, 1),
     "avg_pool2d, without the padding": lambda x, _: functional.avg_pool2d(
         x, 3, 2, 1, count_include_pad=False
     ),
-    "max_pool2d, with places": lambda x, _: functional.max_pool2d(x.roll(1, 3), 3, 2, 1),
+    "max_pool2d, with places": lambda x, _: functional.max_pool2d(
+        x.roll(1, 3), 3, 2, 1
+    ),
     "adaptive_avg_pool2d": lambda x, _: functional.adaptive_avg_pool2d(x, (3, 2)),
     "batch_norm, training": lambda x, _: _batch_norm(x, training=True),
     "batch_norm, evaluating": lambda x, _: _batch_norm(x, training=False),
-    "group_norm": lambda x, _: functional.group_norm(x, 2, x[0, :, 0, 0] + 1, x[0, :, 1, 1]),
-    "layer_norm of equal numbers": lambda x, _: functional.layer_norm(x * 0 + 3, x.shape[-1:], eps=0.25),
-    "layer_norm with a large eps": lambda x, _: functional.layer_norm(x, x.shape[-1:], eps=4.0),
+    "group_norm": lambda x, _: functional.group_norm(
+        x, 2, x[0, :, 0, 0] + 1, x[0, :, 1, 1]
+    ),
+    "layer_norm of equal numbers": lambda x, _: functional.layer_norm(
+        x * 0 + 3, x.shape[-1:], eps=0.25
+    ),
+    "layer_norm with a large eps": lambda x, _: functional.layer_norm(
+        x, x.shape[-1:], eps=4.0
+    ),
     "layer_norm, weight and bias": lambda x, _: functional.layer_norm(
         x, x.shape[-1:], x[0, 0, 0] + 1, x[0, 0, 1]
     ),
@@ -51,20 +72,34 @@ LAYERS: Operators = {
         x[0, 0], torch.arange(8, device=x.device), label_smoothing=0.25
     ),
     "cross_entropy, weight": lambda x, _: functional.cross_entropy(
-        x[0, 0], torch.arange(8, device=x.device), weight=torch.arange(8.0, device=x.device)
+        x[0, 0],
+        torch.arange(8, device=x.device),
+        weight=torch.arange(8.0, device=x.device),
     ),
-    "binary_cross_entropy_with_logits": lambda x, _: functional.binary_cross_entropy_with_logits(
-        x[0, 0], (x[0, 1] > 0).float(), pos_weight=torch.full_like(x[0, 0, 0], 2.0)
+    "binary_cross_entropy_with_logits": lambda x, _: (
+        functional.binary_cross_entropy_with_logits(
+            x[0, 0], (x[0, 1] > 0).float(), pos_weight=torch.full_like(x[0, 0, 0], 2.0)
+        )
     ),
     "smooth_l1_loss": lambda x, _: functional.smooth_l1_loss(x[0], x[1], beta=2.0),
     "huber_loss": lambda x, _: functional.huber_loss(x[0], x[1], delta=0.5),
-    "kl_div": lambda x, _: functional.kl_div(x[0].log_softmax(1), x[1].softmax(1), reduction="batchmean"),
-    "attention, causal": lambda x, _: functional.scaled_dot_product_attention(x, x, x, is_causal=True),
+    "kl_div": lambda x, _: functional.kl_div(
+        x[0].log_softmax(1), x[1].softmax(1), reduction="batchmean"
+    ),
+    "attention, causal": lambda x, _: functional.scaled_dot_product_attention(
+        x, x, x, is_causal=True
+    ),
     "attention, mask": lambda x, _: functional.scaled_dot_product_attention(
         x, x, x, attn_mask=torch.ones_like(x[0, 0]).tril().bool()
     ),
-    "attention, scale": lambda x, _: functional.scaled_dot_product_attention(x, x.flip(2), x, scale=0.5),
-    "var, not corrected": lambda x, _: [x.var((2, 3), correction=0), x.std(3, correction=2), x.var()],
+    "attention, scale": lambda x, _: functional.scaled_dot_product_attention(
+        x, x.flip(2), x, scale=0.5
+    ),
+    "var, not corrected": lambda x, _: [
+        x.var((2, 3), correction=0),
+        x.std(3, correction=2),
+        x.var(),
+    ],
     "glu": lambda x, _: functional.glu(x, 1),
     "prelu": lambda x, _: functional.prelu(x, x[0, :, 0, 0]),
     "cosine_similarity": lambda x, _: functional.cosine_similarity(x[0], x[1], -1),
@@ -75,7 +110,10 @@ LAYERS: Operators = {
 
 def _batch_norm(x: torch.Tensor, *, training: bool) -> list[torch.Tensor]:
     """The result, and the running mean and variance."""
-    mean, var = torch.arange(4.0, device=x.device), torch.arange(1.0, 5.0, device=x.device)
+    mean, var = (
+        torch.arange(4.0, device=x.device),
+        torch.arange(1.0, 5.0, device=x.device),
+    )
     weight = torch.tensor([1.0, 2.0, -1.0, 0.5], device=x.device)
     out = functional.batch_norm(
         x, mean, var, weight, weight.flip(0), training=training, momentum=0.25, eps=0.5
@@ -118,7 +156,9 @@ CURVED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 # --- Options, at numbers where they show ---------------------------------------------------------------
 
 
-def _pool(name: str, *arguments: Any, **options: Any) -> Callable[[torch.Tensor, torch.Tensor], Any]:
+def _pool(
+    name: str, *arguments: Any, **options: Any
+) -> Callable[[torch.Tensor, torch.Tensor], Any]:
     """A pool over as many dimensions as its name says."""
 
     def work(x: torch.Tensor, _: torch.Tensor) -> Any:
@@ -137,9 +177,13 @@ def _of_low(work: Callable[[torch.Tensor, torch.Tensor], Any]) -> Callable[..., 
     return lambda x, w: work(_low(x, w), w)
 
 
-def _padded(mode: str, *pads: int) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+def _padded(
+    mode: str, *pads: int
+) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """A pad of as many dimensions as there are pairs."""
-    return lambda x, _: functional.pad(x[(0,) * (3 - len(pads) // 2)][None], pads, mode=mode)
+    return lambda x, _: functional.pad(
+        x[(0,) * (3 - len(pads) // 2)][None], pads, mode=mode
+    )
 
 
 def _grid(x: torch.Tensor) -> torch.Tensor:
@@ -149,11 +193,15 @@ def _grid(x: torch.Tensor) -> torch.Tensor:
 
 
 def _unpooled(x: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-    made, places = functional.max_pool2d(x + torch.arange(8.0, device=x.device) / 64, 2, return_indices=True)
+    made, places = functional.max_pool2d(
+        x + torch.arange(8.0, device=x.device) / 64, 2, return_indices=True
+    )
     return functional.max_unpool2d(made, places, [2, 2])
 
 
-def _loss(name: str, **options: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+def _loss(
+    name: str, **options: Any
+) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     return lambda x, _: getattr(functional, name)(x[0, 0] / 4, x[0, 1], **options)
 
 
@@ -161,15 +209,26 @@ def _chances(x: torch.Tensor) -> torch.Tensor:
     return (x[0, 0] / 4).sigmoid()
 
 
-def _cell(kind: Callable[..., Any], gates: int, *, cell: bool = False) -> Callable[..., Any]:
+def _cell(
+    kind: Callable[..., Any], gates: int, *, cell: bool = False
+) -> Callable[..., Any]:
     """One step of a recurrent network with 8 inputs and 2 units."""
 
     def work(x: torch.Tensor, _: torch.Tensor) -> Any:
         inputs, hidden = x[0, 0] / 4, x[0, 1, :, :2] / 4
         weights = x[1].reshape(-1)[: gates * 2 * 10] / 8
-        of_inputs, of_hidden = weights[: gates * 16].view(-1, 8), weights[gates * 16 :].view(-1, 2)
+        of_inputs, of_hidden = (
+            weights[: gates * 16].view(-1, 8),
+            weights[gates * 16 :].view(-1, 2),
+        )
         biases = of_inputs[:, 0].clone(), of_inputs[:, 1].clone()
-        return kind(inputs, (hidden, hidden * 2) if cell else hidden, of_inputs, of_hidden, *biases)
+        return kind(
+            inputs,
+            (hidden, hidden * 2) if cell else hidden,
+            of_inputs,
+            of_hidden,
+            *biases,
+        )
 
     return work
 

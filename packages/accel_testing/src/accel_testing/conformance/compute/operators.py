@@ -30,7 +30,9 @@ __all__ = [
 ]
 
 
-def like(a: torch.Tensor, values: float | Sequence[Any], dtype: torch.dtype | None = None) -> torch.Tensor:
+def like(
+    a: torch.Tensor, values: float | Sequence[Any], dtype: torch.dtype | None = None
+) -> torch.Tensor:
     """Return a tensor of these numbers on the device of `a`."""
     return torch.tensor(values, device=a.device, dtype=dtype)
 
@@ -131,7 +133,9 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _FLOATING = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def _cast(source: torch.dtype, target: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+def _cast(
+    source: torch.dtype, target: torch.dtype
+) -> Callable[[torch.Tensor], torch.Tensor]:
     """A cast at numbers that the target can hold, or that C++ defines for it."""
     values: list[float]
     if not source.is_floating_point:
@@ -139,9 +143,28 @@ def _cast(source: torch.dtype, target: torch.dtype) -> Callable[[torch.Tensor], 
         values += [128, 200, 255] if source not in (torch.int8, torch.bool) else []
         values += [-1, -2, -100] if source not in (torch.uint8, torch.bool) else []
     else:
-        values = [0.0, -0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.75, 100.5, 1.00390625, 1.01171875, 0.3, 2.7, 99.9]
+        values = [
+            0.0,
+            -0.0,
+            0.25,
+            0.5,
+            0.75,
+            1.0,
+            1.5,
+            2.75,
+            100.5,
+            1.00390625,
+            1.01171875,
+            0.3,
+            2.7,
+            99.9,
+        ]
         values += [-0.25, -0.5, -0.75, -1.5, -2.75] if target is not torch.uint8 else []
-        values += [float("nan"), float("inf"), -float("inf")] if target not in _INTEGERS else []
+        values += (
+            [float("nan"), float("inf"), -float("inf")]
+            if target not in _INTEGERS
+            else []
+        )
     # Of the shorter floating types every bit is compared.
     exact = torch.float32 if target in (torch.float16, torch.bfloat16) else target
     return lambda a: like(a, values, source).to(target).to(exact)
@@ -159,36 +182,64 @@ CASTS: Operators = {
         for target in _ALL
         if source is not target
     },
-    "large int64 to float32": lambda a: like(a, [2**24 + 1, 2**24 + 3, -(2**24) - 1]).float(),
+    "large int64 to float32": lambda a: like(
+        a, [2**24 + 1, 2**24 + 3, -(2**24) - 1]
+    ).float(),
     "large int64 to float16": lambda a: like(a, [65504, 70000, -70000]).half(),
-    "large float32 to float16": lambda a: like(a, [65504.0, 65519.0, 65521.0, 1e6, -1e6]).half(),
+    "large float32 to float16": lambda a: like(
+        a, [65504.0, 65519.0, 65521.0, 1e6, -1e6]
+    ).half(),
     "int64 beyond int32 to int32": lambda a: like(a, [2**32 + 5, -(2**33) + 7]).int(),
-    "copy_ of float32 into bool": lambda a: like(a, [True, True, False]).copy_(like(a, [0.5, 0.0, -0.25])),
-    "copy_ of float32 into int32": lambda a: like(a, [1, 1], torch.int32).copy_(like(a, [2.75, -2.75])),
-    "cast of a transposed tensor": lambda a: like(a, [[0.5, 1.5], [2.5, 0.0]]).T.to(torch.int32),
+    "copy_ of float32 into bool": lambda a: like(a, [True, True, False]).copy_(
+        like(a, [0.5, 0.0, -0.25])
+    ),
+    "copy_ of float32 into int32": lambda a: like(a, [1, 1], torch.int32).copy_(
+        like(a, [2.75, -2.75])
+    ),
+    "cast of a transposed tensor": lambda a: like(a, [[0.5, 1.5], [2.5, 0.0]]).T.to(
+        torch.int32
+    ),
     "full_like(dtype)": lambda a: torch.full_like(a, 2.75, dtype=torch.int32),
-    "sum(dtype=int32) of bool": lambda a: like(a, [True, True, False]).sum(dtype=torch.int32),
-    "any and all of fractions": lambda a: [like(a, [0.0, 0.25]).any(), like(a, [0.25, 0.5]).all()],
-    "any and all of NaN": lambda a: [like(a, [0.0, float("nan")]).any(), like(a, [float("nan")]).all()],
+    "sum(dtype=int32) of bool": lambda a: like(a, [True, True, False]).sum(
+        dtype=torch.int32
+    ),
+    "any and all of fractions": lambda a: [
+        like(a, [0.0, 0.25]).any(),
+        like(a, [0.25, 0.5]).all(),
+    ],
+    "any and all of NaN": lambda a: [
+        like(a, [0.0, float("nan")]).any(),
+        like(a, [float("nan")]).all(),
+    ],
     "logical_not of fractions": lambda a: like(a, [0.25, 0.0, -0.5, 2.0]).logical_not(),
-    "nonzero of fractions": lambda a: like(a, [0.25, 0.0, -0.5, float("nan")]).nonzero(),
-    "count_nonzero of fractions": lambda a: like(a, [0.25, 0.0, -0.5, float("nan")]).count_nonzero(),
+    "nonzero of fractions": lambda a: like(
+        a, [0.25, 0.0, -0.5, float("nan")]
+    ).nonzero(),
+    "count_nonzero of fractions": lambda a: like(
+        a, [0.25, 0.0, -0.5, float("nan")]
+    ).count_nonzero(),
 }
 
 
 # --- Places --------------------------------------------------------------------------------------------
 
 
-def _scattered(reduce: str, *, include_self: bool) -> Callable[[torch.Tensor], torch.Tensor]:
+def _scattered(
+    reduce: str, *, include_self: bool
+) -> Callable[[torch.Tensor], torch.Tensor]:
     def work(a: torch.Tensor) -> torch.Tensor:
         index = like(a, [0, 2, 0, 5])
         start = torch.full((6,), 3.0, device=a.device)
-        return start.scatter_reduce(0, index, a[1, :4] - 2, reduce, include_self=include_self)
+        return start.scatter_reduce(
+            0, index, a[1, :4] - 2, reduce, include_self=include_self
+        )
 
     return work
 
 
-def _changed(work: Callable[[torch.Tensor], object]) -> Callable[[torch.Tensor], torch.Tensor]:
+def _changed(
+    work: Callable[[torch.Tensor], object],
+) -> Callable[[torch.Tensor], torch.Tensor]:
     """The whole of a copy of which `work` changes a part."""
 
     def whole(a: torch.Tensor) -> torch.Tensor:
@@ -284,7 +335,9 @@ INDEXED: Operators = {
 
 def _bags(a: torch.Tensor, mode: str) -> torch.Tensor:
     """Three bags, the second empty."""
-    return functional.embedding_bag(like(a, [0, 3, 1, 1, 2]), a, like(a, [0, 2, 2]), mode=mode)
+    return functional.embedding_bag(
+        like(a, [0, 3, 1, 1, 2]), a, like(a, [0, 2, 2]), mode=mode
+    )
 
 
 # --- Products and reductions ---------------------------------------------------------------------------
@@ -369,7 +422,9 @@ def _several(a: torch.Tensor) -> list[torch.Tensor]:
     return [a.clone(), a[:0].clone(), a[1:, :2] * 0.5, a[0, 0].clone(), a.T.clone()]
 
 
-def _each(name: str, *more: Any, inplace: bool = False, **options: Any) -> Callable[[torch.Tensor], Any]:
+def _each(
+    name: str, *more: Any, inplace: bool = False, **options: Any
+) -> Callable[[torch.Tensor], Any]:
     """`torch._foreach_NAME` of several tensors, then of `more`, which a function makes of the same ones."""
 
     def work(a: torch.Tensor) -> Any:
@@ -493,13 +548,19 @@ _OPTIMIZERS: tuple[tuple[str, dict[str, Any]], ...] = (
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 
 
-def _trained(name: str, options: dict[str, Any], *, foreach: bool) -> Callable[[torch.Tensor], Any]:
+def _trained(
+    name: str, options: dict[str, Any], *, foreach: bool
+) -> Callable[[torch.Tensor], Any]:
     def work(a: torch.Tensor) -> list[torch.Tensor]:
         weights = [torch.nn.Parameter(part.clone()) for part in (a / 8, a[0] / 4)]
-        optimizer = getattr(torch.optim, name)(weights, lr=0.125, foreach=foreach, **options)
+        optimizer = getattr(torch.optim, name)(
+            weights, lr=0.125, foreach=foreach, **options
+        )
         for step in range(3):
             for weight in weights:  # gradients that no kernel has made
-                weight.grad = (a.reshape(-1)[: weight.numel()] * (step + 1) / 4).view(weight.shape)
+                weight.grad = (a.reshape(-1)[: weight.numel()] * (step + 1) / 4).view(
+                    weight.shape
+                )
             optimizer.step()
         return [weight.detach() for weight in weights]
 
@@ -526,5 +587,7 @@ OPTIMIZERS: Operators = {
     for name, options in _OPTIMIZERS
     for foreach in (True, False)
 } | {
-    f"{name}(fused=True), found_inf={found}": _stepped(name, found) for name in _FUSED for found in (0.0, 1.0)
+    f"{name}(fused=True), found_inf={found}": _stepped(name, found)
+    for name in _FUSED
+    for found in (0.0, 1.0)
 }

@@ -85,7 +85,9 @@ def long_work_is_waited_for(accelerator: Accelerator) -> None:
             done.record()
 
     def work_in_a_thread() -> None:
-        thread = Thread(target=lambda: work(accelerator.Stream(device=accelerator.device(0))))
+        thread = Thread(
+            target=lambda: work(accelerator.Stream(device=accelerator.device(0)))
+        )
         thread.start()
         thread.join()
 
@@ -93,14 +95,20 @@ def long_work_is_waited_for(accelerator: Accelerator) -> None:
         "e.synchronize()": (work, done.synchronize),
         "s.synchronize()": (work, side.synchronize),
         "synchronize()": (work, accelerator.synchronize),
-        "synchronize(), s being made and used by another thread": (work_in_a_thread, accelerator.synchronize),
+        "synchronize(), s being made and used by another thread": (
+            work_in_a_thread,
+            accelerator.synchronize,
+        ),
     }
     for way, (begin, wait) in ways.items():
         begin()
         wait()
         over = done.query()
         done.synchronize()
-        require(over is True, f"250 ms of work, then e, on a stream s: after {way} e.query() gave {over!r}")
+        require(
+            over is True,
+            f"250 ms of work, then e, on a stream s: after {way} e.query() gave {over!r}",
+        )
 
 
 def questions_do_not_wait(accelerator: Accelerator) -> None:
@@ -108,7 +116,11 @@ def questions_do_not_wait(accelerator: Accelerator) -> None:
     sleep = sleeper(accelerator)
     if sleep is None or getattr(accelerator.Stream(), "one_queue", False):
         return
-    done, side, other = accelerator.Event(), accelerator.Stream(), accelerator.device_count() - 1
+    done, side, other = (
+        accelerator.Event(),
+        accelerator.Stream(),
+        accelerator.device_count() - 1,
+    )
 
     def select() -> None:
         accelerator.set_device(other)
@@ -140,7 +152,12 @@ def questions_do_not_wait(accelerator: Accelerator) -> None:
         ask()  # the first call may start what is waited for
 
     def waited(ask: Callable[[], object], stream: Any) -> bool:
-        for milliseconds in (50, 100, 200, 400):  # on a busy host the call itself may be late
+        for milliseconds in (
+            50,
+            100,
+            200,
+            400,
+        ):  # on a busy host the call itself may be late
             accelerator.synchronize()
             with accelerator.stream(stream):
                 sleep(milliseconds)
@@ -151,11 +168,17 @@ def questions_do_not_wait(accelerator: Accelerator) -> None:
         return True
 
     begun = "50 to 400 ms of work and e on"
-    for stream, name in ((accelerator.current_stream(), "the current stream"), (side, "s")):
+    for stream, name in (
+        (accelerator.current_stream(), "the current stream"),
+        (side, "s"),
+    ):
         said = f"{begun} {name}, in a block of stream(…): e is done after the block, so this has waited"
         require(not waited(lambda: None, stream), said)
         for what, ask in asked.items():
-            require(not waited(ask, stream), f"{begun} {name}, then {what}: e is done, so this has waited")
+            require(
+                not waited(ask, stream),
+                f"{begun} {name}, then {what}: e is done, so this has waited",
+            )
     accelerator.synchronize()
 
 
@@ -196,7 +219,9 @@ def waits_as_told(accelerator: Accelerator) -> None:
         "e.record() on w, e.wait(r)": lambda: recorded().wait(reader),
         "e.record() on w, e.wait() on r": waited_by_default,
         "e.record(w), r.wait_event(e)": lambda: reader.wait_event(record_on_writer()),
-        "r.wait_event(w.record_event())": lambda: reader.wait_event(writer.record_event()),
+        "r.wait_event(w.record_event())": lambda: reader.wait_event(
+            writer.record_event()
+        ),
         "w.record_event(e), r.wait_event(e)": recorded_by_stream,
         "what w.record_event(e) gave, r.wait_event of it": lambda: reader.wait_event(
             writer.record_event(early[0])
@@ -301,12 +326,16 @@ def replays_in_order(accelerator: Accelerator) -> None:
     """Require that a replay comes after what the current stream was given before it, and before the rest."""
     place = accelerator.device()
     given, out = torch.zeros(_SIZE, device=place), torch.zeros(_SIZE, device=place)
-    keeps_busy(accelerator)  # what is compiled or allocated at the first use is not captured
+    keeps_busy(
+        accelerator
+    )  # what is compiled or allocated at the first use is not captured
     warm = (given * 2 + 1) * 1
     accelerator.synchronize()
     graph = accelerator.create_graph()
     with accelerator.capture_to_graph(graph):
-        busy = given * 1  # of the operators that other checks capture: not every operator can be
+        busy = (
+            given * 1
+        )  # of the operators that other checks capture: not every operator can be
         for _ in range(200):
             busy = busy * 1
         out.copy_(busy * 2 + 1)
@@ -324,7 +353,9 @@ def replays_in_order(accelerator: Accelerator) -> None:
             accelerator.current_stream().synchronize()
             first, last = (each[[0, -1]].tolist() for each in (seen, after))
         expected = [value * 2 + 1] * 2
-        where = "another stream, made the current one," if stream else "the current stream"
+        where = (
+            "another stream, made the current one," if stream else "the current stream"
+        )
         require(
             first == last == expected,
             f"capture_to_graph(g) of long work and out.copy_(x * 2 + 1); on {where} long work, "

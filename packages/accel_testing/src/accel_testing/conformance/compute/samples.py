@@ -60,15 +60,24 @@ def operators(*, foreach: bool = False) -> list[Any]:
         with _quiet(), mock.patch.object(torch.backends, "disable_global_flags"):
             from torch.testing._internal import common_methods_invocations as database
     except Exception as error:
-        not_claimed(f"torch's database of operators cannot be imported: {type(error).__name__}: {error}")
+        not_claimed(
+            f"torch's database of operators cannot be imported: {type(error).__name__}: {error}"
+        )
     if foreach:
-        names = [name for name in dir(database) if name.startswith("foreach_") and name.endswith("_op_db")]
+        names = [
+            name
+            for name in dir(database)
+            if name.startswith("foreach_") and name.endswith("_op_db")
+        ]
         return [each for name in names for each in getattr(database, name)]
     return [
         each
         for each in database.op_db
         if not each.name.startswith(_UNWRITTEN)
-        and not any(getattr(why, "test_name", None) == "test_compare_cpu" for why in each.decorators)
+        and not any(
+            getattr(why, "test_name", None) == "test_compare_cpu"
+            for why in each.decorators
+        )
     ]
 
 
@@ -98,7 +107,9 @@ def hold_samples(
         for op in operators(foreach=foreach):
             for dtype in dtypes if op.name not in without else ():
                 found = ""
-                for sample in _samples(op, dtype, most, strided=strided, backward=backward):
+                for sample in _samples(
+                    op, dtype, most, strided=strided, backward=backward
+                ):
                     said = _compared(turn, op, sample, device)
                     compared += said is not None
                     if said:
@@ -110,15 +121,22 @@ def hold_samples(
                     break
     more = f"; and {len(faults) - _TOLD} more operators" if len(faults) > _TOLD else ""
     require(not faults, "; ".join(faults[:_TOLD]) + more)
-    require(compared, f"{device} refuses every operator of torch's database; expected some to run")
+    require(
+        compared,
+        f"{device} refuses every operator of torch's database; expected some to run",
+    )
 
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _samples(op: Any, dtype: torch.dtype, most: int, *, strided: bool, backward: bool) -> Iterator[Any]:
-    types = op.supported_backward_dtypes("cpu") if backward else op.supported_dtypes("cpu")
+def _samples(
+    op: Any, dtype: torch.dtype, most: int, *, strided: bool, backward: bool
+) -> Iterator[Any]:
+    types = (
+        op.supported_backward_dtypes("cpu") if backward else op.supported_dtypes("cpu")
+    )
     if dtype not in types or (backward and not op.supports_autograd):
         return
     torch.manual_seed(0)
@@ -131,10 +149,15 @@ def _samples(op: Any, dtype: torch.dtype, most: int, *, strided: bool, backward:
     for sample in every[:: max(1, -(-len(every) // most))]:
         if not strided:
             yield sample
-        elif all(each.layout is torch.strided for each in leaves((sample.input, sample.args, sample.kwargs))):
+        elif all(
+            each.layout is torch.strided
+            for each in leaves((sample.input, sample.args, sample.kwargs))
+        ):
             spread = sample.noncontiguous()
             other = _from_the_end(sample.noncontiguous())
-            expected, found = (_tried(forward, op, each, _HOST) for each in (spread, other))
+            expected, found = (
+                _tried(forward, op, each, _HOST) for each in (spread, other)
+            )
             same = expected and found and not any(map(differs, found, expected))
             yield other if same else spread  # where it is not, no dimension was named
 
@@ -150,10 +173,16 @@ def _from_the_end(sample: Any) -> Any:
             return type(value)(map(turned, value))
         return value - count if type(value) is int and 0 <= value < count else value
 
-    first = next((n for n, each in enumerate(sample.args) if type(each) in (int, tuple, list)), None)
-    sample.args = tuple(turned(each) if n == first else each for n, each in enumerate(sample.args))
+    first = next(
+        (n for n, each in enumerate(sample.args) if type(each) in (int, tuple, list)),
+        None,
+    )
+    sample.args = tuple(
+        turned(each) if n == first else each for n, each in enumerate(sample.args)
+    )
     sample.kwargs = {
-        name: turned(each) if name.startswith("dim") else each for name, each in sample.kwargs.items()
+        name: turned(each) if name.startswith("dim") else each
+        for name, each in sample.kwargs.items()
     }
     return sample
 
@@ -172,11 +201,22 @@ def _compared(turn: Turn, op: Any, sample: Any, device: torch.device) -> str | N
     if expected is None or now is None:
         return None
     said = next(
-        filter(None, (differs(one, other, _BOUND) for one, other in zip(now, expected, strict=False))), ""
+        filter(
+            None,
+            (
+                differs(one, other, _BOUND)
+                for one, other in zip(now, expected, strict=False)
+            ),
+        ),
+        "",
     )
     if len(now) != len(expected):
         said = f"gives {len(now)} results; expected {len(expected)}"
-    if not said or _draws(turn, op, sample, expected) or _rounds(turn, op, sample, expected):
+    if (
+        not said
+        or _draws(turn, op, sample, expected)
+        or _rounds(turn, op, sample, expected)
+    ):
         return ""
     return said + blamed(lambda: turn(op, sample, device))
 
@@ -186,7 +226,10 @@ def _tried(turn: Turn, op: Any, sample: Any, device: torch.device) -> list[Any] 
     with _quiet():
         try:
             found = pytree.tree_leaves(turn(op, sample, device))
-            return [each.detach().cpu() if isinstance(each, torch.Tensor) else each for each in found]
+            return [
+                each.detach().cpu() if isinstance(each, torch.Tensor) else each
+                for each in found
+            ]
         except (Exception, unittest.SkipTest):
             return None
 
@@ -196,7 +239,9 @@ def _draws(turn: Turn, op: Any, sample: Any, expected: list[Any]) -> bool:
     for more in range(1, 17):  # some draw of two numbers alone
         with _seeds_of_the_host(more):
             again = _tried(turn, op, sample, _HOST)
-        if again is None or any(differs(*pair, 0.0) for pair in zip(again, expected, strict=True)):
+        if again is None or any(
+            differs(*pair, 0.0) for pair in zip(again, expected, strict=True)
+        ):
             return True
     return False
 
@@ -205,14 +250,26 @@ def _rounds(turn: Turn, op: Any, sample: Any, expected: list[Any]) -> bool:
     """Whether the processor's own result is far from its result in float64: the sample is ill-conditioned."""
 
     def wider(tensor: torch.Tensor) -> torch.Tensor:
-        dtype = {torch.float32: torch.float64, torch.complex64: torch.complex128}.get(tensor.dtype)
-        return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad) if dtype else tensor
+        dtype = {torch.float32: torch.float64, torch.complex64: torch.complex128}.get(
+            tensor.dtype
+        )
+        return (
+            tensor.detach().to(dtype).requires_grad_(tensor.requires_grad)
+            if dtype
+            else tensor
+        )
 
-    exact = _tried(lambda *given: turn(given[0], given[1].transform(wider), given[2]), op, sample, _HOST)
+    exact = _tried(
+        lambda *given: turn(given[0], given[1].transform(wider), given[2]),
+        op,
+        sample,
+        _HOST,
+    )
     return exact is not None and any(
         differs(own, other.to(own.dtype), _BOUND / 20)
         for own, other in zip(expected, exact, strict=True)
-        if isinstance(own, torch.Tensor) and own.shape == other.shape  # memory may be laid out otherwise
+        if isinstance(own, torch.Tensor)
+        and own.shape == other.shape  # memory may be laid out otherwise
     )
 
 
@@ -245,7 +302,10 @@ def arguments(transfer: Transfer, op: Any, sample: Any) -> tuple[Any, Any, Any]:
 
 def made_on(device: torch.device, sample: Any) -> Any:
     """Have what is made without a tensor or a device to go by be made on the device."""
-    alone = not leaves((sample.input, sample.args, sample.kwargs)) and "device" not in sample.kwargs
+    alone = (
+        not leaves((sample.input, sample.args, sample.kwargs))
+        and "device" not in sample.kwargs
+    )
     return device if alone and device.type != "cpu" else nullcontext()
 
 
@@ -254,7 +314,9 @@ def forward(op: Any, sample: Any, device: torch.device) -> Any:
     given, args, kwargs = arguments(Transfer(device, gradients=False), op, sample)
     with torch.no_grad(), made_on(device, sample):
         made = op(given, *args, **kwargs)
-    return sample.output_process_fn_grad(made) if sample.output_process_fn_grad else made
+    return (
+        sample.output_process_fn_grad(made) if sample.output_process_fn_grad else made
+    )
 
 
 def gradients(op: Any, sample: Any, device: torch.device) -> Any:
@@ -265,7 +327,9 @@ def gradients(op: Any, sample: Any, device: torch.device) -> Any:
     if sample.output_process_fn_grad:
         made = sample.output_process_fn_grad(made)
     outputs = [each for each in leaves(made) if each.requires_grad]
-    return torch.autograd.grad(outputs, inputs, [weights(each) for each in outputs], allow_unused=True)
+    return torch.autograd.grad(
+        outputs, inputs, [weights(each) for each in outputs], allow_unused=True
+    )
 
 
 def gradients_in_place(op: Any, sample: Any, device: torch.device) -> Any:
@@ -281,7 +345,9 @@ def weights(made: torch.Tensor) -> torch.Tensor:
     """Return a gradient for `made`, whose numbers are not all the same."""
     if made.layout != torch.strided:
         return torch.ones_like(made)
-    numbers = torch.arange(made.numel(), dtype=torch.float32).remainder_(7).add_(1).div_(8)
+    numbers = (
+        torch.arange(made.numel(), dtype=torch.float32).remainder_(7).add_(1).div_(8)
+    )
     return numbers.reshape(made.shape).to(made.dtype).to(made.device)
 
 
@@ -304,15 +370,28 @@ def written_into(op: Any, sample: Any, device: torch.device) -> Any:
         given, args, kwargs = arguments(Transfer(_HOST, gradients=False), op, sample)
         made = op(given, *args, **kwargs)
         parts = leaves(made)
-        if sample.output_process_fn_grad and sample.output_process_fn_grad(made) is not made:
+        if (
+            sample.output_process_fn_grad
+            and sample.output_process_fn_grad(made) is not made
+        ):
             raise RuntimeError("several results are right")
-        room = [torch.full((3, *each.shape), 3, dtype=each.dtype, device=device) for each in parts]
+        room = [
+            torch.full((3, *each.shape), 3, dtype=each.dtype, device=device)
+            for each in parts
+        ]
         out = [each[1] for each in room]
         given, args, kwargs = arguments(Transfer(device, gradients=False), op, sample)
         with made_on(device, sample):
-            op(given, *args, **kwargs, out=out[0] if isinstance(made, torch.Tensor) else tuple(out))
+            op(
+                given,
+                *args,
+                **kwargs,
+                out=out[0] if isinstance(made, torch.Tensor) else tuple(out),
+            )
     if device.type == "cpu" and any(map(differs, out, parts)):
-        raise RuntimeError(f"torch itself does not write the result of {op.name} into `out`")
+        raise RuntimeError(
+            f"torch itself does not write the result of {op.name} into `out`"
+        )
     return room
 
 

@@ -14,7 +14,12 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from accel_core import Accelerator
 from accel_core.interface.memory import lacks_page_locks
-from accel_testing.conformance.claims import BrokenPromise, not_claimed, refused, require
+from accel_testing.conformance.claims import (
+    BrokenPromise,
+    not_claimed,
+    refused,
+    require,
+)
 from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestAmounts", "require_page_locked"]
@@ -48,13 +53,17 @@ _VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def _block(accelerator: Accelerator, size: int = _MEBIBYTE, index: int | None = None) -> torch.Tensor:
+def _block(
+    accelerator: Accelerator, size: int = _MEBIBYTE, index: int | None = None
+) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8, device=accelerator.device(index))
 
 
 def _require_allocator(accelerator: Accelerator) -> None:
     if not accelerator.is_accelerator():
-        not_claimed("the processor's memory is the process's, which Python and the system keep")
+        not_claimed(
+            "the processor's memory is the process's, which Python and the system keep"
+        )
     gc.collect()
     accelerator.synchronize()
 
@@ -83,8 +92,13 @@ class TestAmounts(Subject):
         )
         del block
         after = accelerator.memory_allocated()
-        require(after == before, f"memory_allocated() was {before}, and {after} once the tensor was gone")
-        with contextlib.suppress(RuntimeError):  # no memory of the host can be locked here
+        require(
+            after == before,
+            f"memory_allocated() was {before}, and {after} once the tensor was gone",
+        )
+        with contextlib.suppress(
+            RuntimeError
+        ):  # no memory of the host can be locked here
             locked = accelerator.pin_empty(_MEBIBYTE, dtype=torch.uint8)
             after = accelerator.memory_allocated()
             require(
@@ -98,7 +112,10 @@ class TestAmounts(Subject):
         _require_allocator(accelerator)
         block = _block(accelerator)
         held, allocated = accelerator.memory_reserved(), accelerator.memory_allocated()
-        require(held >= allocated, f"memory_reserved() gave {held}, and memory_allocated() {allocated}")
+        require(
+            held >= allocated,
+            f"memory_reserved() gave {held}, and memory_allocated() {allocated}",
+        )
         total = accelerator.total_memory()
         require(held <= total, f"memory_reserved() gave {held}, of {total} bytes")
         del block
@@ -117,29 +134,46 @@ class TestAmounts(Subject):
             f"max_memory_allocated() gave {peak}; expected {before + 2 * _MEBIBYTE} or more",
         )
         kept = _block(accelerator)
-        for reset in ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"):
+        for reset in (
+            "reset_peak_memory_stats",
+            "reset_max_memory_allocated",
+            "reset_max_memory_cached",
+        ):
             block = _block(accelerator, 2 * _MEBIBYTE)
             del block
             most = accelerator.max_memory_allocated()
             held = accelerator.memory_reserved()
             current = accelerator.current_device()
-            for asking, given in (("set_device", [current]), *((name, []) for name in _NO_CHANGE)):
+            for asking, given in (
+                ("set_device", [current]),
+                *((name, []) for name in _NO_CHANGE),
+            ):
                 getattr(accelerator, asking)(*given)
                 still = accelerator.max_memory_allocated()
-                require(still == most, f"{asking} changed max_memory_allocated() from {most} to {still}")
+                require(
+                    still == most,
+                    f"{asking} changed max_memory_allocated() from {most} to {still}",
+                )
                 now = accelerator.memory_reserved()
                 fits = now == held or asking == "empty_cache"
-                require(fits, f"{asking} changed memory_reserved() from {held} to {now}")
+                require(
+                    fits, f"{asking} changed memory_reserved() from {held} to {now}"
+                )
             getattr(accelerator, reset)()
-            again, now = accelerator.max_memory_allocated(), accelerator.memory_allocated()
-            require(now >= kept.numel(), f"memory_allocated() gave {now} while {kept.numel()} bytes are held")
+            again, now = (
+                accelerator.max_memory_allocated(),
+                accelerator.memory_allocated(),
+            )
             require(
-                again == now, f"after {reset}() max_memory_allocated() is {again}, memory_allocated() {now}"
+                now >= kept.numel(),
+                f"memory_allocated() gave {now} while {kept.numel()} bytes are held",
+            )
+            require(
+                again == now,
+                f"after {reset}() max_memory_allocated() is {again}, memory_allocated() {now}",
             )
         most, held = accelerator.max_memory_reserved(), accelerator.memory_reserved()
-        said = (
-            f"after reset_max_memory_cached() max_memory_reserved() is {most}, and memory_reserved() {held}"
-        )
+        said = f"after reset_max_memory_cached() max_memory_reserved() is {most}, and memory_reserved() {held}"
         require(most == held, said)
 
     def test_totals_start_anew(self, accelerator: Accelerator) -> None:
@@ -150,17 +184,26 @@ class TestAmounts(Subject):
         if key not in accelerator.memory_stats():
             not_claimed("the device does not count what was allocated in all")
         before = accelerator.memory_stats()[key]
-        require(before >= _MEBIBYTE, f"after a tensor of {_MEBIBYTE} bytes {before} were allocated in all")
+        require(
+            before >= _MEBIBYTE,
+            f"after a tensor of {_MEBIBYTE} bytes {before} were allocated in all",
+        )
         for index in (None, *range(accelerator.device_count())):
             _block(accelerator, index=index)
             accelerator.reset_accumulated_memory_stats(index)
             again = accelerator.memory_stats(index)[key]
-            require(again == 0, f"after reset_accumulated_memory_stats({index}) memory_stats tells {again}")
+            require(
+                again == 0,
+                f"after reset_accumulated_memory_stats({index}) memory_stats tells {again}",
+            )
         _block(accelerator)
         before = accelerator.memory_stats()[key]
         accelerator.reset_peak_memory_stats()
         again = accelerator.memory_stats()[key]
-        require(again == before, f"reset_peak_memory_stats() changed {key!r} from {before} to {again}")
+        require(
+            again == before,
+            f"reset_peak_memory_stats() changed {key!r} from {before} to {again}",
+        )
 
     def test_stats_agree(self, accelerator: Accelerator) -> None:
         """`memory_stats` has the same amounts, under torch's keys, as the members return."""
@@ -174,13 +217,18 @@ class TestAmounts(Subject):
         ):
             if key in stats:
                 told = getattr(accelerator, member)()
-                require(stats[key] == told, f"memory_stats()[{key!r}] is {stats[key]}, and {member}() {told}")
+                require(
+                    stats[key] == told,
+                    f"memory_stats()[{key!r}] is {stats[key]}, and {member}() {told}",
+                )
         del block
 
     def test_devices_count_for_themselves(self, accelerator: Accelerator) -> None:
         """Memory allocated on one device is not counted on another."""
         _require_allocator(accelerator)
-        if accelerator.device_count() < 2 or accelerator.device(0) == accelerator.device(1):
+        if accelerator.device_count() < 2 or accelerator.device(
+            0
+        ) == accelerator.device(1):
             not_claimed("there is one device")
         size = 8 * _MEBIBYTE
 
@@ -188,44 +236,75 @@ class TestAmounts(Subject):
             told = {name: getattr(accelerator, name)(index) for name in _AMOUNTS}
             told |= {"memory_summary": accelerator.memory_summary(index)}
             told |= {"used, of available_memory": -accelerator.available_memory(index)}
-            return {**told, "memory_stats": accelerator.memory_stats(index)["allocated_bytes.all.current"]}
+            return {
+                **told,
+                "memory_stats": accelerator.memory_stats(index)[
+                    "allocated_bytes.all.current"
+                ],
+            }
 
         accelerator.empty_cache()
         for index in (0, 1):
             accelerator.reset_peak_memory_stats(index)
-        before, free = [amounts(index) for index in (0, 1)], accelerator.mem_get_info(1)[0]
+        before, free = (
+            [amounts(index) for index in (0, 1)],
+            accelerator.mem_get_info(1)[0],
+        )
         block = _block(accelerator, size, index=1)
         for name, amount in amounts(0).items():
-            require(amount == before[0][name], f"a tensor on device 1 is counted by {name}(0)")
+            require(
+                amount == before[0][name],
+                f"a tensor on device 1 is counted by {name}(0)",
+            )
         there = amounts(1)
         summaries = before[1].pop("memory_summary"), there.pop("memory_summary")
-        require(summaries[0] != summaries[1], "a tensor on device 1 is not in memory_summary(1)")
+        require(
+            summaries[0] != summaries[1],
+            "a tensor on device 1 is not in memory_summary(1)",
+        )
         for name, amount in there.items():
             grown = amount - before[1][name]
             # Tensors are counted as they are; what an allocator reserves for them is its own affair.
             most = 3 * size if "allocated" in name else grown
-            what = f"a tensor of {size} bytes on device 1 makes {name}(1) grow by {grown}"
+            what = (
+                f"a tensor of {size} bytes on device 1 makes {name}(1) grow by {grown}"
+            )
             require(size <= grown <= most, what)
         less = free - accelerator.mem_get_info(1)[0]
         require(
-            less > 0, f"a tensor of {size} bytes on device 1 makes mem_get_info(1) tell {less} bytes less"
+            less > 0,
+            f"a tensor of {size} bytes on device 1 makes mem_get_info(1) tell {less} bytes less",
         )
         with accelerator.device_guard(1):
             here = amounts(None)
             del here["memory_summary"]
         require(
-            here == there, f"with device 1 selected the amounts are {here}, and of device 1 by number {there}"
+            here == there,
+            f"with device 1 selected the amounts are {here}, and of device 1 by number {there}",
         )
         del block
-        for reset in ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"):
+        for reset in (
+            "reset_peak_memory_stats",
+            "reset_max_memory_allocated",
+            "reset_max_memory_cached",
+        ):
             block = _block(accelerator, size, index=1)
             del block
             getattr(accelerator, reset)(0)
             kept = accelerator.max_memory_allocated(1)
-            require(kept >= before[1]["memory_allocated"] + size, f"{reset}(0) reset the peak of device 1")
+            require(
+                kept >= before[1]["memory_allocated"] + size,
+                f"{reset}(0) reset the peak of device 1",
+            )
             getattr(accelerator, reset)(1)
-            peak, now = accelerator.max_memory_allocated(1), accelerator.memory_allocated(1)
-            require(peak == now, f"after {reset}(1) the peak of device 1 is {peak}, and {now} bytes are held")
+            peak, now = (
+                accelerator.max_memory_allocated(1),
+                accelerator.memory_allocated(1),
+            )
+            require(
+                peak == now,
+                f"after {reset}(1) the peak of device 1 is {peak}, and {now} bytes are held",
+            )
 
     def test_free_memory_shrinks(self, accelerator: Accelerator) -> None:
         """Memory that this process allocates is no longer reported as free."""
@@ -233,16 +312,25 @@ class TestAmounts(Subject):
         accelerator.empty_cache()
         before = accelerator.memory_reserved()
         free, total = accelerator.mem_get_info()
-        available, summary = accelerator.available_memory(), accelerator.memory_summary()
+        available, summary = (
+            accelerator.available_memory(),
+            accelerator.memory_summary(),
+        )
         size = max(32 * _MEBIBYTE, total // 64)
         block = _block(accelerator, min(size, free // 2))
         less = accelerator.mem_get_info()[0]
-        require(less < free, f"{block.numel()} bytes are held, and free memory went from {free} to {less}")
+        require(
+            less < free,
+            f"{block.numel()} bytes are held, and free memory went from {free} to {less}",
+        )
         left = accelerator.available_memory()
         told = f"{block.numel()} bytes are held, and available_memory() went from {available} to {left}"
         require(left < available, told)
         changed = accelerator.memory_summary() != summary
-        require(changed, f"memory_summary() is the same text with {block.numel()} bytes more")
+        require(
+            changed,
+            f"memory_summary() is the same text with {block.numel()} bytes more",
+        )
         held, size = accelerator.memory_reserved(), block.numel()
         del block
         accelerator.synchronize()
@@ -271,11 +359,18 @@ class TestAmounts(Subject):
         accelerator.empty_cache()
         after = accelerator.memory_reserved()
         if start < held == before:  # it is counted, and was kept
-            require(after < before, f"empty_cache() left {before} bytes reserved, of which 32 MiB were free")
-        require(after <= before, f"empty_cache() made memory_reserved() grow from {before} to {after}")
+            require(
+                after < before,
+                f"empty_cache() left {before} bytes reserved, of which 32 MiB were free",
+            )
+        require(
+            after <= before,
+            f"empty_cache() made memory_reserved() grow from {before} to {after}",
+        )
         allocated = accelerator.memory_allocated()
         require(
-            after >= allocated >= kept.numel(), f"after empty_cache() {after} is reserved, {allocated} used"
+            after >= allocated >= kept.numel(),
+            f"after empty_cache() {after} is reserved, {allocated} used",
         )
         last = accelerator.device_count() - 1
         if not last or not start < held == before:
@@ -285,8 +380,14 @@ class TestAmounts(Subject):
             held = accelerator.memory_reserved()
             accelerator.empty_cache()
             after, there = accelerator.memory_reserved(), accelerator.current_device()
-        require(after < held, f"empty_cache(), device {last} selected, left all its {held} bytes reserved")
-        require(there == last, f"empty_cache(), device {last} selected, made {there} the current device")
+        require(
+            after < held,
+            f"empty_cache(), device {last} selected, left all its {held} bytes reserved",
+        )
+        require(
+            there == last,
+            f"empty_cache(), device {last} selected, made {there} the current device",
+        )
 
     def test_running_out_is_told(self, accelerator: Accelerator) -> None:
         """Allocating too much raises `torch.OutOfMemoryError`, and the device works afterwards."""
@@ -294,9 +395,15 @@ class TestAmounts(Subject):
         if accelerator.handles_memory_backpressure():
             not_claimed("an allocation waits rather than fails")
         size = 4 * accelerator.total_memory()
-        refused(lambda: _block(accelerator, size), torch.OutOfMemoryError, f"a tensor of {size} bytes")
+        refused(
+            lambda: _block(accelerator, size),
+            torch.OutOfMemoryError,
+            f"a tensor of {size} bytes",
+        )
         total = torch.ones(4, device=accelerator.device()).sum().item()
-        require(total == 4, f"after running out of memory a sum of four ones is {total}")
+        require(
+            total == 4, f"after running out of memory a sum of four ones is {total}"
+        )
 
     def test_fraction_limits(self, accelerator: Accelerator) -> None:
         """`set_per_process_memory_fraction` is a limit, where the device has one, and can be lifted."""
@@ -311,7 +418,9 @@ class TestAmounts(Subject):
         try:
             size = accelerator.total_memory() // 8
             refused(
-                lambda: _block(accelerator, size), torch.OutOfMemoryError, "an eighth, where 0.05 is allowed,"
+                lambda: _block(accelerator, size),
+                torch.OutOfMemoryError,
+                "an eighth, where 0.05 is allowed,",
             )
         finally:
             accelerator.set_per_process_memory_fraction(1.0)
@@ -344,27 +453,51 @@ class TestAmounts(Subject):
         require_page_locked(accelerator)
         host = torch.arange(12.0).view(3, 4)
         pinned = accelerator.pin_memory(host)
-        require(pinned.device.type == "cpu", f"pin_memory gave a tensor on {pinned.device}")
+        require(
+            pinned.device.type == "cpu", f"pin_memory gave a tensor on {pinned.device}"
+        )
         same = torch.equal(pinned, host)
-        require(same, f"pin_memory of {host.flatten()[:3].tolist()}… gave {pinned.flatten()[:3].tolist()}…")
+        require(
+            same,
+            f"pin_memory of {host.flatten()[:3].tolist()}… gave {pinned.flatten()[:3].tolist()}…",
+        )
         for count in (1, 4097, 3 << 18):  # of floats: up to three mebibytes
             given = torch.arange(float(count))
             kept = accelerator.pin_memory(given)
-            fits = torch.equal(kept, given) and accelerator.is_pinned(kept) is accelerator.is_accelerator()
+            fits = (
+                torch.equal(kept, given)
+                and accelerator.is_pinned(kept) is accelerator.is_accelerator()
+            )
             require(
-                fits, f"pin_memory of {given.nbytes} bytes gave other numbers, or memory that is not locked"
+                fits,
+                f"pin_memory of {given.nbytes} bytes gave other numbers, or memory that is not locked",
             )
         across = accelerator.pin_memory(host.T)
-        require(torch.equal(across, host.T), f"pin_memory of a transposed tensor gave {across.tolist()}")
+        require(
+            torch.equal(across, host.T),
+            f"pin_memory of a transposed tensor gave {across.tolist()}",
+        )
         again = accelerator.pin_memory(host)
         once = pinned is host or pinned.data_ptr() != again.data_ptr()
         require(once, "pin_memory gave the same memory twice")
         told = accelerator.is_pinned(pinned)
-        expected = accelerator.is_accelerator()  # what the processor works on needs no locking
-        require(told is expected, f"is_pinned gave {told!r} for what pin_memory gave; expected {expected}")
-        theirs = pinned.is_pinned()  # torch's word, which `.to(non_blocking=True)` goes by
-        fits = theirs is told or pinned is host  # where nothing is to be locked torch may say so
-        require(fits, f"is_pinned gave {told!r}, and the tensor's own is_pinned() {theirs!r}")
+        expected = (
+            accelerator.is_accelerator()
+        )  # what the processor works on needs no locking
+        require(
+            told is expected,
+            f"is_pinned gave {told!r} for what pin_memory gave; expected {expected}",
+        )
+        theirs = (
+            pinned.is_pinned()
+        )  # torch's word, which `.to(non_blocking=True)` goes by
+        fits = (
+            theirs is told or pinned is host
+        )  # where nothing is to be locked torch may say so
+        require(
+            fits,
+            f"is_pinned gave {told!r}, and the tensor's own is_pinned() {theirs!r}",
+        )
         flat = torch.arange(24.0).view(2, 3, 4)
         locked = accelerator.pin_memory(flat)
         for dtype in _ANY_TYPE:
@@ -399,17 +532,28 @@ class TestAmounts(Subject):
             )
         here = pinned.to(accelerator.device(), non_blocking=True)
         accelerator.synchronize()
-        require(torch.equal(here.cpu(), host), "a late copy of page-locked memory changed the numbers")
+        require(
+            torch.equal(here.cpu(), host),
+            "a late copy of page-locked memory changed the numbers",
+        )
         # Where the device reads any memory of the host, as Metal's, there is nothing to lock or copy.
         honest = accelerator.is_pinned(host) is False or pinned is host
-        require(honest, "is_pinned is True for an ordinary tensor, which pin_memory copies all the same")
+        require(
+            honest,
+            "is_pinned is True for an ordinary tensor, which pin_memory copies all the same",
+        )
         for match_shape, shape in ((True, (3, 4)), (False, (12,))):
-            template = accelerator.pin_memory(host, make_copy=False, match_shape=match_shape)
+            template = accelerator.pin_memory(
+                host, make_copy=False, match_shape=match_shape
+            )
             fits = (tuple(template.shape), template.dtype) == (shape, host.dtype)
             found = f"{tuple(template.shape)} of {template.dtype}"
             require(fits, f"without a copy pin_memory gave {found}; expected {shape}")
             template.fill_(-1)
-            require(host.min() == 0, "what pin_memory gives without a copy is the tensor that it was given")
+            require(
+                host.min() == 0,
+                "what pin_memory gives without a copy is the tensor that it was given",
+            )
         template = accelerator.pin_memory(pinned, make_copy=False)
         template.fill_(-1)
         require(
@@ -422,9 +566,14 @@ class TestAmounts(Subject):
             accelerator.is_pinned(freed)
             del freed
             accelerator.empty_host_cache()
-            plain = [torch.empty(5000) for _ in range(32)]  # where it was, if the system gives that again
+            plain = [
+                torch.empty(5000) for _ in range(32)
+            ]  # where it was, if the system gives that again
             told = any(map(accelerator.is_pinned, plain))
-            require(not told, "is_pinned of an ordinary tensor gave True after page-locked memory was freed")
+            require(
+                not told,
+                "is_pinned of an ordinary tensor gave True after page-locked memory was freed",
+            )
         torchs = pinned.is_pinned()
         accelerator.unpin_memory(pinned)
         if torchs:
@@ -454,22 +603,44 @@ class TestAmounts(Subject):
             ),
         }  # fmt: skip
         room |= {
-            f"pin_empty(3, dtype={dtype})": (accelerator.pin_empty(3, dtype=dtype), (3,), dtype)
+            f"pin_empty(3, dtype={dtype})": (
+                accelerator.pin_empty(3, dtype=dtype),
+                (3,),
+                dtype,
+            )
             for dtype in _ANY_TYPE
         }
         for what, (made, shape, dtype) in room.items():
-            fits = (tuple(made.shape), made.dtype, made.device.type) == (shape, dtype, "cpu")
-            require(fits, f"{what} gave {tuple(made.shape)} of {made.dtype} on {made.device}")
-        again = accelerator.pin_empty(2, 3, dtype=torch.int32), accelerator.pin_empty_like(model)
+            fits = (tuple(made.shape), made.dtype, made.device.type) == (
+                shape,
+                dtype,
+                "cpu",
+            )
+            require(
+                fits,
+                f"{what} gave {tuple(made.shape)} of {made.dtype} on {made.device}",
+            )
+        again = (
+            accelerator.pin_empty(2, 3, dtype=torch.int32),
+            accelerator.pin_empty_like(model),
+        )
         for what, one in zip(("pin_empty(2, 3)", "pin_empty_like"), again, strict=True):
-            require(one.data_ptr() != room[what][0].data_ptr(), f"{what} gave the same memory twice")
-        elsewhere = partial(accelerator.pin_empty, 1, dtype=torch.float32, device="meta")
+            require(
+                one.data_ptr() != room[what][0].data_ptr(),
+                f"{what} gave the same memory twice",
+            )
+        elsewhere = partial(
+            accelerator.pin_empty, 1, dtype=torch.float32, device="meta"
+        )
         refused(elsewhere, ValueError, "pin_empty(1, device='meta')")
         require_page_locked(accelerator)
         expected = accelerator.is_accelerator()
         for what, (made, _, _) in room.items():
             told = accelerator.is_pinned(made)
-            require(told is expected, f"is_pinned gave {told} for what {what} gave; expected {expected}")
+            require(
+                told is expected,
+                f"is_pinned gave {told} for what {what} gave; expected {expected}",
+            )
 
     def test_loader_feeds_the_device(self, accelerator: Accelerator) -> None:
         """Batches of a DataLoader that pins memory reach the device unchanged, with and without workers."""
@@ -482,7 +653,11 @@ class TestAmounts(Subject):
                 persistent_workers=workers > 0,
             )  # fmt: skip
             for epoch in (1, 2):
-                seen = [x for (batch,) in loader for x in batch.to(place, non_blocking=True).tolist()]
+                seen = [
+                    x
+                    for (batch,) in loader
+                    for x in batch.to(place, non_blocking=True).tolist()
+                ]
                 what = f"with {workers} workers, in epoch {epoch},"
                 require(seen == list(range(8)), f"{what} batches arrive as {seen}")
 

@@ -50,7 +50,10 @@ class TestArithmetic(Subject):
         if accelerator.is_fp64_supported():
             claimed.append(torch.float64)
         generator = torch.Generator().manual_seed(0)
-        left, right = torch.randn(24, 48, generator=generator), torch.randn(24, 48, generator=generator)
+        left, right = (
+            torch.randn(24, 48, generator=generator),
+            torch.randn(24, 48, generator=generator),
+        )
         faults = []
         for dtype in claimed:
             a, b = left.to(dtype), right.to(dtype)
@@ -92,27 +95,41 @@ class TestArithmetic(Subject):
 
         def gradients(device: torch.device | str) -> list[torch.Tensor]:
             torch.manual_seed(2)
-            network = nn.Sequential(nn.Linear(12, 24), nn.GELU(), nn.LayerNorm(24), nn.Linear(24, 3))
+            network = nn.Sequential(
+                nn.Linear(12, 24), nn.GELU(), nn.LayerNorm(24), nn.Linear(24, 3)
+            )
             network.to(device)
             torch.autograd.backward(
-                functional.cross_entropy(network(data.to(device)), torch.arange(16, device=device) % 3)
+                functional.cross_entropy(
+                    network(data.to(device)), torch.arange(16, device=device) % 3
+                )
             )
             return [p.grad.cpu() for p in network.parameters() if p.grad is not None]
 
         ours, theirs = gradients(accelerator.device()), gradients("cpu")
-        require(len(ours) == len(theirs), f"{len(ours)} parameters have gradients, of {len(theirs)}")
+        require(
+            len(ours) == len(theirs),
+            f"{len(ours)} parameters have gradients, of {len(theirs)}",
+        )
         faults = [
             fault
             for place, (given, expected) in enumerate(zip(ours, theirs, strict=True))
-            for fault in _fault(f"gradient {place}", given, expected.double(), torch.float32)
+            for fault in _fault(
+                f"gradient {place}", given, expected.double(), torch.float32
+            )
         ]
         where = blamed(lambda: gradients(accelerator.device())) if faults else ""
-        require(not faults, f"Linear, GELU, LayerNorm, Linear, cross_entropy: {'; '.join(faults)}{where}")
+        require(
+            not faults,
+            f"Linear, GELU, LayerNorm, Linear, cross_entropy: {'; '.join(faults)}{where}",
+        )
 
     def test_optimizer_steps(self, accelerator: Accelerator) -> None:
         """Five steps of AdamW and SGD end where the processor's do, within the bound."""
 
-        def trained(device: torch.device | str, kind: Callable[..., torch.optim.Optimizer]) -> torch.Tensor:
+        def trained(
+            device: torch.device | str, kind: Callable[..., torch.optim.Optimizer]
+        ) -> torch.Tensor:
             weight = nn.Parameter(torch.linspace(-1, 1, 32).to(device))
             optimizer = kind([weight], lr=0.1)
             for step in range(5):
@@ -125,10 +142,19 @@ class TestArithmetic(Subject):
             torch.optim.AdamW,
             partial(torch.optim.SGD, momentum=0.9, weight_decay=0.1, foreach=True),
         ):
-            ours, theirs = trained(accelerator.device(), kind), trained("cpu", kind).double()
+            ours, theirs = (
+                trained(accelerator.device(), kind),
+                trained("cpu", kind).double(),
+            )
             faults = _fault("the weight", ours, theirs, torch.float32)
-            where = blamed(lambda k=kind: trained(accelerator.device(), k)) if faults else ""
-            require(not faults, f"after five steps of {kind} {'; '.join(faults)}{where}")
+            where = (
+                blamed(lambda k=kind: trained(accelerator.device(), k))
+                if faults
+                else ""
+            )
+            require(
+                not faults, f"after five steps of {kind} {'; '.join(faults)}{where}"
+            )
 
     def test_copies(self, accelerator: Accelerator) -> None:
         """Data copied to the device come back the same, in parts too, and by way of another device."""
@@ -139,11 +165,14 @@ class TestArithmetic(Subject):
         }.items():  # fmt: skip
             back = given.to(accelerator.device()).cpu()
             require(
-                torch.equal(back, given), f"a tensor, {name}, comes back as {back.flatten()[:6].tolist()}"
+                torch.equal(back, given),
+                f"a tensor, {name}, comes back as {back.flatten()[:6].tolist()}",
             )
         for index in range(1, accelerator.device_count()):
             back = host.to(accelerator.device(0)).to(accelerator.device(index)).cpu()
-            require(torch.equal(back, host), f"from device 0 to {index} the numbers change")
+            require(
+                torch.equal(back, host), f"from device 0 to {index} the numbers change"
+            )
 
     def test_saved_tensors_load(self, accelerator: Accelerator) -> None:
         """A checkpoint of the device's tensors loads on the processor and comes back to the device."""
@@ -154,9 +183,15 @@ class TestArithmetic(Subject):
         torch.save(state, file)
         file.seek(0)
         loaded = torch.load(file, map_location="cpu", weights_only=True)
-        require(loaded["weight"].tolist() == [0, 1, 2, 3, 4, 5], f"loaded: {loaded['weight'].tolist()}")
+        require(
+            loaded["weight"].tolist() == [0, 1, 2, 3, 4, 5],
+            f"loaded: {loaded['weight'].tolist()}",
+        )
         again = loaded["weight"].to(accelerator.device())
-        require(accelerator.on_accelerator(again), f"after .to(device()) it is on {again.device}")
+        require(
+            accelerator.on_accelerator(again),
+            f"after .to(device()) it is on {again.device}",
+        )
 
     def test_training_resumes(self, accelerator: Accelerator) -> None:
         """A model and its optimizer, saved and loaded, go on as if training had never stopped."""
@@ -167,9 +202,13 @@ class TestArithmetic(Subject):
             network = nn.Linear(8, 4).to(accelerator.device())
             return network, torch.optim.AdamW(network.parameters(), lr=0.1)
 
-        def step(network: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> None:
+        def step(
+            network: nn.Module, optimizer: torch.optim.Optimizer, number: int
+        ) -> None:
             optimizer.zero_grad()
-            data = torch.linspace(-1, number, 16, device=accelerator.device()).reshape(2, 8)
+            data = torch.linspace(-1, number, 16, device=accelerator.device()).reshape(
+                2, 8
+            )
             torch.autograd.backward(network(data).square().mean())
             optimizer.step()
 
@@ -189,7 +228,10 @@ class TestArithmetic(Subject):
             step(network, optimizer, 3)
             for given, kept in zip(network.parameters(), expected, strict=True):
                 same = torch.equal(given.detach().cpu(), kept)
-                require(same, f"loaded with map_location={place!r}, the third step gives other numbers")
+                require(
+                    same,
+                    f"loaded with map_location={place!r}, the third step gives other numbers",
+                )
 
     def test_float64_is_refused_where_it_is_not(self, accelerator: Accelerator) -> None:
         """Without float64, `DoubleTensor` raises UnsupportedError instead of silently using float32."""
@@ -198,7 +240,11 @@ class TestArithmetic(Subject):
 
         if accelerator.is_fp64_supported():
             not_claimed("the device has float64")
-        refused(lambda: accelerator.DoubleTensor([1.0]), UnsupportedError, "DoubleTensor([1.0])")
+        refused(
+            lambda: accelerator.DoubleTensor([1.0]),
+            UnsupportedError,
+            "DoubleTensor([1.0])",
+        )
 
     def test_autocast(self, accelerator: Accelerator) -> None:
         """`autocast` computes products in the given type, and does nothing if it is disabled."""
@@ -206,20 +252,32 @@ class TestArithmetic(Subject):
         for dtype in accelerator.supported_dtypes()[1:]:
             with accelerator.autocast(dtype):
                 inside = (ones @ ones).dtype
-            require(inside is dtype, f"inside autocast({dtype}) a product is of {inside}")
+            require(
+                inside is dtype, f"inside autocast({dtype}) a product is of {inside}"
+            )
             with accelerator.autocast(dtype, enabled=False):
                 inside = (ones @ ones).dtype
             require(
-                inside is torch.float32, f"inside autocast({dtype}, enabled=False) a product is of {inside}"
+                inside is torch.float32,
+                f"inside autocast({dtype}, enabled=False) a product is of {inside}",
             )
         usual = torch.get_autocast_dtype(accelerator.device_type)
         with accelerator.autocast():
             inside = (ones @ ones).dtype
             beside = accelerator.is_accelerator() and torch.is_autocast_enabled("cpu")
             kept = torch.is_autocast_cache_enabled()
-        require(inside is usual, f"inside autocast() a product is of {inside}; torch has {usual}")
-        require(not beside, "inside autocast() torch casts on the processor too; expected this device alone")
-        require(kept, "inside autocast() torch keeps nothing that it casts; expected its usual cache")
+        require(
+            inside is usual,
+            f"inside autocast() a product is of {inside}; torch has {usual}",
+        )
+        require(
+            not beside,
+            "inside autocast() torch casts on the processor too; expected this device alone",
+        )
+        require(
+            kept,
+            "inside autocast() torch keeps nothing that it casts; expected its usual cache",
+        )
         after = (ones @ ones).dtype
         require(after is torch.float32, f"after autocast a product is of {after}")
         try:
@@ -229,12 +287,18 @@ class TestArithmetic(Subject):
             pass
         still = torch.is_autocast_enabled(accelerator.device_type)
         require(not still, "after an error inside it autocast is still on")
-        weight, made = torch.ones(8, 8, device=accelerator.device(), requires_grad=True), []
+        weight, made = (
+            torch.ones(8, 8, device=accelerator.device(), requires_grad=True),
+            [],
+        )
         again = accelerator.autocast()
         for _ in range(2):
             with again:
                 product = ones @ weight
-            require(product.requires_grad, "inside autocast() a product with a weight requires no gradient")
+            require(
+                product.requires_grad,
+                "inside autocast() a product with a weight requires no gradient",
+            )
             made.append(product.sum().item())
             with torch.no_grad():
                 weight.mul_(2)
@@ -246,7 +310,10 @@ class TestArithmetic(Subject):
 
     def test_autocasts_nest(self, accelerator: Accelerator) -> None:
         """After an inner `autocast` the outer one is as before, its type too, even after an error."""
-        ones, kind = torch.ones(8, 8, device=accelerator.device()), accelerator.device_type
+        ones, kind = (
+            torch.ones(8, 8, device=accelerator.device()),
+            accelerator.device_type,
+        )
         types = accelerator.supported_dtypes()[1:]
         if not types:
             not_claimed("float32 is the only type to train in")
@@ -256,19 +323,32 @@ class TestArithmetic(Subject):
                 what = f"autocast({inner}, enabled={enabled}) inside autocast({outer})"
                 with accelerator.autocast(outer):
                     for how in ("", "an error in "):
-                        with contextlib.suppress(KeyError), accelerator.autocast(inner, enabled=enabled):
+                        with (
+                            contextlib.suppress(KeyError),
+                            accelerator.autocast(inner, enabled=enabled),
+                        ):
                             now = (ones @ ones).dtype
                             if how:
                                 raise KeyError
                         wanted = inner if enabled else torch.float32
-                        require(now is wanted, f"inside {what} a product is of {now}; expected {wanted}")
+                        require(
+                            now is wanted,
+                            f"inside {what} a product is of {now}; expected {wanted}",
+                        )
                         now = (ones @ ones).dtype
-                        require(now is outer, f"after {how}{what} a product is of {now}; expected {outer}")
+                        require(
+                            now is outer,
+                            f"after {how}{what} a product is of {now}; expected {outer}",
+                        )
                 now = (ones @ ones).dtype
-                require(now is torch.float32, f"after both, {what}, a product is of {now}; expected float32")
+                require(
+                    now is torch.float32,
+                    f"after both, {what}, a product is of {now}; expected float32",
+                )
                 left = torch.get_autocast_dtype(kind)
                 require(
-                    left is usual, f"after {what} torch.get_autocast_dtype({kind!r}) is {left}, was {usual}"
+                    left is usual,
+                    f"after {what} torch.get_autocast_dtype({kind!r}) is {left}, was {usual}",
                 )
 
     def test_scaled_losses(self, accelerator: Accelerator) -> None:
@@ -277,9 +357,14 @@ class TestArithmetic(Subject):
             on = accelerator.grad_scaler(dtype).is_enabled()
             require(on is False, f"grad_scaler({dtype}).is_enabled() gave {on!r}")
         best, on = accelerator.training_dtype(), accelerator.grad_scaler().is_enabled()
-        require(on is (best is torch.float16), f"grad_scaler().is_enabled() gave {on!r}, to train in {best}")
+        require(
+            on is (best is torch.float16),
+            f"grad_scaler().is_enabled() gave {on!r}, to train in {best}",
+        )
         on = accelerator.grad_scaler(torch.float16, enabled=False).is_enabled()
-        require(on is False, f"grad_scaler(float16, enabled=False).is_enabled() gave {on!r}")
+        require(
+            on is False, f"grad_scaler(float16, enabled=False).is_enabled() gave {on!r}"
+        )
         if not accelerator.is_fp16_supported():
             not_claimed("no training in float16")
         weight = nn.Parameter(torch.ones(2, device=accelerator.device()))
@@ -287,24 +372,41 @@ class TestArithmetic(Subject):
         scaler = accelerator.grad_scaler(torch.float16, init_scale=8.0)
         torch.autograd.backward(scaler.scale(weight.sum()))
         scaled = weight.grad.tolist() if weight.grad is not None else None
-        require(scaled == [8.0, 8.0], f"with a scale of 8 the gradients of a sum are {scaled}")
+        require(
+            scaled == [8.0, 8.0],
+            f"with a scale of 8 the gradients of a sum are {scaled}",
+        )
         scaler.step(optimizer)
         scaler.update()
-        require(weight.tolist() == [0.5, 0.5], f"after the step the weights are {weight.tolist()}")
+        require(
+            weight.tolist() == [0.5, 0.5],
+            f"after the step the weights are {weight.tolist()}",
+        )
         for wrong in ("inf", "nan"):
             before = scaler.get_scale()
             optimizer.zero_grad()
             torch.autograd.backward(
-                scaler.scale((weight * torch.tensor([1.0, float(wrong)]).to(weight.device)).sum())
+                scaler.scale(
+                    (weight * torch.tensor([1.0, float(wrong)]).to(weight.device)).sum()
+                )
             )
             scaler.step(optimizer)
             scaler.update()
             kept = weight.tolist()
-            require(kept == [0.5, 0.5], f"a step whose gradient holds {wrong} made the weights {kept}")
+            require(
+                kept == [0.5, 0.5],
+                f"a step whose gradient holds {wrong} made the weights {kept}",
+            )
             scale = scaler.get_scale()
             first = accelerator.grad_scaler(torch.float16, init_scale=8.0).get_scale()
-            require(first == 8.0, f"a new scaler with init_scale=8 begins at {first}, as another one stands")
-            require(scale < before, f"after a gradient with {wrong} the scale went from {before} to {scale}")
+            require(
+                first == 8.0,
+                f"a new scaler with init_scale=8 begins at {first}, as another one stands",
+            )
+            require(
+                scale < before,
+                f"after a gradient with {wrong} the scale went from {before} to {scale}",
+            )
         options: dict[str, Any] = {
             "init_scale": 8.0,
             "growth_factor": 4.0,
@@ -312,13 +414,21 @@ class TestArithmetic(Subject):
             "growth_interval": 2,
         }
         scaler = accelerator.grad_scaler(torch.float16, **options)
-        for factor, expected in ((1.0, 8.0), (1.0, 32.0), (float("inf"), 8.0), (1.0, 8.0)):
+        for factor, expected in (
+            (1.0, 8.0),
+            (1.0, 32.0),
+            (float("inf"), 8.0),
+            (1.0, 8.0),
+        ):
             optimizer.zero_grad()
             torch.autograd.backward(scaler.scale((weight * factor).sum()))
             scaler.unscale_(optimizer)
             unscaled = weight.grad.tolist() if weight.grad is not None else None
             fits = factor != 1 or unscaled == [1.0, 1.0]
-            require(fits, f"after unscale_ the gradients of a sum are {unscaled}; expected 1")
+            require(
+                fits,
+                f"after unscale_ the gradients of a sum are {unscaled}; expected 1",
+            )
             scaler.step(optimizer)
             scaler.update()
             scale = scaler.get_scale()
@@ -326,9 +436,13 @@ class TestArithmetic(Subject):
             require(scale == expected, f"{told} {scale}; expected {expected}")
 
 
-def _fault(what: str, given: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> list[str]:
+def _fault(
+    what: str, given: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype
+) -> list[str]:
     if tuple(given.shape) != tuple(expected.shape):
-        return [f"{what} has the shape {tuple(given.shape)}; expected {tuple(expected.shape)}"]
+        return [
+            f"{what} has the shape {tuple(given.shape)}; expected {tuple(expected.shape)}"
+        ]
     if given.dtype is not dtype:
         return [f"{what} is of {given.dtype}; expected {dtype}"]
     here = given.detach().cpu().double()

@@ -37,7 +37,10 @@ class TestCompiling(Subject):
         name = accelerator.name
 
         def work(x: torch.Tensor) -> torch.Tensor:
-            if accelerator.device_name() == name or accelerator.is_synchronized_device():
+            if (
+                accelerator.device_name() == name
+                or accelerator.is_synchronized_device()
+            ):
                 x = x + 1
             return x * (accelerator.device_count() > 0)
 
@@ -46,6 +49,11 @@ class TestCompiling(Subject):
         try:
             torch.compile(work, backend="eager", fullgraph=True)(given)
         except torch._dynamo.exc.Unsupported as error:
-            require(False, f"asking the accelerator breaks the graph: {str(error)[:600]}")
+            require(
+                False, f"asking the accelerator breaks the graph: {str(error)[:600]}"
+            )
         except Exception as error:
-            require(False, f"torch.compile raised {type(error).__name__}: {str(error)[:300]}")
+            require(
+                False,
+                f"torch.compile raised {type(error).__name__}: {str(error)[:300]}",
+            )

@@ -10,7 +10,12 @@ import torch
 from torch.nn import functional
 
 from accel_core import Accelerator
-from accel_testing.conformance.compute.compared import Operators, claimed_types, gradient, hold
+from accel_testing.conformance.compute.compared import (
+    Operators,
+    claimed_types,
+    gradient,
+    hold,
+)
 from accel_testing.conformance.compute.layers import CURVED, LAYERS, OPTIONS
 from accel_testing.conformance.compute.operators import (
     CASTS,
@@ -31,7 +36,28 @@ __all__ = ["TestForms"]
 #: Beyond the largest number of blocks in a grid's second dimension.
 _ROWS = 70_001
 #: About the widths of vectors, warps, blocks and tiles.
-_LENGTHS = (1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 127, 129, 255, 257, 1023, 1025)
+_LENGTHS = (
+    1,
+    2,
+    3,
+    5,
+    7,
+    8,
+    9,
+    15,
+    16,
+    17,
+    31,
+    33,
+    63,
+    65,
+    127,
+    129,
+    255,
+    257,
+    1023,
+    1025,
+)
 
 _BROADCAST: Operators = {
     "add": lambda a, b: a + b,
@@ -119,7 +145,9 @@ _BITS: Operators = {
 }
 
 
-def _zeros(work: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], Any]:
+def _zeros(
+    work: Callable[[torch.Tensor], torch.Tensor],
+) -> Callable[[torch.Tensor], Any]:
     """The result, and the sign of each number: that of zero is not in a comparison."""
     return lambda a: [found := work(a).cpu(), found.signbit()]
 
@@ -146,7 +174,12 @@ _ZEROS: Operators = {
         "sin": lambda a: a.sin(),
     }.items()
 }
-_ZEROS = {**_ZEROS, "signbit": lambda a: a.signbit(), "sign": lambda a: a.sign(), "a == 0": lambda a: a == 0}
+_ZEROS = {
+    **_ZEROS,
+    "signbit": lambda a: a.signbit(),
+    "sign": lambda a: a.sign(),
+    "a == 0": lambda a: a == 0,
+}
 
 _INFINITE: Operators = {
     "masked_fill(a > 0, -inf)": lambda a: a.masked_fill(a > 0, -torch.inf),
@@ -174,7 +207,9 @@ _INFINITE: Operators = {
     "isinf": lambda a: [a.isinf(), a.isposinf(), a.isneginf()],
     "nan_to_num": lambda a: a.nan_to_num(),
     "clamp": lambda a: a.clamp(-5, 5),
-    "gradient of logsumexp": lambda a: gradient(lambda x: x.clamp(-90, 90).logsumexp(1).sum(), a),
+    "gradient of logsumexp": lambda a: gradient(
+        lambda x: x.clamp(-90, 90).logsumexp(1).sum(), a
+    ),
 }
 
 #: Each changes a copy of `a` in place and gives it; views are strided.
@@ -202,9 +237,15 @@ _IN_PLACE: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "a.addcmul_(a, b, value=2)": lambda a, b: a.addcmul_(a, b, value=2),
     "a.addcdiv_(a, b + 1)": lambda a, b: a.addcdiv_(a, b + 1),
     "a.lerp_(b, 0.5)": lambda a, b: a.lerp_(b, 0.5),
-    "a.addmm_(a, b)": lambda a, b: a[:4, :4].addmm_(b[:4, :4], b[:4, :4], beta=2, alpha=3),
-    "a.index_fill_": lambda a, _: a.index_fill_(0, torch.tensor([1, 3], device=a.device), 8),
-    "a.index_copy_": lambda a, b: a.index_copy_(0, torch.tensor([3, 0], device=a.device), b[:2]),
+    "a.addmm_(a, b)": lambda a, b: a[:4, :4].addmm_(
+        b[:4, :4], b[:4, :4], beta=2, alpha=3
+    ),
+    "a.index_fill_": lambda a, _: a.index_fill_(
+        0, torch.tensor([1, 3], device=a.device), 8
+    ),
+    "a.index_copy_": lambda a, b: a.index_copy_(
+        0, torch.tensor([3, 0], device=a.device), b[:2]
+    ),
     "a.scatter_": lambda a, b: a.scatter_(1, (b[:, :1] * 0).long(), b),
     "a.cumsum_": lambda a, _: a.cumsum_(1),
     "a.relu_": lambda a, _: (a - 4).relu_(),
@@ -214,14 +255,20 @@ _IN_PLACE: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "torch.mul(b.T, b.T, out=a.T)": lambda a, b: torch.mul(b.T, b.T, out=a.T),
     "torch.mm(out=)": lambda a, b: torch.mm(b[:4, :4], b[:4, :4], out=a[:4, :4]),
     "torch.sum(out=)": lambda a, b: torch.sum(b, 1, out=a[:, 0]),
-    "torch._foreach_add_": lambda a, b: torch._foreach_add_([a[0], a[2]], [b[1], b[3]], alpha=2),
+    "torch._foreach_add_": lambda a, b: torch._foreach_add_(
+        [a[0], a[2]], [b[1], b[3]], alpha=2
+    ),
     "torch._foreach_mul_": lambda a, _: torch._foreach_mul_([a[0], a[2]], 3),
-    "torch._foreach_addcmul_": lambda a, b: torch._foreach_addcmul_([a[0]], [b[1]], [b[2]], 2),
+    "torch._foreach_addcmul_": lambda a, b: torch._foreach_addcmul_(
+        [a[0]], [b[1]], [b[2]], 2
+    ),
     "torch._foreach_lerp_": lambda a, b: torch._foreach_lerp_([a[0]], [b[1]], 0.5),
 }
 
 
-def _in_place(work: Callable[[torch.Tensor, torch.Tensor], Any]) -> Callable[..., torch.Tensor]:
+def _in_place(
+    work: Callable[[torch.Tensor, torch.Tensor], Any],
+) -> Callable[..., torch.Tensor]:
     def whole(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         kept = a.clone()
         work(kept, b)
@@ -240,7 +287,9 @@ _MOVED: Operators = {
     "repeat_interleave(2, 1)": lambda a: a.repeat_interleave(2, 1),
     "stack": lambda a: torch.stack([a, a + 1], 1),
     "cat of 130 tensors": lambda a: torch.cat([a + number for number in range(130)]),
-    "stack of 40 tensors": lambda a: torch.stack([a + number for number in range(40)], 1),
+    "stack of 40 tensors": lambda a: torch.stack(
+        [a + number for number in range(40)], 1
+    ),
     "cat of views": lambda a: torch.cat([a.T, a.T[::2]]),
     "cat with nothing": lambda a: torch.cat([a, a[:0]]),
     "split": lambda a: a.split([1, 3, 2], 1),
@@ -268,7 +317,9 @@ _MOVED: Operators = {
     "einsum": lambda a: torch.einsum("ij,kj->ik", a, a),
     "kron": lambda a: torch.kron(a[:2, :2], a[:2, :3]),
     "cross": lambda a: torch.linalg.cross(a[:, :3], a[:, 3:]),
-    "interpolate": lambda a: functional.interpolate(a[None, None], scale_factor=2, mode="nearest"),
+    "interpolate": lambda a: functional.interpolate(
+        a[None, None], scale_factor=2, mode="nearest"
+    ),
     "interpolate, bilinear": lambda a: functional.interpolate(
         a[None, None], size=(7, 11), mode="bilinear", align_corners=False
     ),
@@ -286,10 +337,14 @@ _MOVED: Operators = {
 }
 
 
-def _bent(work: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+def _bent(
+    work: Callable[[torch.Tensor], torch.Tensor],
+) -> Callable[[torch.Tensor], torch.Tensor]:
     def weighed(x: torch.Tensor) -> torch.Tensor:
         out = work(x)
-        weights = torch.arange(1, 1 + out.numel(), device=x.device)  # not 0, of which no gradient shows
+        weights = torch.arange(
+            1, 1 + out.numel(), device=x.device
+        )  # not 0, of which no gradient shows
         return (out * weights.view(out.shape)).sum()
 
     return lambda x: gradient(weighed, x)
@@ -309,7 +364,9 @@ _IN_ROWS: Operators = {
     "transposed": lambda a: a.T.contiguous(),
     "transposed sum(0)": lambda a: a.T.sum(0),
     "sum(0)": lambda a: (a - 1).sum(0),
-    "index_select": lambda a: a.index_select(0, torch.arange(len(a) - 1, -1, -7, device=a.device)),
+    "index_select": lambda a: a.index_select(
+        0, torch.arange(len(a) - 1, -1, -7, device=a.device)
+    ),
     "gather": lambda a: a.gather(1, a.argmax(1, keepdim=True)),
     "cat": lambda a: torch.cat([a, a]),
     "where": lambda a: torch.where(a > 1, a, 0),
@@ -317,9 +374,13 @@ _IN_ROWS: Operators = {
 }
 _OF_A_LENGTH: Operators = {
     "unique": lambda a: torch.unique(a, return_inverse=True, return_counts=True),
-    "masked_scatter": lambda a: a.masked_scatter(a == 1, torch.arange(len(a), device=a.device) + 0.5),
+    "masked_scatter": lambda a: a.masked_scatter(
+        a == 1, torch.arange(len(a), device=a.device) + 0.5
+    ),
     "masked_scatter, a mask for each column": lambda a: (
-        a[:, None].expand(-1, 2).masked_scatter(torch.tensor([False, True], device=a.device), a * 10)
+        a[:, None]
+        .expand(-1, 2)
+        .masked_scatter(torch.tensor([False, True], device=a.device), a * 10)
     ),
     "add": lambda a: a + a,
     "sum": lambda a: a.sum(),
@@ -377,7 +438,9 @@ _OF_NOTHING: Operators = {
     "mask": lambda a: a[a > 0],
     "half": lambda a: a.half(),
     "fill_": lambda a: a.clone().fill_(1),
-    "layer_norm": lambda a: functional.layer_norm(a, (a.shape[1],)) if a.shape[1] else a,
+    "layer_norm": lambda a: (
+        functional.layer_norm(a, (a.shape[1],)) if a.shape[1] else a
+    ),
     "repeat": lambda a: a.repeat(2, 2),
     "stack": lambda a: torch.stack([a, a]),
 }
@@ -400,12 +463,17 @@ _TWICE: Operators = {
 }
 
 
-def _twice(work: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+def _twice(
+    work: Callable[[torch.Tensor], torch.Tensor],
+) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the gradient of the length of the gradient of `work`."""
 
     def squared(point: torch.Tensor) -> torch.Tensor:
         made = work(point)
-        weights = torch.arange(1.0, 1 + made.numel(), device=point.device).view_as(made) / made.numel()
+        weights = (
+            torch.arange(1.0, 1 + made.numel(), device=point.device).view_as(made)
+            / made.numel()
+        )
         (first,) = torch.autograd.grad((made * weights).sum(), point, create_graph=True)
         return (first * first).sum()
 
@@ -465,11 +533,21 @@ class TestForms(Subject):
         for dtype in (torch.int64, torch.int32, torch.int8):
             hold(accelerator, _BITS, a.to(dtype), b.to(dtype), way="with signs")
         top = torch.tensor([250, 3, 128, 0, 255], dtype=torch.uint8)
-        hold(accelerator, {**_BITS, "a - b": lambda a, b: a - b, "-a": lambda a, _: -a}, top, top.flip(0) + 1)
+        hold(
+            accelerator,
+            {**_BITS, "a - b": lambda a, b: a - b, "-a": lambda a, _: -a},
+            top,
+            top.flip(0) + 1,
+        )
 
     def test_zeros_and_infinities(self, accelerator: Accelerator) -> None:
         """Negative zero keeps its sign, and infinities give what IEEE 754 says."""
-        hold(accelerator, _ZEROS, torch.tensor([0.0, -0.0, 1.5, -1.5, 3.0, -3.0, -0.0, 0.0]), way="with -0.0")
+        hold(
+            accelerator,
+            _ZEROS,
+            torch.tensor([0.0, -0.0, 1.5, -1.5, 3.0, -3.0, -0.0, 0.0]),
+            way="with -0.0",
+        )
         inf = float("inf")
         rows = torch.tensor(
             [
@@ -480,25 +558,54 @@ class TestForms(Subject):
             ]
         )
         hold(accelerator, _INFINITE, rows, way="with infinities")
-        whole = torch.tensor([0.0, -0.0, 0.25, 0.5, -0.5, 1.0, -1.0, 1.5, -2.5, 3.0, 9.0, -9.0, 60.0])
+        whole = torch.tensor(
+            [0.0, -0.0, 0.25, 0.5, -0.5, 1.0, -1.0, 1.5, -2.5, 3.0, 9.0, -9.0, 60.0]
+        )
         hold(accelerator, SMOOTH, whole, way="of both signs")
         hold(accelerator, SMALL, whole, way="times 2**-25")
         every = torch.cat([whole, torch.tensor([inf, -inf, math.nan])])
         for way, view in _SPREAD.items():
-            hold(accelerator, ELEMENTARY, every, way=f"with NaN and infinities{way}", view=view)
+            hold(
+                accelerator,
+                ELEMENTARY,
+                every,
+                way=f"with NaN and infinities{way}",
+                view=view,
+            )
             for step in (1, 7):
                 pair = every, every.roll(step)
-                hold(accelerator, PAIRS, *pair, way=f"with NaN and infinities{way}", view=view)
-        little = {name: work for name, work in {**ELEMENTARY, **SMOOTH}.items() if name != "float to float64"}
+                hold(
+                    accelerator,
+                    PAIRS,
+                    *pair,
+                    way=f"with NaN and infinities{way}",
+                    view=view,
+                )
+        little = {
+            name: work
+            for name, work in {**ELEMENTARY, **SMOOTH}.items()
+            if name != "float to float64"
+        }
         for dtype in claimed_types(accelerator):
-            small = torch.cat([whole[:-1], every[-3:] if dtype is torch.float64 else whole[:0]])
-            hold(accelerator, little, small.to(dtype), way="of both signs", reference=torch.float64)
+            small = torch.cat(
+                [whole[:-1], every[-3:] if dtype is torch.float64 else whole[:0]]
+            )
+            hold(
+                accelerator,
+                little,
+                small.to(dtype),
+                way="of both signs",
+                reference=torch.float64,
+            )
 
     def test_in_place(self, accelerator: Accelerator) -> None:
         """Kernels that write into their arguments, into views and into `out` change that and nothing else."""
         a = torch.arange(30.0).reshape(5, 6) % 7 + 1
         hold(
-            accelerator, {name: _in_place(work) for name, work in _IN_PLACE.items()}, a, a.flip(0).roll(1, 1)
+            accelerator,
+            {name: _in_place(work) for name, work in _IN_PLACE.items()},
+            a,
+            a.flip(0).roll(1, 1),
         )
         hold(accelerator, {**FOREACH, **OPTIMIZERS}, a[:4], way="of several tensors")
 
@@ -506,7 +613,13 @@ class TestForms(Subject):
         """Operators that move, repeat, select or make numbers change none of them."""
         given = torch.arange(24.0).reshape(4, 6) % 13
         for way, view in _ORDERS.items():
-            hold(accelerator, {**_MOVED, **INDEXED}, given, way=f"4 rows of 6{way}", view=view)
+            hold(
+                accelerator,
+                {**_MOVED, **INDEXED},
+                given,
+                way=f"4 rows of 6{way}",
+                view=view,
+            )
 
     def test_layers(self, accelerator: Accelerator) -> None:
         """Convolutions, norms, pools, losses, products and reductions with each of their options."""
@@ -522,12 +635,18 @@ class TestForms(Subject):
     def test_each_gradient(self, accelerator: Accelerator) -> None:
         """The gradient of each function is the processor's, weighed so that none cancels."""
         given = torch.sin(torch.arange(30.0) * 1.7 + 0.25).reshape(5, 6) * 2.3
-        hold(accelerator, {f"gradient of {name}": _bent(work) for name, work in CURVED.items()}, given)
+        hold(
+            accelerator,
+            {f"gradient of {name}": _bent(work) for name, work in CURVED.items()},
+            given,
+        )
 
     def test_gradients_of_gradients(self, accelerator: Accelerator) -> None:
         """The gradient of a gradient is the processor's: penalties and second-order methods take it."""
         given = torch.sin(torch.arange(30.0) * 1.7).reshape(5, 6) * 2.3
-        second = {f"second gradient of {name}": _twice(work) for name, work in _TWICE.items()}
+        second = {
+            f"second gradient of {name}": _twice(work) for name, work in _TWICE.items()
+        }
         hold(accelerator, second, given, needed=True)
 
     def test_many_rows(self, accelerator: Accelerator) -> None:

@@ -63,7 +63,9 @@ _STRIDED: Operators = {
     "gelu": lambda a, _: functional.gelu(a),
     "gt": lambda a, b: a > b,
     "where": lambda a, b: torch.where(a > 0, a, b),
-    "masked_fill": lambda a, _: a.masked_fill(torch.eye(*a.shape, dtype=torch.bool, device=a.device), 7.0),
+    "masked_fill": lambda a, _: a.masked_fill(
+        torch.eye(*a.shape, dtype=torch.bool, device=a.device), 7.0
+    ),
     "sum": lambda a, _: a.sum(1),
     "argmax": lambda a, _: a.argmax(1),
     "cumsum": lambda a, _: a.cumsum(1),
@@ -77,17 +79,25 @@ _STRIDED: Operators = {
     "sqrt": lambda a, _: (a.abs() + 1).sqrt(),
     "sigmoid": lambda a, _: a.sigmoid(),
     "log_softmax": lambda a, _: a.log_softmax(1),
-    "nll_loss": lambda a, _: functional.nll_loss(a, torch.zeros_like(a[:, 0]).long(), reduction="none"),
-    "conv2d": lambda a, b: functional.conv2d(a[None, None], b[None, None, :3, :3], padding=1),
+    "nll_loss": lambda a, _: functional.nll_loss(
+        a, torch.zeros_like(a[:, 0]).long(), reduction="none"
+    ),
+    "conv2d": lambda a, b: functional.conv2d(
+        a[None, None], b[None, None, :3, :3], padding=1
+    ),
     "foreach_add": lambda a, b: torch._foreach_add([a], [b])[0],
     "foreach_mul": lambda a, _: torch._foreach_mul([a], 1.1)[0],
     "index": lambda a, _: a[torch.tensor([2, 0, 2], device=a.device)],
     "gather": lambda a, _: a.gather(1, torch.zeros_like(a, dtype=torch.int64)),
-    "index_select": lambda a, _: a.index_select(1, torch.tensor([1, 0], device=a.device)),
+    "index_select": lambda a, _: a.index_select(
+        1, torch.tensor([1, 0], device=a.device)
+    ),
     "cat": lambda a, b: torch.cat([a, b], 1),
     "nonzero": lambda a, _: (a > 0).nonzero(),
     "max_pool": lambda a, _: functional.max_pool2d(a[None, None], 2),
-    "gradient of gelu": lambda a, b: gradient(lambda x: (functional.gelu(x) * b).sum(), a),
+    "gradient of gelu": lambda a, b: gradient(
+        lambda x: (functional.gelu(x) * b).sum(), a
+    ),
 }
 
 _INTEGERS: Operators = {
@@ -113,7 +123,9 @@ _INTEGERS: Operators = {
     "topk": lambda a, _: a.topk(3).values,
     "index": lambda a, _: a[torch.tensor([3, 1], device=a.device)],
     "gather": lambda a, _: a.gather(0, torch.tensor([3, 1], device=a.device)),
-    "index_select": lambda a, _: a.index_select(0, torch.tensor([3, 1], device=a.device)),
+    "index_select": lambda a, _: a.index_select(
+        0, torch.tensor([3, 1], device=a.device)
+    ),
     "cat": lambda a, b: torch.cat([a, b]),
 }
 
@@ -131,7 +143,9 @@ _OF_A_ROW: Operators = {
     "log_softmax": lambda a, _: a.log_softmax(1),
     "layer_norm": lambda a, _: functional.layer_norm(a, a.shape[-1:]),
     "matmul": lambda a, b: a @ b.T,
-    "linear": lambda a, b: functional.linear(a, b, torch.ones(len(b), device=a.device, dtype=a.dtype)),
+    "linear": lambda a, b: functional.linear(
+        a, b, torch.ones(len(b), device=a.device, dtype=a.dtype)
+    ),
 }
 
 
@@ -142,10 +156,14 @@ _IMAGES: Operators = {
     "max_pool2d": lambda x, _: functional.max_pool2d(x, 2),
     "avg_pool2d": lambda x, _: functional.avg_pool2d(x, 3, stride=1),
     "batch_norm": lambda x, _: functional.batch_norm(x, None, None, training=True),
-    "group_norm": lambda x, w: functional.group_norm(x, 2, w[0, :, 0, 0], w[1, :, 1, 1]),
+    "group_norm": lambda x, w: functional.group_norm(
+        x, 2, w[0, :, 0, 0], w[1, :, 1, 1]
+    ),
     "mean of each channel": lambda x, _: x.mean((2, 3)),
     "flatten": lambda x, _: x.flatten(1),
-    "gradient of conv2d": lambda x, w: gradient(lambda a: functional.conv2d(a, w).square().sum(), x),
+    "gradient of conv2d": lambda x, w: gradient(
+        lambda a: functional.conv2d(a, w).square().sum(), x
+    ),
 }
 
 #: These give images in the order of those that they are given.
@@ -168,9 +186,9 @@ _ACROSS: dict[str, Callable[[torch.Tensor, torch.device], torch.Tensor]] = {
     "a.T.to(d, torch.float16)": lambda a, d: a.T.to(d, torch.float16),
     "a.T.to(d, non_blocking=True)": lambda a, d: a.T.to(d, non_blocking=True),
     "zeros on d, .T.copy_(a)": lambda a, d: torch.zeros(8, 8, device=d).T.copy_(a),
-    "zeros on d, [:, ::2].copy_(a.T[:, 1::2])": lambda a, d: torch.zeros(8, 8, device=d)[:, ::2].copy_(
-        a.T[:, 1::2]
-    ),
+    "zeros on d, [:, ::2].copy_(a.T[:, 1::2])": lambda a, d: torch.zeros(
+        8, 8, device=d
+    )[:, ::2].copy_(a.T[:, 1::2]),
 }
 
 
@@ -179,12 +197,21 @@ class TestNumbers(Subject):
 
     def test_nan_and_infinity(self, accelerator: Accelerator) -> None:
         """NaN and infinity go through as on the processor: masks are minus infinity, and NaN must be seen."""
-        left = torch.tensor([[1.0, _NAN, 3.0, -2.0], [_INF, 1.0, -1.0, 0.5], [-_INF, -_INF, 2.0, -0.0]])
-        right = torch.tensor([[1.0, 2.0, _NAN, 4.0], [2.0, _INF, -_INF, 0.0], [1.0, 2.0, 3.0, 4.0]])
+        left = torch.tensor(
+            [[1.0, _NAN, 3.0, -2.0], [_INF, 1.0, -1.0, 0.5], [-_INF, -_INF, 2.0, -0.0]]
+        )
+        right = torch.tensor(
+            [[1.0, 2.0, _NAN, 4.0], [2.0, _INF, -_INF, 0.0], [1.0, 2.0, 3.0, 4.0]]
+        )
         hold(accelerator, _WITH_NAN, left, right)
         masked = torch.full((2, 4), -_INF)
         masked[0, 1] = 0.0
-        hold(accelerator, {"softmax of a mask": lambda a, _: a.softmax(1)}, masked, masked)
+        hold(
+            accelerator,
+            {"softmax of a mask": lambda a, _: a.softmax(1)},
+            masked,
+            masked,
+        )
 
     def test_strides(self, accelerator: Accelerator) -> None:
         """A transposed, sliced or expanded tensor is read by its strides, not as its memory lies."""
@@ -203,10 +230,19 @@ class TestNumbers(Subject):
         last = torch.channels_last
 
         def order(work: Callable[..., torch.Tensor]) -> Callable[..., Any]:
-            return lambda a, b: ((made := work(a, b)), made.is_contiguous(memory_format=last))
+            return lambda a, b: (
+                (made := work(a, b)),
+                made.is_contiguous(memory_format=last),
+            )
 
-        kept = {f"{name}, its order as result 1": order(work) for name, work in _KEEPS_ORDER.items()}
-        way, view = "in channels_last", partial(torch.Tensor.contiguous, memory_format=last)
+        kept = {
+            f"{name}, its order as result 1": order(work)
+            for name, work in _KEEPS_ORDER.items()
+        }
+        way, view = (
+            "in channels_last",
+            partial(torch.Tensor.contiguous, memory_format=last),
+        )
         hold(accelerator, {**_IMAGES, **kept}, x, w, way=way, view=view)
 
     def test_large_integers(self, accelerator: Accelerator) -> None:
@@ -214,12 +250,21 @@ class TestNumbers(Subject):
         steps = torch.tensor([3, 1, 7, 5, 0, 2, 6, 4])
         for dtype, top in ((torch.int64, 2**53 + 1), (torch.int32, 2**29 + 1)):
             left = (steps + top).to(dtype)
-            hold(accelerator, _INTEGERS, left, (steps.flip(0) + top).to(dtype), way=str(dtype))
+            hold(
+                accelerator,
+                _INTEGERS,
+                left,
+                (steps.flip(0) + top).to(dtype),
+                way=str(dtype),
+            )
 
     def test_long_rows(self, accelerator: Accelerator) -> None:
         """A row whose length is not a multiple of the block size is computed to its end."""
         generator = torch.Generator().manual_seed(4)
-        left, right = torch.rand(3, _LONG, generator=generator), torch.rand(3, _LONG, generator=generator)
+        left, right = (
+            torch.rand(3, _LONG, generator=generator),
+            torch.rand(3, _LONG, generator=generator),
+        )
         left[:, -3] = 3.0  # the largest, in what is left over
         left[:, -70:-3] += 1.0
         hold(accelerator, _OF_A_ROW, left, right)
@@ -229,23 +274,32 @@ class TestNumbers(Subject):
         index = torch.tensor([2, 0, 2, 2, 1, 0, 2])
         data = torch.arange(1.0, 8.0) * 1.1
 
-        def repeated(work: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]) -> Any:
-            return lambda a, _: work(torch.zeros(4, device=a.device), index.to(a.device), a)
+        def repeated(
+            work: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any],
+        ) -> Any:
+            return lambda a, _: work(
+                torch.zeros(4, device=a.device), index.to(a.device), a
+            )
 
         hold(
             accelerator,
             {
                 "index_add": repeated(lambda out, at, x: out.index_add(0, at, x)),
                 "scatter_add": repeated(lambda out, at, x: out.scatter_add(0, at, x)),
-                "index_put": repeated(lambda out, at, x: out.index_put((at,), x, accumulate=True)),
+                "index_put": repeated(
+                    lambda out, at, x: out.index_put((at,), x, accumulate=True)
+                ),
                 "bincount": repeated(lambda _, at, __: at.bincount(minlength=4)),
                 "gradient of embedding": repeated(
                     lambda out, at, x: gradient(
-                        lambda w: (functional.embedding(at, w)[:, 0] * x).sum(), out[:, None] + 1
+                        lambda w: (functional.embedding(at, w)[:, 0] * x).sum(),
+                        out[:, None] + 1,
                     )
                 ),
                 "gradient of gather": repeated(
-                    lambda out, at, x: gradient(lambda w: (w.gather(0, at) * x).sum(), out + 1)
+                    lambda out, at, x: gradient(
+                        lambda w: (w.gather(0, at) * x).sum(), out + 1
+                    )
                 ),
             },
             data,
@@ -260,7 +314,9 @@ class TestNumbers(Subject):
             accelerator,
             {
                 "stable sort": lambda a, _: a.sort(stable=True).indices,
-                "stable sort, descending": lambda a, _: a.sort(stable=True, descending=True).indices,
+                "stable sort, descending": lambda a, _: (
+                    a.sort(stable=True, descending=True).indices
+                ),
                 "round": lambda _, b: b.round(),
                 "to int32": lambda _, b: b.to(torch.int32),
                 "floor division": lambda _, b: (b * 2).to(torch.int64) // -3,
@@ -271,7 +327,9 @@ class TestNumbers(Subject):
         # Between two neighbours in bfloat16: to the one that is even.
         middle = torch.tensor([1.00390625, 1.01171875, -1.00390625])
         if torch.bfloat16 in accelerator.supported_dtypes():
-            hold(accelerator, {"to bfloat16": lambda a, _: a.bfloat16()}, middle, middle)
+            hold(
+                accelerator, {"to bfloat16": lambda a, _: a.bfloat16()}, middle, middle
+            )
 
     def test_mistakes_are_refused(self, accelerator: Accelerator) -> None:
         """Shapes that do not fit, and tensors of two devices, are errors that leave the device working."""
@@ -291,8 +349,12 @@ class TestNumbers(Subject):
                 **mistakes,
                 "sum of a tensor here and one on the host": lambda a, b: a + b,
                 "product of a tensor here and one on the host": lambda a, b: a @ b.T,
-                "cat of a tensor here and one on the host": lambda a, b: torch.cat([a, b]),
-                "where of a condition on the host": lambda a, b: torch.where(b > 0, a, a),
+                "cat of a tensor here and one on the host": lambda a, b: torch.cat(
+                    [a, b]
+                ),
+                "where of a condition on the host": lambda a, b: torch.where(
+                    b > 0, a, a
+                ),
             }
         for name, mistake in mistakes.items():
             refused = False
@@ -301,8 +363,14 @@ class TestNumbers(Subject):
                 accelerator.synchronize()
             except (RuntimeError, IndexError, ValueError):
                 refused = True
-            require(refused, f"{name} raises nothing; expected a RuntimeError{blamed(mistake, here, host)}")
-        require((here + here).sum().item() == 12, "after errors a sum on the device is wrong")
+            require(
+                refused,
+                f"{name} raises nothing; expected a RuntimeError{blamed(mistake, here, host)}",
+            )
+        require(
+            (here + here).sum().item() == 12,
+            "after errors a sum on the device is wrong",
+        )
 
     def test_nothing_in_it(self, accelerator: Accelerator) -> None:
         """An empty tensor is not an error: the last batch, or an expert without a token, may be empty."""
@@ -314,7 +382,9 @@ class TestNumbers(Subject):
             "matmul": lambda a, b: a @ b.T,
             "bmm": lambda a, b: torch.bmm(a[None], b.T[None]),
             "cat": lambda a, b: torch.cat([a, b]),
-            "linear": lambda a, _: functional.linear(a, torch.ones(2, a.shape[1], device=a.device)),
+            "linear": lambda a, _: functional.linear(
+                a, torch.ones(2, a.shape[1], device=a.device)
+            ),
             "contiguous": lambda a, _: a.T.contiguous(),
         }
         for shape in ((0, 5), (5, 0)):
@@ -343,7 +413,10 @@ class TestNumbers(Subject):
         for source, target in ((0, count - 1), (count - 1, 0)):
             here, there = accelerator.device(source), accelerator.device(target)
             for name, work in _ACROSS.items():
-                found, expected = work(data.to(here), there).cpu(), work(data, torch.device("cpu"))
+                found, expected = (
+                    work(data.to(here), there).cpu(),
+                    work(data, torch.device("cpu")),
+                )
                 require(
                     torch.equal(found, expected),
                     f"{name}, a on {here} and d {there}, gives other numbers than on the processor "

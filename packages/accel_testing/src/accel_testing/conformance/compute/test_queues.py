@@ -41,7 +41,10 @@ def _asked(query: Callable[[], Any], wait: Callable[[], Any], what: str) -> None
         if time.monotonic() > end:
             wait()
             over = query()
-            require(over is True, f"{what} gave {over!r} once the work was waited for; expected True")
+            require(
+                over is True,
+                f"{what} gave {over!r} once the work was waited for; expected True",
+            )
             return
     require(told is True, f"{what} gave {told!r}; expected True or False")
 
@@ -49,7 +52,9 @@ def _asked(query: Callable[[], Any], wait: Callable[[], Any], what: str) -> None
 class TestQueues(Subject):
     """Work on streams happens in the order that events and waits say."""
 
-    def test_work_on_a_stream_is_seen_after_waiting(self, accelerator: Accelerator) -> None:
+    def test_work_on_a_stream_is_seen_after_waiting(
+        self, accelerator: Accelerator
+    ) -> None:
         """After waiting for a side stream, by stream or by event, its result is complete."""
         side, now = accelerator.Stream(), accelerator.current_stream()
         ways: dict[str, Callable[[Any], object]] = {
@@ -71,27 +76,43 @@ class TestQueues(Subject):
                 done.record()
             wait(done)
             seen = total.sum().item()
-            require(seen == 10 * _SIZE, f"after {way} the sum is {seen:g}; expected {10 * _SIZE}")
+            require(
+                seen == 10 * _SIZE,
+                f"after {way} the sum is {seen:g}; expected {10 * _SIZE}",
+            )
         side.synchronize()
-        require(side.query() is True, "a stream's query() after its synchronize() is not True")
+        require(
+            side.query() is True,
+            "a stream's query() after its synchronize() is not True",
+        )
 
     def test_done_is_done(self, accelerator: Accelerator) -> None:
         """After `query()` gave True, or a wait, long copies are complete; with an event used again too."""
         require_page_locked(accelerator)
         last = accelerator.device_count() - 1
-        for index in dict.fromkeys((0, last if accelerator.device(last) != accelerator.device(0) else 0)):
+        for index in dict.fromkeys(
+            (0, last if accelerator.device(last) != accelerator.device(0) else 0)
+        ):
             with accelerator.device_guard(index):
                 self._done_on(accelerator, index)
 
     def _done_on(self, accelerator: Accelerator, index: int) -> None:
         place = accelerator.device(index)
-        side, now, done = accelerator.Stream(device=place), accelerator.current_stream(), accelerator.Event()
+        side, now, done = (
+            accelerator.Stream(device=place),
+            accelerator.current_stream(),
+            accelerator.Event(),
+        )
         there = torch.zeros(_HUGE, device=place)
         source = accelerator.pin_memory(torch.ones(_HUGE))
         back = accelerator.pin_memory(torch.zeros(_HUGE))
         ways: dict[str, Callable[[], object]] = {
-            "e.query() gave True": lambda: _asked(done.query, done.synchronize, "e.query()"),
-            "s.query() gave True": lambda: _asked(side.query, side.synchronize, "s.query()"),
+            "e.query() gave True": lambda: _asked(
+                done.query, done.synchronize, "e.query()"
+            ),
+            "s.query() gave True": lambda: _asked(
+                side.query, side.synchronize, "s.query()"
+            ),
             "e.synchronize()": done.synchronize,
             "s.synchronize()": side.synchronize,
             f"synchronize({index})": lambda: accelerator.synchronize(index),
@@ -110,7 +131,8 @@ class TestQueues(Subject):
             wait()
             seen = there[-_SIZE:].sum().item()
             require(
-                seen == _SIZE, f"{said} the last {_SIZE} on the device add up to {seen:g}; expected {_SIZE}"
+                seen == _SIZE,
+                f"{said} the last {_SIZE} on the device add up to {seen:g}; expected {_SIZE}",
             )
             back.zero_()
             side.wait_stream(now)
@@ -121,7 +143,8 @@ class TestQueues(Subject):
             seen = back[-_SIZE:].sum().item()
             side.synchronize()
             require(
-                seen == _SIZE, f"{said} the last {_SIZE} on the host add up to {seen:g}; expected {_SIZE}"
+                seen == _SIZE,
+                f"{said} the last {_SIZE} on the host add up to {seen:g}; expected {_SIZE}",
             )
 
     def test_a_stream_waits_for_another(self, accelerator: Accelerator) -> None:
@@ -141,7 +164,10 @@ class TestQueues(Subject):
                 seen = (total * 2).sum()
             side.synchronize()
             found = seen.item()
-            require(found == 2 * _SIZE, f"after s.{way} the sum on s is {found:g}; expected {2 * _SIZE}")
+            require(
+                found == 2 * _SIZE,
+                f"after s.{way} the sum on s is {found:g}; expected {2 * _SIZE}",
+            )
         if not getattr(side, "one_queue", False):
             waits_as_told(accelerator)
             memory_waits_for_streams(accelerator)
@@ -187,7 +213,10 @@ class TestQueues(Subject):
             there += 1
         accelerator.synchronize(last)
         seen = there.sum().item()
-        require(seen == _SIZE, f"after synchronize({last}) a sum on device {last} is {seen:g}")
+        require(
+            seen == _SIZE,
+            f"after synchronize({last}) a sum on device {last} is {seen:g}",
+        )
         waits_across_devices(accelerator, side)
 
     def test_claims_about_order(self, accelerator: Accelerator) -> None:
@@ -215,7 +244,10 @@ class TestQueues(Subject):
         over = done.query()
         accelerator.synchronize()
         said = "is_synchronized_device() is True: work is done when a call returns"
-        require(over, f"{said}, and after copy_(non_blocking=True) an event's query() gave {over!r}")
+        require(
+            over,
+            f"{said}, and after copy_(non_blocking=True) an event's query() gave {over!r}",
+        )
 
     def test_stream_is_current_inside(self, accelerator: Accelerator) -> None:
         """`stream(s)` makes it current, with its device, and restores what was before, an error or not."""
@@ -223,20 +255,34 @@ class TestQueues(Subject):
         with accelerator.stream(side):
             inside = accelerator.current_stream()
         now = accelerator.current_stream()
-        require(now == before, f"after stream(s) current_stream() gave {now}; expected {before}")
+        require(
+            now == before,
+            f"after stream(s) current_stream() gave {now}; expected {before}",
+        )
         try:
             with accelerator.stream(side):
                 raise KeyError
         except KeyError:
             pass
         now = accelerator.current_stream()
-        require(now == before, f"after an error in stream(s) current_stream() gave {now}; expected {before}")
-        require(inside == side, f"inside stream(s) current_stream() gave {inside}; expected s, {side}")
+        require(
+            now == before,
+            f"after an error in stream(s) current_stream() gave {now}; expected {before}",
+        )
+        require(
+            inside == side,
+            f"inside stream(s) current_stream() gave {inside}; expected s, {side}",
+        )
         hashes = hash(inside), hash(side)
-        require(hashes[0] == hashes[1], f"two objects of one stream are equal and have the hashes {hashes}")
+        require(
+            hashes[0] == hashes[1],
+            f"two objects of one stream are equal and have the hashes {hashes}",
+        )
         last, selected = accelerator.device_count() - 1, accelerator.current_device()
         other = accelerator.Stream(device=accelerator.device(last))
-        if accelerator.device(last) == accelerator.device(0) or getattr(other, "one_queue", False):
+        if accelerator.device(last) == accelerator.device(0) or getattr(
+            other, "one_queue", False
+        ):
             return  # every stream is the current one
         ours, theirs = (
             [
@@ -250,14 +296,23 @@ class TestQueues(Subject):
             usual = accelerator.default_stream()
             with accelerator.stream(side):
                 found = accelerator.default_stream()
-            require(found == usual, f"inside stream(s) default_stream() gave {found}; expected {usual}")
+            require(
+                found == usual,
+                f"inside stream(s) default_stream() gave {found}; expected {usual}",
+            )
         same = [f"{one} and {two}" for one in ours for two in theirs if one == two]
         require(not same, f"streams of two devices are equal: {', '.join(same)}")
         with accelerator.stream(other):
             there = accelerator.current_device()
-        require(there == last, f"inside the stream of device {last} current_device() gave {there}")
+        require(
+            there == last,
+            f"inside the stream of device {last} current_device() gave {there}",
+        )
         back = accelerator.current_device()
-        require(back == selected, f"after the stream of another device current_device() gave {back}")
+        require(
+            back == selected,
+            f"after the stream of another device current_device() gave {back}",
+        )
 
     def test_set_stream_stays(self, accelerator: Accelerator) -> None:
         """`set_stream(s)` makes it current until another one is set."""
@@ -268,11 +323,19 @@ class TestQueues(Subject):
         finally:
             accelerator.set_stream(before)
         require(inside == side, "the current stream after set_stream(s) is not s")
-        require(accelerator.current_stream() == before, "the current stream was not set back")
+        require(
+            accelerator.current_stream() == before,
+            "the current stream was not set back",
+        )
         last = accelerator.device_count() - 1
-        if accelerator.device(last) == accelerator.device(0) or getattr(side, "one_queue", False):
+        if accelerator.device(last) == accelerator.device(0) or getattr(
+            side, "one_queue", False
+        ):
             return
-        usual, other = accelerator.current_stream(last), accelerator.Stream(device=accelerator.device(last))
+        usual, other = (
+            accelerator.current_stream(last),
+            accelerator.Stream(device=accelerator.device(last)),
+        )
         try:
             accelerator.set_stream(other)
             found = accelerator.current_stream(last)
@@ -284,12 +347,16 @@ class TestQueues(Subject):
             f"after set_stream(s), s of device {last}, current_stream({last}) is {found}; expected {other}",
         )
         require(
-            accelerator.current_stream() == before, f"set_stream(s), s of device {last}, changed device 0's"
+            accelerator.current_stream() == before,
+            f"set_stream(s), s of device {last}, changed device 0's",
         )
 
     def test_events_tell_time(self, accelerator: Accelerator) -> None:
         """`elapsed_time` is the milliseconds of the work between two events, and never negative."""
-        start, end = accelerator.Event(enable_timing=True), accelerator.Event(enable_timing=True)
+        start, end = (
+            accelerator.Event(enable_timing=True),
+            accelerator.Event(enable_timing=True),
+        )
         tensor = torch.ones(256, 256, device=accelerator.device())
         accelerator.synchronize()
         began = time.perf_counter()
@@ -301,10 +368,16 @@ class TestQueues(Subject):
         wall = (time.perf_counter() - began) * 1e3
         require(end.query() is True, "query() after synchronize() is not True")
         took = start.elapsed_time(end)
-        require(type(took) is float, f"elapsed_time gave {took!r}; expected a float of milliseconds")
+        require(
+            type(took) is float,
+            f"elapsed_time gave {took!r}; expected a float of milliseconds",
+        )
         time.sleep(0.02)  # which is not the work's
         again = start.elapsed_time(end)
-        require(again == took, f"elapsed_time gave {took}, and {again} for the same events a moment later")
+        require(
+            again == took,
+            f"elapsed_time gave {took}, and {again} for the same events a moment later",
+        )
         # As long as the host saw at most; a unit of seconds would be a thousandth, of microseconds more.
         require(
             wall / 200 <= took <= wall * 1.5 + 1,
@@ -326,8 +399,14 @@ class TestQueues(Subject):
                 end.synchronize()
                 told.append(start.elapsed_time(end))
         said = f"elapsed_time of work of about 3, 4 and 50 ms on a stream gave {told}"
-        require(told[-1] > 25, f"{said}; expected about that: the launch's time is not the work's")
-        require(any(took % 1 for took in told), f"{said}; expected parts of milliseconds too")
+        require(
+            told[-1] > 25,
+            f"{said}; expected about that: the launch's time is not the work's",
+        )
+        require(
+            any(took % 1 for took in told),
+            f"{said}; expected parts of milliseconds too",
+        )
 
     def test_synchronize_waits(self, accelerator: Accelerator) -> None:
         """After `synchronize` everything is done, on every stream."""
@@ -353,26 +432,46 @@ class TestQueues(Subject):
         once = torch.zeros(2, device=accelerator.device())
         with accelerator.capture_to_graph(None):
             once.add_(1)
-        for member in ("replay_graph", "instantiate_graph", "reset_graph", "enable_graph_debug_mode"):
+        for member in (
+            "replay_graph",
+            "instantiate_graph",
+            "reset_graph",
+            "enable_graph_debug_mode",
+        ):
             getattr(accelerator, member)(None)
         accelerator.debug_dump_graph(None, "no file")
-        require(once.tolist() == [1.0, 1.0], f"without a graph the block runs, once: {once.tolist()}")
+        require(
+            once.tolist() == [1.0, 1.0],
+            f"without a graph the block runs, once: {once.tolist()}",
+        )
         graph = accelerator.create_graph()
         claimed = accelerator.supports_graphs()
-        require((graph is not None) is claimed, f"supports_graphs() gave {claimed}, create_graph() {graph!r}")
+        require(
+            (graph is not None) is claimed,
+            f"supports_graphs() gave {claimed}, create_graph() {graph!r}",
+        )
         if claimed:
             what = "create_graph(no_such_option=True)"
-            refused(lambda: accelerator.create_graph(no_such_option=True), UnsupportedError, what)
+            refused(
+                lambda: accelerator.create_graph(no_such_option=True),
+                UnsupportedError,
+                what,
+            )
         given = torch.zeros(8, device=accelerator.device())
         out = torch.zeros(8, device=accelerator.device())
-        warm = given * 2  # what is compiled or allocated at the first use is not captured
+        warm = (
+            given * 2
+        )  # what is compiled or allocated at the first use is not captured
         del warm
         accelerator.synchronize()
         with accelerator.capture_to_graph(graph):
             out.copy_(given * 2 + 1)
         accelerator.synchronize()
         if not claimed:
-            require(out.tolist() == [1.0] * 8, f"without graphs the block runs, once: {out.tolist()}")
+            require(
+                out.tolist() == [1.0] * 8,
+                f"without graphs the block runs, once: {out.tolist()}",
+            )
             not_claimed("the device has no graphs")
         replays_in_order(accelerator)
         for value in (3.0, 5.0):
@@ -414,20 +513,31 @@ class TestQueues(Subject):
             with accelerator.capture_to_graph(graph, stream=side):
                 inside = accelerator.current_stream()
                 out.add_(value)
-            require(inside == side, "inside capture_to_graph(g, stream=s) the current stream is not s")
+            require(
+                inside == side,
+                "inside capture_to_graph(g, stream=s) the current stream is not s",
+            )
             back = accelerator.current_stream()
-            require(back == usual, f"after capture_to_graph(g, stream=s) the current stream is {back}")
+            require(
+                back == usual,
+                f"after capture_to_graph(g, stream=s) the current stream is {back}",
+            )
         accelerator.synchronize()
         before = [out.tolist() for out in outs]
         ran = any(map(any, before))
         require(
-            not ran, f"two captures of add_ to zeros left {before}; expected zeros until a graph is replayed"
+            not ran,
+            f"two captures of add_ to zeros left {before}; expected zeros until a graph is replayed",
         )
         accelerator.replay_graph(graphs[1])
         accelerator.synchronize()
-        changed = [round(out.tolist()[0] - was[0]) for out, was in zip(outs, before, strict=True)]
+        changed = [
+            round(out.tolist()[0] - was[0])
+            for out, was in zip(outs, before, strict=True)
+        ]
         require(
-            changed == [0, 2], f"replaying the second of two graphs adds {changed} to their outputs; [0, 2]"
+            changed == [0, 2],
+            f"replaying the second of two graphs adds {changed} to their outputs; [0, 2]",
         )
         came = False
         try:
@@ -435,21 +545,35 @@ class TestQueues(Subject):
                 raise KeyError
         except KeyError:
             came = True
-        require(came, "an error raised inside capture_to_graph(g) did not come out of the block")
+        require(
+            came,
+            "an error raised inside capture_to_graph(g) did not come out of the block",
+        )
         back = accelerator.current_stream()
         require(
-            back == usual, f"after an error in capture_to_graph(g, stream=s) the current stream is {back}"
+            back == usual,
+            f"after an error in capture_to_graph(g, stream=s) the current stream is {back}",
         )
         total = (torch.ones(4, device=accelerator.device()) * 2).sum().item()
-        require(total == 8, f"after an error in a capture a sum of four twos is {total}")
+        require(
+            total == 8, f"after an error in a capture a sum of four twos is {total}"
+        )
 
     def test_capturing_is_told(self, accelerator: Accelerator) -> None:
         """`is_current_stream_capturing` is True inside a capture and False outside one."""
-        asked, told = accelerator.is_current_stream_capturing, "is_current_stream_capturing() gave"
-        require(asked() is False, f"{told} {asked()!r} outside a capture; expected False")
+        asked, told = (
+            accelerator.is_current_stream_capturing,
+            "is_current_stream_capturing() gave",
+        )
+        require(
+            asked() is False, f"{told} {asked()!r} outside a capture; expected False"
+        )
         if not accelerator.supports_graphs():
             not_claimed("the device has no graphs")
-        graph, out = accelerator.create_graph(), torch.zeros(1, device=accelerator.device())
+        graph, out = (
+            accelerator.create_graph(),
+            torch.zeros(1, device=accelerator.device()),
+        )
         aside = accelerator.Stream()
         with accelerator.capture_to_graph(graph):
             inside = asked()
@@ -457,8 +581,13 @@ class TestQueues(Subject):
                 elsewhere = asked()
             out.add_(1)
         one_queue = getattr(aside, "one_queue", False)
-        said = "inside capture_to_graph(g), with a stream current that takes no part in it"
-        require(elsewhere is False or one_queue, f"{told} {elsewhere!r} {said}; expected False")
+        said = (
+            "inside capture_to_graph(g), with a stream current that takes no part in it"
+        )
+        require(
+            elsewhere is False or one_queue,
+            f"{told} {elsewhere!r} {said}; expected False",
+        )
         again = accelerator.create_graph()
         try:
             with accelerator.capture_to_graph(again):
@@ -466,5 +595,11 @@ class TestQueues(Subject):
         except KeyError:
             pass
         said = "after an error inside capture_to_graph(g)"
-        require(asked() is False, f"{told} {asked()!r} {said}; expected False: the capture goes on")
-        require(inside is True, f"{told} {inside!r} inside capture_to_graph(g); expected True")
+        require(
+            asked() is False,
+            f"{told} {asked()!r} {said}; expected False: the capture goes on",
+        )
+        require(
+            inside is True,
+            f"{told} {inside!r} inside capture_to_graph(g); expected True",
+        )

@@ -11,7 +11,12 @@ from torch.nn import functional
 
 from accel_core import Accelerator
 from accel_testing.conformance.claims import not_claimed
-from accel_testing.conformance.compute.compared import Operators, claimed_types, gradient, hold
+from accel_testing.conformance.compute.compared import (
+    Operators,
+    claimed_types,
+    gradient,
+    hold,
+)
 from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestReductions"]
@@ -23,7 +28,9 @@ _LONG = 10_007
 _MANY = 4099
 
 
-def _along(name: str, *dims: Any) -> Iterator[tuple[str, Callable[[torch.Tensor], Any]]]:
+def _along(
+    name: str, *dims: Any
+) -> Iterator[tuple[str, Callable[[torch.Tensor], Any]]]:
     """The method along each dimension; `None` is of all numbers."""
     for dim in dims:
         given = () if dim is None else (dim,)
@@ -54,7 +61,9 @@ _WIDE_FLOATS: Operators = {
     "sum(0), transposed,": lambda a: a.T.sum(0),
     "mean(0), transposed,": lambda a: a.T.mean(0),
     "nansum(1)": lambda a: a.nansum(1),
-    "cumsum(1)": lambda a: a.cumsum(1),  # along strided numbers torch's CUDA kernel adds up in their own type
+    "cumsum(1)": lambda a: a.cumsum(
+        1
+    ),  # along strided numbers torch's CUDA kernel adds up in their own type
     "dot": lambda a: torch.dot(a[0], a[1]),
     "mv": lambda a: torch.mv(a, a[0]),
     "mm": lambda a: a @ a.T,
@@ -175,7 +184,9 @@ _FIRST: Operators = {
     "argmax(0), transposed,": lambda a: a.T.argmax(0),
     **{
         f"sort({dim}, stable=True, descending={down})": partial(
-            lambda a, dim, down: a.sort(dim=dim, stable=True, descending=down), dim=dim, down=down
+            lambda a, dim, down: a.sort(dim=dim, stable=True, descending=down),
+            dim=dim,
+            down=down,
         )
         for dim in (0, 1)
         for down in (False, True)
@@ -186,11 +197,17 @@ _FIRST: Operators = {
     "unique": lambda a: a.unique(return_inverse=True, return_counts=True),
     "unique without places": lambda a: a.unique(),
     "unique(dim=1)": lambda a: a.unique(dim=1, return_inverse=True, return_counts=True),
-    "unique_consecutive": lambda a: a.unique_consecutive(return_inverse=True, return_counts=True),
+    "unique_consecutive": lambda a: a.unique_consecutive(
+        return_inverse=True, return_counts=True
+    ),
     "searchsorted": lambda a: torch.searchsorted(a.flatten().sort().values, a),
-    "searchsorted(right=True)": lambda a: torch.searchsorted(a.flatten().sort().values, a, right=True),
+    "searchsorted(right=True)": lambda a: torch.searchsorted(
+        a.flatten().sort().values, a, right=True
+    ),
     "bucketize": lambda a: torch.bucketize(a, a[0].sort().values),
-    "bucketize(right=True)": lambda a: torch.bucketize(a, a[0].sort().values, right=True),
+    "bucketize(right=True)": lambda a: torch.bucketize(
+        a, a[0].sort().values, right=True
+    ),
 }
 
 
@@ -215,13 +232,18 @@ def _counted(a: torch.Tensor, found: Any, dim: int) -> list[Any]:
 _SOME: Operators = {
     **{
         f"topk({k}, {dim}, largest={most})": partial(
-            lambda a, k, dim, most: _at_places(a, a.topk(k, dim, largest=most), dim), k=k, dim=dim, most=most
+            lambda a, k, dim, most: _at_places(a, a.topk(k, dim, largest=most), dim),
+            k=k,
+            dim=dim,
+            most=most,
         )
         for k, dim in ((1, 1), (3, 0), (4, 1))
         for most in (True, False)
     },
     **{
-        f"{name}({dim})": partial(lambda a, n, d: _at_places(a, getattr(a, n)(d), d), n=name, d=dim)
+        f"{name}({dim})": partial(
+            lambda a, n, d: _at_places(a, getattr(a, n)(d), d), n=name, d=dim
+        )
         for name in ("median", "nanmedian")
         for dim in (0, 1)
     },
@@ -229,7 +251,9 @@ _SOME: Operators = {
     "sort(1)": lambda a: _at_places(a, a.sort(1), 1),
     "sort(0, descending=True)": lambda a: _at_places(a, a.sort(0, descending=True), 0),
     **{
-        f"kthvalue({k}, {dim})": partial(lambda a, k, d: _at_places(a, a.kthvalue(k, d), d), k=k, d=dim)
+        f"kthvalue({k}, {dim})": partial(
+            lambda a, k, d: _at_places(a, a.kthvalue(k, d), d), k=k, d=dim
+        )
         for k in (2, 4)
         for dim in (0, 1)
     },
@@ -250,7 +274,9 @@ _BENDS: Operators = {
 }
 
 
-def _scattered(reduce: str, *, include: bool) -> Callable[[torch.Tensor, torch.Tensor], Any]:
+def _scattered(
+    reduce: str, *, include: bool
+) -> Callable[[torch.Tensor, torch.Tensor], Any]:
     return lambda x, at: torch.full_like(x[:4, 0], 3).scatter_reduce(
         0, at, x[:, 0], reduce, include_self=include
     )
@@ -260,18 +286,34 @@ def _scattered(reduce: str, *, include: bool) -> Callable[[torch.Tensor, torch.T
 _TWICE: Operators = {
     "index_add(0)": lambda x, at: torch.zeros_like(x[:4]).index_add(0, at, x),
     "index_add(1)": lambda x, at: torch.zeros_like(x[:4].T).index_add(1, at, x.T),
-    "index_add(0, alpha=2)": lambda x, at: torch.ones_like(x[:4]).index_add(0, at, x, alpha=2),
-    "index_add_ of a vector": lambda x, at: torch.zeros_like(x[:4, 0]).index_add_(0, at, x[:, 0]),
-    "scatter_add(0)": lambda x, at: torch.zeros_like(x[:4]).scatter_add(0, at[:, None].expand_as(x), x),
-    "scatter_add(1)": lambda x, at: torch.zeros_like(x[:4].T).scatter_add(1, at.expand_as(x.T), x.T),
-    "scatter(reduce='add')": lambda x, at: torch.zeros_like(x[:4, 0]).scatter(0, at, x[:, 0], reduce="add"),
+    "index_add(0, alpha=2)": lambda x, at: torch.ones_like(x[:4]).index_add(
+        0, at, x, alpha=2
+    ),
+    "index_add_ of a vector": lambda x, at: torch.zeros_like(x[:4, 0]).index_add_(
+        0, at, x[:, 0]
+    ),
+    "scatter_add(0)": lambda x, at: torch.zeros_like(x[:4]).scatter_add(
+        0, at[:, None].expand_as(x), x
+    ),
+    "scatter_add(1)": lambda x, at: torch.zeros_like(x[:4].T).scatter_add(
+        1, at.expand_as(x.T), x.T
+    ),
+    "scatter(reduce='add')": lambda x, at: torch.zeros_like(x[:4, 0]).scatter(
+        0, at, x[:, 0], reduce="add"
+    ),
     **{
-        f"scatter_reduce({reduce!r}, include_self={include})": _scattered(reduce, include=include)
+        f"scatter_reduce({reduce!r}, include_self={include})": _scattered(
+            reduce, include=include
+        )
         for reduce in ("sum", "amax", "amin", "mean")
         for include in (True, False)
     },
-    "index_reduce('amax')": lambda x, at: torch.zeros_like(x[:4]).index_reduce(0, at, x, "amax"),
-    "index_put(accumulate=True)": lambda x, at: torch.zeros_like(x[:4]).index_put((at,), x, accumulate=True),
+    "index_reduce('amax')": lambda x, at: torch.zeros_like(x[:4]).index_reduce(
+        0, at, x, "amax"
+    ),
+    "index_put(accumulate=True)": lambda x, at: torch.zeros_like(x[:4]).index_put(
+        (at,), x, accumulate=True
+    ),
     "index_put of two indices": lambda x, at: torch.ones_like(x[:4]).index_put(
         (at, at % 2), x[:, 0], accumulate=True
     ),
@@ -281,7 +323,9 @@ _TWICE: Operators = {
     "index_put of negative indices": lambda x, at: torch.ones_like(x[:4]).index_put(
         (at - 4,), x, accumulate=True
     ),
-    "put_(accumulate=True)": lambda x, at: torch.zeros_like(x[:4, 0]).put_(at, x[:, 0], accumulate=True),
+    "put_(accumulate=True)": lambda x, at: torch.zeros_like(x[:4, 0]).put_(
+        at, x[:, 0], accumulate=True
+    ),
     "bincount": lambda _, at: at.bincount(minlength=6),
     "unique's counts": lambda _, at: at.unique(return_counts=True),
 }
@@ -330,7 +374,9 @@ _TWICE_FLOATS: Operators = {
 }  # fmt: skip
 _WEIGHED: Operators = {
     "bincount(weights)": lambda x, at: at.bincount(x[:, 0].abs()),
-    "bincount(weights, minlength=9)": lambda x, at: at.bincount(x[:, 1].abs(), minlength=9),
+    "bincount(weights, minlength=9)": lambda x, at: at.bincount(
+        x[:, 1].abs(), minlength=9
+    ),
 }
 
 
@@ -344,28 +390,66 @@ class TestReductions(Subject):
             (torch.uint8, 250), (torch.bool, 1),
         ):  # fmt: skip
             columns = 3 if top == 2**30 else 311
-            given = torch.full((2, columns), top).sub(torch.arange(columns) % 2 * (top > 1)).to(dtype)
+            given = (
+                torch.full((2, columns), top)
+                .sub(torch.arange(columns) % 2 * (top > 1))
+                .to(dtype)
+            )
             hold(accelerator, _WIDE_INTEGERS, given, way=f"numbers up to {top}")
         sevens = torch.full((2, 11), 7, dtype=torch.int32)
-        hold(accelerator, _table("prod cumprod", 1) | _table("prod", None), sevens, way="sevens")
+        hold(
+            accelerator,
+            _table("prod cumprod", 1) | _table("prod", None),
+            sevens,
+            way="sevens",
+        )
         large = torch.tensor([[2**53, 1, 3], [7, 2**53, 5]])
-        hold(accelerator, _table("sum cumsum", 0, 1), large, way="numbers that float64 lacks")
+        hold(
+            accelerator,
+            _table("sum cumsum", 0, 1),
+            large,
+            way="numbers that float64 lacks",
+        )
 
     def test_halves_are_added_up_in_float32(self, accelerator: Accelerator) -> None:
         """Sums in float16 and bfloat16 are added up in float32: in their own type they stand still early."""
-        halves = [d for d in accelerator.supported_dtypes() if d in (torch.float16, torch.bfloat16)]
+        halves = [
+            d
+            for d in accelerator.supported_dtypes()
+            if d in (torch.float16, torch.bfloat16)
+        ]
         if not halves:
             not_claimed("neither float16 nor bfloat16 is supported")
         steps = (torch.arange(3 * _MANY).reshape(3, _MANY) % 5 - 2) / 4
         for dtype in halves:
             ones = torch.ones(3, _MANY, dtype=dtype)
-            hold(accelerator, _WIDE_FLOATS, ones, way=f"{_MANY} ones", reference=torch.float64)
+            hold(
+                accelerator,
+                _WIDE_FLOATS,
+                ones,
+                way=f"{_MANY} ones",
+                reference=torch.float64,
+            )
             for name in ("mean", "norm"):
-                work: Operators = {f"{name}(dim=1)": lambda a, n=name: getattr(a, n)(dim=1)}
+                work: Operators = {
+                    f"{name}(dim=1)": lambda a, n=name: getattr(a, n)(dim=1)
+                }
                 tall = torch.full((3, 300), 400.0, dtype=dtype)
-                hold(accelerator, work, tall, way="300 times 400", reference=torch.float64)
+                hold(
+                    accelerator,
+                    work,
+                    tall,
+                    way="300 times 400",
+                    reference=torch.float64,
+                )
             far = (steps + 8).to(dtype)
-            hold(accelerator, _SPREAD, far, way="numbers about 8", reference=torch.float64)
+            hold(
+                accelerator,
+                _SPREAD,
+                far,
+                way="numbers about 8",
+                reference=torch.float64,
+            )
 
     def test_nan_in_every_reduction(self, accelerator: Accelerator) -> None:
         """NaN stays in maxima, medians, norms and sums, at its place, in every dimension and type."""
@@ -378,12 +462,25 @@ class TestReductions(Subject):
             # Of all numbers of bfloat16 torch's CUDA kernel (2.11, an H200) gives a median without the NaN.
             known = ("median()", "nanmedian()") if dtype is torch.bfloat16 else ()
             asked = {name: work for name, work in _NAN_OF.items() if name not in known}
-            hold(accelerator, asked, given.to(dtype), way="with NaN", reference=reference)
             hold(
-                accelerator, _NAN_EACH, given.to(dtype), other.to(dtype), way="with NaN", reference=reference
+                accelerator, asked, given.to(dtype), way="with NaN", reference=reference
+            )
+            hold(
+                accelerator,
+                _NAN_EACH,
+                given.to(dtype),
+                other.to(dtype),
+                way="with NaN",
+                reference=reference,
             )
             truths = torch.tensor([[_NAN, 1.0, 2.0], [0.0, _NAN, 0.0]]).to(dtype)
-            hold(accelerator, _NAN_IS_TRUE, truths, way="with NaN, which is true", reference=reference)
+            hold(
+                accelerator,
+                _NAN_IS_TRUE,
+                truths,
+                way="with NaN, which is true",
+                reference=reference,
+            )
         long = torch.arange(3.0 * _LONG).reshape(3, _LONG).remainder(1009) / 8
         long[1, -3] = long[2, 5000] = _NAN
         hold(
@@ -394,15 +491,25 @@ class TestReductions(Subject):
         )
         hold(
             accelerator,
-            {**_table("amax amin argmax argmin sum mean", 0), "median(0)": lambda a: a.median(0).values},
+            {
+                **_table("amax amin argmax argmin sum mean", 0),
+                "median(0)": lambda a: a.median(0).values,
+            },
             long.T.contiguous(),
             way="a NaN in a long column",
         )
 
     def test_first_of_equals(self, accelerator: Accelerator) -> None:
         """`argmax` and its like give the first of equal elements, and a stable sort keeps the order."""
-        given = torch.tensor([[2, 3, 1, 3, 1, 2, 3], [1, 1, 1, 1, 1, 1, 1], [1, 2, 3, 1, 2, 3, 1]])
-        for dtype in (*claimed_types(accelerator), torch.int64, torch.int32, torch.uint8):
+        given = torch.tensor(
+            [[2, 3, 1, 3, 1, 2, 3], [1, 1, 1, 1, 1, 1, 1], [1, 2, 3, 1, 2, 3, 1]]
+        )
+        for dtype in (
+            *claimed_types(accelerator),
+            torch.int64,
+            torch.int32,
+            torch.uint8,
+        ):
             hold(accelerator, _FIRST, given.to(dtype), way="with equals")
         long = torch.arange(2 * _LONG).reshape(2, _LONG) % 7
         for dtype in (torch.float32, torch.int64):
@@ -417,11 +524,20 @@ class TestReductions(Subject):
     def test_some_of_equals(self, accelerator: Accelerator) -> None:
         """The values of `topk`, `median`, `kthvalue` and `mode` stand at the places given with them."""
         given = torch.tensor(
-            [[2, 3, 1, 3, 1, 2, 3], [1, 1, 2, 2, 1, 1, 1], [1, 2, 3, 1, 2, 3, 1], [4, 2, 2, 0, 4, 4, 2]]
+            [
+                [2, 3, 1, 3, 1, 2, 3],
+                [1, 1, 2, 2, 1, 1, 1],
+                [1, 2, 3, 1, 2, 3, 1],
+                [4, 2, 2, 0, 4, 4, 2],
+            ]
         )
         for dtype in (*claimed_types(accelerator), torch.int64, torch.int32):
             hold(accelerator, _SOME, given.to(dtype), way="with equals")
-            distinct = (given * 7 + torch.arange(7) * 3 + torch.arange(4)[:, None]).remainder(29).to(dtype)
+            distinct = (
+                (given * 7 + torch.arange(7) * 3 + torch.arange(4)[:, None])
+                .remainder(29)
+                .to(dtype)
+            )
             hold(accelerator, _SOME, distinct, way="ordinary numbers")
         hold(accelerator, _BENDS, given.float(), way="with equals")
         long = (torch.arange(4 * _LONG).reshape(4, _LONG) * 7919) % 5003
@@ -434,7 +550,9 @@ class TestReductions(Subject):
             given = torch.arange(3.0 * count).reshape(count, 3) % 3 + 1
             way = f"{count} at 4 indices"
             few = [
-                d for d in claimed_types(accelerator) if count < 100 or d in (torch.float32, torch.float64)
+                d
+                for d in claimed_types(accelerator)
+                if count < 100 or d in (torch.float32, torch.float64)
             ]
             for dtype in few:
                 hold(
@@ -447,4 +565,10 @@ class TestReductions(Subject):
                 )
             hold(accelerator, _WEIGHED, given, at, way=way)
             hold(accelerator, _TWICE, given.to(torch.int32), at, way=way)
-            hold(accelerator, _TWICE, given.to(torch.int64) + 2**54, at, way=f"{way}, large numbers")
+            hold(
+                accelerator,
+                _TWICE,
+                given.to(torch.int64) + 2**54,
+                at,
+                way=f"{way}, large numbers",
+            )

@@ -36,24 +36,37 @@ class TestSamples(Subject):
 
     def test_whole_numbers(self, accelerator: Accelerator) -> None:
         """Each operator of torch's database gives the processor's result for samples of int64 and bool."""
-        hold_samples(accelerator, forward, torch.int64, torch.bool, most=8, without=(*_PLACES, *_ROUNDS))
+        hold_samples(
+            accelerator,
+            forward,
+            torch.int64,
+            torch.bool,
+            most=8,
+            without=(*_PLACES, *_ROUNDS),
+        )
 
     def test_complex_numbers(self, accelerator: Accelerator) -> None:
         """Each operator of torch's database gives the processor's result for samples of complex64."""
         try:
-            torch.ones(2, dtype=torch.complex64, device=accelerator.device(0)).mul(1j).cpu()
+            torch.ones(2, dtype=torch.complex64, device=accelerator.device(0)).mul(
+                1j
+            ).cpu()
         except Exception:
             not_claimed("the device has no complex numbers")
         hold_samples(accelerator, forward, torch.complex64, most=6)
 
     def test_strided(self, accelerator: Accelerator) -> None:
         """Operators of torch's database read strided tensors, and count dimensions from the end."""
-        hold_samples(accelerator, forward, torch.float32, most=6, strided=True, without=_STRIDED)
+        hold_samples(
+            accelerator, forward, torch.float32, most=6, strided=True, without=_STRIDED
+        )
 
     def test_gradients_of_each(self, accelerator: Accelerator) -> None:
         """The gradient of each operator of torch's database is the processor's."""
         hold_samples(accelerator, gradients, torch.float32, most=6, backward=True)
-        hold_samples(accelerator, gradients_in_place, torch.float32, most=3, backward=True)
+        hold_samples(
+            accelerator, gradients_in_place, torch.float32, most=3, backward=True
+        )
 
     def test_written(self, accelerator: Accelerator) -> None:
         """In place and into `out`, operators of torch's database write what they should and nothing else."""

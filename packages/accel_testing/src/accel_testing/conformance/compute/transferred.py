@@ -45,7 +45,11 @@ class Transfer:
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
-            made = self._strided(tensor) if tensor.layout == torch.strided else tensor.detach().clone()
+            made = (
+                self._strided(tensor)
+                if tensor.layout == torch.strided
+                else tensor.detach().clone()
+            )
             if tensor.layout != torch.strided:
                 made = made.to(self._device)
         if isinstance(tensor, torch.nn.Parameter):
@@ -64,8 +68,14 @@ class Transfer:
         if key not in self._storages:
             elements = storage.nbytes() // plain.element_size()
             flat = torch.empty(0, dtype=plain.dtype).set_(storage, 0, (elements,), (1,))
-            self._storages[key] = torch.empty(elements, dtype=plain.dtype, device=self._device).copy_(flat)
-        shape, strides, offset = plain.shape, plain.stride(), int(plain.storage_offset())
+            self._storages[key] = torch.empty(
+                elements, dtype=plain.dtype, device=self._device
+            ).copy_(flat)
+        shape, strides, offset = (
+            plain.shape,
+            plain.stride(),
+            int(plain.storage_offset()),
+        )
         made = torch.as_strided(self._storages[key], shape, strides, offset).detach()
         if conjugate:
             made = made.conj()

@@ -30,7 +30,11 @@ from accel_testing.conformance.parts import do
 __all__ = ["PARTS"]
 
 #: Buffers that no device is too small for, and parameters that are all partitioned, small as they are.
-_SMALL = {"reduce_bucket_size": 1000, "allgather_bucket_size": 1000, "stage3_param_persistence_threshold": 0}
+_SMALL = {
+    "reduce_bucket_size": 1000,
+    "allgather_bucket_size": 1000,
+    "stage3_param_persistence_threshold": 0,
+}
 _OFFLOAD = {"offload_optimizer": {"device": "cpu", "pin_memory": True}}
 #: Seconds after which a collective that nobody joins is an error.
 _PATIENCE = 60.0
@@ -56,18 +60,30 @@ def _activates(rank: Rank) -> None:
     from deepspeed.accelerator import get_accelerator
 
     found, ours = get_accelerator(), rank.accelerator
-    require(found is ours, f"DeepSpeed's get_accelerator() gives {found!r}; expected {ours!r}")
+    require(
+        found is ours,
+        f"DeepSpeed's get_accelerator() gives {found!r}; expected {ours!r}",
+    )
     size = torch.ones(1, device=ours.device(rank.device))
     torch.distributed.all_reduce(size)
     world = torch.distributed.get_world_size()
-    require(size.item() == world, f"all_reduce of 1 over {world} ranks gave {size.item()}")
+    require(
+        size.item() == world, f"all_reduce of 1 over {world} ranks gave {size.item()}"
+    )
 
 
 class _Training:
     """An engine of a stage of ZeRO, and its network."""
 
     def __init__(
-        self, rank: Rank, stage: int, *, seed: int = 0, offload: bool = False, own: bool = False, **more: Any
+        self,
+        rank: Rank,
+        stage: int,
+        *,
+        seed: int = 0,
+        offload: bool = False,
+        own: bool = False,
+        **more: Any,
     ) -> None:
         import deepspeed
 
@@ -76,15 +92,24 @@ class _Training:
         ranks = torch.distributed.get_world_size()
         configuration = {
             "train_micro_batch_size_per_gpu": BATCH // ranks,
-            "zero_optimization": {"stage": stage, **_SMALL, **(_OFFLOAD if offload else {})},
+            "zero_optimization": {
+                "stage": stage,
+                **_SMALL,
+                **(_OFFLOAD if offload else {}),
+            },
             # torch's but where it is asked for: DeepSpeed's own is compiled for some devices, for minutes.
-            "optimizer": {"type": "AdamW", "params": {**OPTIMIZER, **({} if own else {"torch_adam": True})}},
+            "optimizer": {
+                "type": "AdamW",
+                "params": {**OPTIMIZER, **({} if own else {"torch_adam": True})},
+            },
             "gradient_clipping": CLIP,
             "steps_per_print": 1_000_000,
             **more,
         }
         self.engine, *_ = deepspeed.initialize(
-            model=self.network, model_parameters=list(self.network.parameters()), config=configuration
+            model=self.network,
+            model_parameters=list(self.network.parameters()),
+            config=configuration,
         )
 
     def steps(self, number: int) -> list[float]:
@@ -92,7 +117,9 @@ class _Training:
         ranks, place = torch.distributed.get_world_size(), torch.distributed.get_rank()
         losses = []
         for _ in range(number):
-            loss, _output = self.engine(*(part[place::ranks].to(self.engine.device) for part in batch()))
+            loss, _output = self.engine(
+                *(part[place::ranks].to(self.engine.device) for part in batch())
+            )
             self.engine.backward(loss)
             self.engine.step()
             mean = loss.detach().float().clone()
@@ -138,12 +165,19 @@ def _keep(parameters: dict[str, torch.Tensor], place: Path) -> None:
 def _resumes(stage: int) -> Callable[[Rank], None]:
     def part(rank: Rank) -> None:
         place = rank.folder / f"zero-{stage}"
-        require((place / "as-saved.pt").exists(), "no checkpoint was saved: see the check of the training")
+        require(
+            (place / "as-saved.pt").exists(),
+            "no checkpoint was saved: see the check of the training",
+        )
         training = _Training(rank, stage, seed=1)
         found, _state = training.engine.load_checkpoint(str(place))
         require(found, "load_checkpoint found no checkpoint")
         saved = torch.load(place / "as-saved.pt", map_location="cpu", weights_only=True)
-        require_same(training.parameters(), saved, "parameters of a checkpoint, once it is loaded")
+        require_same(
+            training.parameters(),
+            saved,
+            "parameters of a checkpoint, once it is loaded",
+        )
         losses = training.steps(STEPS - SAVED_AT)
         rank.require_trained(training.network, losses, training.parameters())
         training.end()
@@ -167,7 +201,9 @@ def _mixed(rank: Rank, dtype: torch.dtype, **precision: Any) -> None:
 
 def _trains_at_once(training: _Training, dtype: torch.dtype = torch.float32) -> None:
     losses = training.steps(STEPS)
-    training.rank.require_trained(training.network, losses, training.parameters(), dtype)
+    training.rank.require_trained(
+        training.network, losses, training.parameters(), dtype
+    )
     training.end()
 
 

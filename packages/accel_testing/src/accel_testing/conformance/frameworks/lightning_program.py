@@ -82,7 +82,11 @@ def _fit(rank: Rank, *, seed: int = 0, resume: Path | None = None, **more: Any) 
     module = _module(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        trainer.fit(module, DataLoader(TensorDataset(*batch()), batch_size=BATCH // ranks), ckpt_path=resume)
+        trainer.fit(
+            module,
+            DataLoader(TensorDataset(*batch()), batch_size=BATCH // ranks),
+            ckpt_path=resume,
+        )
     return module
 
 
@@ -100,7 +104,9 @@ def _resumes(rank: Rank) -> None:
     module = _fit(rank, seed=1, resume=place)
     saved = torch.load(place, map_location="cpu", weights_only=False)["state_dict"]
     expected = {name.removeprefix("network."): tensor for name, tensor in saved.items()}
-    require_same(module.began, expected, "parameters of a checkpoint, once it is loaded")
+    require_same(
+        module.began, expected, "parameters of a checkpoint, once it is loaded"
+    )
     rank.require_trained(module.network, module.losses)
 
 

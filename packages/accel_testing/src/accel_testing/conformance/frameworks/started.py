@@ -17,7 +17,9 @@ def alone(framework: str, backend: str, *parts: str) -> Launch:
     return _started(framework, backend, parts, ranks=1)
 
 
-def together(framework: str, backend: str, accelerator: Accelerator, *parts: str) -> Launch:
+def together(
+    framework: str, backend: str, accelerator: Accelerator, *parts: str
+) -> Launch:
     """Run these parts in several ranks; skip the check if there are too few devices."""
     _require_installed(framework)
     ranks = _ranks(accelerator)
@@ -26,7 +28,9 @@ def together(framework: str, backend: str, accelerator: Accelerator, *parts: str
     return _started(framework, backend, parts, ranks=ranks)
 
 
-def wherever(framework: str, backend: str, accelerator: Accelerator, *parts: str) -> Launch:
+def wherever(
+    framework: str, backend: str, accelerator: Accelerator, *parts: str
+) -> Launch:
     """Run these parts in as many ranks as there are devices for, even only one."""
     return _started(framework, backend, parts, ranks=_ranks(accelerator))
 
@@ -34,10 +38,16 @@ def wherever(framework: str, backend: str, accelerator: Accelerator, *parts: str
 def _ranks(accelerator: Accelerator) -> int:
     """A rank has a device of its own, whatever it communicates over: frameworks give the n-th the n-th."""
     ranks = ranks_of(accelerator)
-    return min(ranks, accelerator.device_count()) if accelerator.is_accelerator() else ranks
+    return (
+        min(ranks, accelerator.device_count())
+        if accelerator.is_accelerator()
+        else ranks
+    )
 
 
-def _started(framework: str, backend: str, parts: tuple[str, ...], *, ranks: int) -> Launch:
+def _started(
+    framework: str, backend: str, parts: tuple[str, ...], *, ranks: int
+) -> Launch:
     _require_installed(framework)
     return launch(
         f"accel_testing.conformance.frameworks.{framework}_program", *parts, ranks=ranks, seconds=_SECONDS,
@@ -49,4 +59,6 @@ def _require_installed(framework: str) -> None:
     group = next(each for each in GROUPS if each.name == f"frameworks.{framework}")
     for row in group.needs:
         if not any(map(is_installed, row)):
-            not_claimed(f"{row[0]} is not installed: pip install {row[0].replace('_', '-')}")
+            not_claimed(
+                f"{row[0]} is not installed: pip install {row[0].replace('_', '-')}"
+            )

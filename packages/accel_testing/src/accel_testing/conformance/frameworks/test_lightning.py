@@ -19,7 +19,14 @@ class TestLightning(Subject):
     @classmethod
     def with_lightning(cls, backend_name: str) -> Launch:
         """The result of each part for one process: one start for all of them."""
-        return alone("lightning", backend_name, "fit", "fit_resumes", "fit_in_bfloat16", "fit_in_float16")
+        return alone(
+            "lightning",
+            backend_name,
+            "fit",
+            "fit_resumes",
+            "fit_in_bfloat16",
+            "fit_in_float16",
+        )
 
     def test_fit(self, with_lightning: Launch) -> None:
         """`Trainer.fit` trains on the device as plain torch on the processor."""
@@ -39,4 +46,7 @@ class TestLightning(Subject):
 
     def test_fit_in_ranks(self, backend_name: str, accelerator: Accelerator) -> None:
         """Two ranks, each with half of the batch and a device, train as one process with all of it."""
-        kept(together("lightning", backend_name, accelerator, "fit_in_ranks"), "fit_in_ranks")
+        kept(
+            together("lightning", backend_name, accelerator, "fit_in_ranks"),
+            "fit_in_ranks",
+        )

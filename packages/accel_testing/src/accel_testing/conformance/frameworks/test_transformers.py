@@ -40,4 +40,7 @@ class TestTransformers(Subject):
 
     def test_train_in_ranks(self, backend_name: str, accelerator: Accelerator) -> None:
         """Two ranks, each with half of the batch and a device, train as one process with all of it."""
-        kept(together("transformers", backend_name, accelerator, "train_in_ranks"), "train_in_ranks")
+        kept(
+            together("transformers", backend_name, accelerator, "train_in_ranks"),
+            "train_in_ranks",
+        )

@@ -34,7 +34,12 @@ STEPS = 6
 SAVED_AT = 3
 BATCH = 16
 #: For AdamW. With torch's own `eps` a gradient near zero would be as good as its sign, and rounding the step.
-OPTIMIZER: dict[str, Any] = {"lr": 0.02, "betas": (0.9, 0.99), "eps": 1e-3, "weight_decay": 0.0}
+OPTIMIZER: dict[str, Any] = {
+    "lr": 0.02,
+    "betas": (0.9, 0.99),
+    "eps": 1e-3,
+    "weight_decay": 0.0,
+}
 #: The norm that gradients are clipped to, which the first steps' are above.
 CLIP = 0.5
 #: How far losses may be off, relatively, and what training has changed of the parameters, as a share of the
@@ -52,15 +57,26 @@ class Network(nn.Module):
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        self.first, self.norm, self.last = nn.Linear(12, 24), nn.LayerNorm(24), nn.Linear(24, 3)
+        self.first, self.norm, self.last = (
+            nn.Linear(12, 24),
+            nn.LayerNorm(24),
+            nn.Linear(24, 3),
+        )
         self.devices: set[torch.device] = set()
         self.dtypes: set[torch.dtype] = set()
 
-    def forward(self, features: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(
+        self, features: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """(samples, 12) numbers and (samples,) classes to the mean loss and (samples, 3) numbers."""
         hidden = self.first(features.to(self.first.weight.dtype))
         output = self.last(self.norm(hidden.tanh()))
-        self.devices |= {features.device, labels.device, self.first.weight.device, output.device}
+        self.devices |= {
+            features.device,
+            labels.device,
+            self.first.weight.device,
+            output.device,
+        }
         self.dtypes.add(hidden.dtype)
         return functional.cross_entropy(output.float(), labels), output
 
@@ -73,7 +89,10 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 def parameters_of(network: nn.Module) -> dict[str, torch.Tensor]:
     """Return copies of the parameters on the host."""
-    return {name: tensor.detach().cpu().clone() for name, tensor in network.named_parameters()}
+    return {
+        name: tensor.detach().cpu().clone()
+        for name, tensor in network.named_parameters()
+    }
 
 
 def require_claimed(accelerator: Accelerator, dtype: torch.dtype) -> None:
@@ -82,9 +101,14 @@ def require_claimed(accelerator: Accelerator, dtype: torch.dtype) -> None:
         not_claimed(f"no training in {str(dtype).removeprefix('torch.')}")
 
 
-def require_same(given: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], what: str) -> None:
+def require_same(
+    given: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], what: str
+) -> None:
     """Check that the parameters are bit-identical."""
-    require(given.keys() == expected.keys(), f"{what}: {sorted(given)} instead of {sorted(expected)}")
+    require(
+        given.keys() == expected.keys(),
+        f"{what}: {sorted(given)} instead of {sorted(expected)}",
+    )
     for name, tensor in given.items():
         far = float((tensor.double() - expected[name].double()).abs().max())
         require(far == 0, f"{what}: {name} is off by {far:.1e}")
@@ -115,27 +139,44 @@ class Reference(NamedTuple):
         return cls(losses, start, parameters_of(network))
 
     def require_trained(
-        self, losses: list[float], end: dict[str, torch.Tensor], dtype: torch.dtype = torch.float32
+        self,
+        losses: list[float],
+        end: dict[str, torch.Tensor],
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         """Check that a training ended as this one; `losses` are those of its last steps."""
-        faults = [*self._of_losses(losses, _BOUNDS[dtype][0]), *self._of_parameters(end, _BOUNDS[dtype][1])]
+        faults = [
+            *self._of_losses(losses, _BOUNDS[dtype][0]),
+            *self._of_parameters(end, _BOUNDS[dtype][1]),
+        ]
         require(not faults, "; ".join(faults))
 
     def _of_losses(self, losses: list[float], bound: float) -> Iterator[str]:
         expected = self.losses[STEPS - len(losses) :]
-        for step, (ours, theirs) in enumerate(zip(losses, expected, strict=True), STEPS - len(losses)):
+        for step, (ours, theirs) in enumerate(
+            zip(losses, expected, strict=True), STEPS - len(losses)
+        ):
             # Not `> bound`: that a number is missing, NaN, is a fault too.
             if not abs(ours - theirs) <= bound * abs(theirs):
                 yield f"the loss of step {step} is {ours:.6g}; plain torch on the processor has {theirs:.6g}"
                 return
 
-    def _of_parameters(self, end: dict[str, torch.Tensor], bound: float) -> Iterator[str]:
+    def _of_parameters(
+        self, end: dict[str, torch.Tensor], bound: float
+    ) -> Iterator[str]:
         if end.keys() != self.end.keys():
             yield f"the parameters are {sorted(end)} instead of {sorted(self.end)}"
             return
-        changed = max(float((self.end[name] - self.start[name]).abs().max()) for name in self.end)
-        far = {name: float((end[name].float() - self.end[name]).abs().max()) / changed for name in self.end}
-        name = max(far, key=lambda each: float("inf") if far[each] != far[each] else far[each])
+        changed = max(
+            float((self.end[name] - self.start[name]).abs().max()) for name in self.end
+        )
+        far = {
+            name: float((end[name].float() - self.end[name]).abs().max()) / changed
+            for name in self.end
+        }
+        name = max(
+            far, key=lambda each: float("inf") if far[each] != far[each] else far[each]
+        )
         if not far[name] <= bound:
             yield (
                 f"after {STEPS} steps {name} is off by {far[name]:.1e} of what plain torch changes on the "
@@ -174,7 +215,12 @@ class Rank(NamedTuple):
         kind = self.accelerator.device_type
         expected = torch.empty(0, device=f"{kind}:{self.device}").device
         found = sorted(map(str, network.devices))
-        require(network.devices == {expected}, f"the network was computed on {found}; expected {expected}")
+        require(
+            network.devices == {expected},
+            f"the network was computed on {found}; expected {expected}",
+        )
         products = sorted(map(str, network.dtypes))
-        require(network.dtypes == {dtype}, f"products were of {products}; expected {dtype}")
+        require(
+            network.dtypes == {dtype}, f"products were of {products}; expected {dtype}"
+        )
         self.reference.require_trained(losses, end or parameters_of(network), dtype)

@@ -56,7 +56,9 @@ def _trained(
             began.update(parameters_of(network))
 
         def on_save(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
-            torch.save(parameters_of(network), rank.folder / f"saved-{state.global_step}.pt")
+            torch.save(
+                parameters_of(network), rank.folder / f"saved-{state.global_step}.pt"
+            )
 
     first, second = OPTIMIZER["betas"]
     arguments = _Arguments(
@@ -67,13 +69,19 @@ def _trained(
         **{"save_strategy": "no", **more},
     )  # fmt: skip
     network = Network(seed)
-    rows = [{"features": row, "labels": label} for row, label in zip(*batch(), strict=True)]
-    trainer = transformers.Trainer(model=network, args=arguments, train_dataset=rows, callbacks=[Remember()])
+    rows = [
+        {"features": row, "labels": label} for row, label in zip(*batch(), strict=True)
+    ]
+    trainer = transformers.Trainer(
+        model=network, args=arguments, train_dataset=rows, callbacks=[Remember()]
+    )
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     return trainer, began
 
 
-def _require_trained(rank: Rank, trainer: Any, *, first: int = 0, dtype: torch.dtype = torch.float32) -> None:
+def _require_trained(
+    rank: Rank, trainer: Any, *, first: int = 0, dtype: torch.dtype = torch.float32
+) -> None:
     """`first`: the step that it began with; a resumed trainer has the losses of the others too."""
     losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
     rank.require_trained(trainer.model, losses[first:], dtype=dtype)
@@ -88,7 +96,9 @@ def _resumes(rank: Rank) -> None:
     place = rank.folder / "out" / f"checkpoint-{SAVED_AT}"
     require(place.exists(), "no checkpoint was saved: see the check of the training")
     trainer, began = _trained(rank, seed=1, resume=place)
-    saved = torch.load(rank.folder / f"saved-{SAVED_AT}.pt", map_location="cpu", weights_only=True)
+    saved = torch.load(
+        rank.folder / f"saved-{SAVED_AT}.pt", map_location="cpu", weights_only=True
+    )
     require_same(began, saved, "parameters of a checkpoint, once it is loaded")
     _require_trained(rank, trainer, first=SAVED_AT)
 

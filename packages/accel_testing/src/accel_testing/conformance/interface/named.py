@@ -13,12 +13,23 @@ import torch
 from accel_core import Accelerator, UnsupportedError
 from accel_testing.conformance.claims import refused, require
 
-__all__ = ["alike", "device_forms", "forms_are_acted_on", "forms_are_answered", "forms_select", "indexed"]
+__all__ = [
+    "alike",
+    "device_forms",
+    "forms_are_acted_on",
+    "forms_are_answered",
+    "forms_select",
+    "indexed",
+]
 
 _MEBIBYTE = 1 << 20
 #: Of bytes: a copy on the device takes milliseconds.
 _LARGE = 16 * _MEBIBYTE
-_RESETS = ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached")
+_RESETS = (
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+)
 #: Members without an answer to compare: they select, wait or reset.
 _ACTING = ("set_device", "synchronize", "reset_accumulated_memory_stats", *_RESETS)
 
@@ -42,13 +53,22 @@ def device_forms(accelerator: Accelerator, index: int) -> list[Any]:
     kind = accelerator.device_type
     device = torch.device(kind, index)
     name = accelerator.device_name(index)
-    return [index, str(index), accelerator.device(index), device, name, f"{kind}:{index}"]
+    return [
+        index,
+        str(index),
+        accelerator.device(index),
+        device,
+        name,
+        f"{kind}:{index}",
+    ]
 
 
 def alike(one: Any, other: Any) -> bool:
     """Whether two answers of a member are the same; of a generator its seed and state are compared."""
     if isinstance(one, torch.Generator) and isinstance(other, torch.Generator):
-        return one.initial_seed() == other.initial_seed() and torch.equal(one.get_state(), other.get_state())
+        return one.initial_seed() == other.initial_seed() and torch.equal(
+            one.get_state(), other.get_state()
+        )
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         return torch.equal(one, other)
     return bool(one == other)
@@ -93,20 +113,30 @@ def forms_are_answered(accelerator: Accelerator, last: int) -> None:
         for form in device_forms(accelerator, last):
             given = _told(accelerator, name, form)
             # Another process may take memory between two questions.
-            same = alike(given, expected) or alike(given, expected := _told(accelerator, name, last))
+            same = alike(given, expected) or alike(
+                given, expected := _told(accelerator, name, last)
+            )
             require(
                 same,
                 f"with device 0 the current one {name}({form!r}) gave {given!r}, and {name}({last}) "
                 f"{expected!r}; expected the same",
             )
         current = accelerator.current_device()
-        require(current == 0, f"{name} of device {last} made {current} the current device; expected 0")
+        require(
+            current == 0,
+            f"{name} of device {last} made {current} the current device; expected 0",
+        )
     accelerator.set_device(last)
     for name in asked:
         none = last if name == "default_generator" else None
         for form in _types_alone(accelerator):
-            given, expected = _told(accelerator, name, form), _told(accelerator, name, none)
-            same = alike(given, expected) or alike(given, _told(accelerator, name, none))
+            given, expected = (
+                _told(accelerator, name, form),
+                _told(accelerator, name, none),
+            )
+            same = alike(given, expected) or alike(
+                given, _told(accelerator, name, none)
+            )
             require(
                 same,
                 f"with device {last} the current one {name}({form!r}) gave {given!r}; expected {expected!r}, "
@@ -157,14 +187,21 @@ def forms_select(accelerator: Accelerator, last: int) -> None:
     if getattr(accelerator.Stream, "one_queue", False):
         return
     place = accelerator.device(last)
-    for given in (last, place, str(place)):  # the vendor's class itself: torch's forms, and no text "1"
+    for given in (
+        last,
+        place,
+        str(place),
+    ):  # the vendor's class itself: torch's forms, and no text "1"
         found = accelerator.Stream(device=given)
         require(
             found.device == place,
             f"with device 0 the current one Stream(device={given!r}) is a stream of {found.device}; expected "
             f"{place}",
         )
-        require(current() == 0, f"Stream(device={given!r}) made {current()} the current device; expected 0")
+        require(
+            current() == 0,
+            f"Stream(device={given!r}) made {current()} the current device; expected 0",
+        )
     with accelerator.device_guard(last):
         found = accelerator.Stream()
     require(
@@ -185,7 +222,10 @@ def forms_are_acted_on(accelerator: Accelerator, last: int) -> None:
             _restores(accelerator, last, form, said)
             _limits(accelerator, last, form, said)
             now = accelerator.current_device()
-            require(now == before, f"{said}, members given {form!r} made {now} the current device")
+            require(
+                now == before,
+                f"{said}, members given {form!r} made {now} the current device",
+            )
     accelerator.set_device(0)
 
 
@@ -214,7 +254,10 @@ def _waits(accelerator: Accelerator, last: int, form: Any, said: str) -> None:
 def _peaks(accelerator: Accelerator) -> list[tuple[int, int]]:
     """Return the peak and the present amount of the first device and the last one."""
     devices = (0, accelerator.device_count() - 1)
-    return [(accelerator.max_memory_allocated(i), accelerator.memory_allocated(i)) for i in devices]
+    return [
+        (accelerator.max_memory_allocated(i), accelerator.memory_allocated(i))
+        for i in devices
+    ]
 
 
 def _resets(accelerator: Accelerator, last: int, form: Any, said: str) -> None:
@@ -222,7 +265,9 @@ def _resets(accelerator: Accelerator, last: int, form: Any, said: str) -> None:
     accelerator.synchronize(last)
     for name in _RESETS:
         for index in (0, last):
-            torch.empty(2 * _MEBIBYTE, dtype=torch.uint8, device=accelerator.device(index))
+            torch.empty(
+                2 * _MEBIBYTE, dtype=torch.uint8, device=accelerator.device(index)
+            )
         before = _peaks(accelerator)
         getattr(accelerator, name)(form)
         after = _peaks(accelerator)
@@ -265,7 +310,10 @@ def _restores(accelerator: Accelerator, last: int, form: Any, said: str) -> None
     here = accelerator.get_rng_state(0)
     accelerator.set_rng_state(there, form)
     changed = not torch.equal(accelerator.get_rng_state(0), here)
-    require(not changed, f"{said}, set_rng_state(state, {form!r}) changed the generator of device 0")
+    require(
+        not changed,
+        f"{said}, set_rng_state(state, {form!r}) changed the generator of device 0",
+    )
     again = drawn(last)
     require(
         again == first,
@@ -277,7 +325,9 @@ def _restores(accelerator: Accelerator, last: int, form: Any, said: str) -> None
         drawn(0)
         drawn(last)
     after = states()
-    restored = [torch.equal(one, other) for one, other in zip(before, after, strict=True)]
+    restored = [
+        torch.equal(one, other) for one, other in zip(before, after, strict=True)
+    ]
     require(
         restored == [False, True],
         f"{said}, fork_rng(devices=[{form!r}]) restored the devices 0 and {last}: {restored}; expected "
@@ -287,9 +337,13 @@ def _restores(accelerator: Accelerator, last: int, form: Any, said: str) -> None
 
 def _limits(accelerator: Accelerator, last: int, form: Any, said: str) -> None:
     accelerator.empty_cache()
-    limit: Callable[[float], Any] = partial(accelerator.set_per_process_memory_fraction, device_index=form)
+    limit: Callable[[float], Any] = partial(
+        accelerator.set_per_process_memory_fraction, device_index=form
+    )
     size = accelerator.total_memory(last) // 8
-    block = partial(torch.empty, size, dtype=torch.uint8, device=accelerator.device(last))
+    block = partial(
+        torch.empty, size, dtype=torch.uint8, device=accelerator.device(last)
+    )
     try:
         limit(0.05)
     except UnsupportedError:

@@ -27,7 +27,9 @@ class _Lost(Exception):  # noqa: N818 - it is raised to be caught
 _ERRORS = (RuntimeError, KeyError, _Lost, KeyboardInterrupt)
 
 
-def _broken_off(block: AbstractContextManager[Any], what: str, kind: type[BaseException] = _Lost) -> None:
+def _broken_off(
+    block: AbstractContextManager[Any], what: str, kind: type[BaseException] = _Lost
+) -> None:
     """Leave a block by an error, which must come out of it."""
     came = False
     try:
@@ -35,7 +37,10 @@ def _broken_off(block: AbstractContextManager[Any], what: str, kind: type[BaseEx
             raise kind
     except kind:
         came = True
-    require(came, f"a {kind.__name__} raised inside {what} did not come out of it: {what} must not catch it")
+    require(
+        came,
+        f"a {kind.__name__} raised inside {what} did not come out of it: {what} must not catch it",
+    )
 
 
 class TestGuards(Subject):
@@ -70,7 +75,10 @@ class TestGuards(Subject):
             made = accelerator.device_guard(other)
             accelerator.set_device(before)
             with made:
-                require(current() == other, f"inside device_guard({other}) current_device() gave {current()}")
+                require(
+                    current() == other,
+                    f"inside device_guard({other}) current_device() gave {current()}",
+                )
                 with accelerator.device_guard(before):
                     pass
                 require(
@@ -131,22 +139,34 @@ class TestGuards(Subject):
             with accelerator.stream(second):
                 with accelerator.stream(third):
                     pass
-                require(current() == second, "stream(b) ended inside stream(a): the current stream is not a")
+                require(
+                    current() == second,
+                    "stream(b) ended inside stream(a): the current stream is not a",
+                )
                 _broken_off(accelerator.stream(third), "stream(b)")
-                require(current() == second, "after an error in stream(b) inside stream(a) it is not a")
+                require(
+                    current() == second,
+                    "after an error in stream(b) inside stream(a) it is not a",
+                )
                 with accelerator.stream(None):
                     inside = current()
                 require(
-                    inside == second, "inside stream(None), inside stream(a), the current stream is not a"
+                    inside == second,
+                    "inside stream(None), inside stream(a), the current stream is not a",
                 )
-                require(current() == second, "after stream(None), inside stream(a), the current one is not a")
+                require(
+                    current() == second,
+                    "after stream(None), inside stream(a), the current one is not a",
+                )
             said = "the current stream is not the one that set_stream(s) set before"
             require(current() == first, f"after stream(a) with blocks in it {said}")
             _broken_off(accelerator.stream(second), "stream(a)")
             require(current() == first, f"after an error in stream(a) {said}")
             with accelerator.stream(second):
                 accelerator.set_stream(third)
-            require(current() == first, f"after stream(a) with set_stream(b) in it {said}")
+            require(
+                current() == first, f"after stream(a) with set_stream(b) in it {said}"
+            )
         finally:
             accelerator.set_stream(usual)
         last = accelerator.device_count() - 1
@@ -158,16 +178,26 @@ class TestGuards(Subject):
         found = current()
         accelerator.set_stream(usual)
         require(
-            found == first, f"set_stream(s), set_device({last}), set_device(0): the current stream is not s"
+            found == first,
+            f"set_stream(s), set_device({last}), set_device(0): the current stream is not s",
         )
-        other, there = (accelerator.Stream(device=accelerator.device(last)) for _ in range(2))
+        other, there = (
+            accelerator.Stream(device=accelerator.device(last)) for _ in range(2)
+        )
         usual_there = accelerator.current_stream(last)
         with accelerator.device_guard(last):
             accelerator.set_stream(there)
             now = accelerator.current_device()
             accelerator.set_stream(usual_there)
-        require(now == last, f"set_stream(s), s of device {last}, which was selected, selected device {now}")
-        with accelerator.stream(there), accelerator.device_guard(0), accelerator.stream(other):
+        require(
+            now == last,
+            f"set_stream(s), s of device {last}, which was selected, selected device {now}",
+        )
+        with (
+            accelerator.stream(there),
+            accelerator.device_guard(0),
+            accelerator.stream(other),
+        ):
             pass
         found = accelerator.current_stream(last)
         require(
@@ -182,7 +212,10 @@ class TestGuards(Subject):
                 with accelerator.stream(other):
                     pass
             said = f"after {how}stream(s), s of device {last}, while device 0 is the current one,"
-            require(current() == usual, f"{said} current_stream() is {current()}; expected {usual}")
+            require(
+                current() == usual,
+                f"{said} current_stream() is {current()}; expected {usual}",
+            )
             now = accelerator.current_device()
             require(now == 0, f"{said} current_device() gave {now}")
             found = accelerator.current_stream(last)
@@ -208,21 +241,30 @@ class TestGuards(Subject):
                 "current_device()": accelerator.current_device(),
                 "current_device_name()": accelerator.current_device_name(),
                 **(streams() if accelerator.is_accelerator() else {}),
-                "the device of a new tensor": torch.ones(1, device=accelerator.device_type).device,
+                "the device of a new tensor": torch.ones(
+                    1, device=accelerator.device_type
+                ).device,
                 "the device of FloatTensor([1])": accelerator.FloatTensor([1.0]).device,
                 "the type of a product of float32": (ones @ ones).dtype,
-                "torch.is_autocast_enabled": torch.is_autocast_enabled(accelerator.device_type),
+                "torch.is_autocast_enabled": torch.is_autocast_enabled(
+                    accelerator.device_type
+                ),
                 "torch.is_grad_enabled()": torch.is_grad_enabled(),
             }
 
         usual = _in_thread(found)
         begins = usual["current_device()"]
         require(
-            begins == 0, f"in a thread that selected no device current_device() gave {begins}; expected 0"
+            begins == 0,
+            f"in a thread that selected no device current_device() gave {begins}; expected 0",
         )
         accelerator.set_device(last)
         try:
-            with accelerator.stream(accelerator.Stream()), accelerator.autocast(), torch.no_grad():
+            with (
+                accelerator.stream(accelerator.Stream()),
+                accelerator.autocast(),
+                torch.no_grad(),
+            ):
                 inside = _in_thread(found)
             after = _in_thread(found)
             before = accelerator.current_stream()
@@ -231,7 +273,11 @@ class TestGuards(Subject):
             accelerator.set_stream(before)
         finally:
             accelerator.set_device(0)
-        for when, answers in (("inside", inside), ("after", after), ("with set_stream(s) beside", beside)):
+        for when, answers in (
+            ("inside", inside),
+            ("after", after),
+            ("with set_stream(s) beside", beside),
+        ):
             for name, expected in usual.items():
                 require(
                     answers[name] == expected,
@@ -245,7 +291,9 @@ class TestGuards(Subject):
         steps = _steps(accelerator)
         here = {}
         for name, step in steps.items():
-            with contextlib.suppress(Exception):  # what the device has not, other checks tell
+            with contextlib.suppress(
+                Exception
+            ):  # what the device has not, other checks tell
                 here[name] = step()
         accelerator.set_device(0)
 
@@ -263,7 +311,10 @@ class TestGuards(Subject):
         first = torch.rand(4, device=accelerator.device(0)).tolist()
         _in_thread(lambda: accelerator.manual_seed(3))
         again = torch.rand(4, device=accelerator.device(0)).tolist()
-        require(again == first, f"another thread's manual_seed(3) was followed by {again}; expected {first}")
+        require(
+            again == first,
+            f"another thread's manual_seed(3) was followed by {again}; expected {first}",
+        )
 
 
 def _steps(accelerator: Accelerator) -> dict[str, Callable[[], Any]]:  # noqa: C901 - a step, a function
@@ -274,7 +325,10 @@ def _steps(accelerator: Accelerator) -> dict[str, Callable[[], Any]]:  # noqa: C
     side, best = accelerator.Stream(), accelerator.supported_dtypes()[-1]
 
     def drawn() -> list[float]:
-        return [*torch.rand(4, device=accelerator.device(0)).tolist(), *torch.rand(4, device=place).tolist()]
+        return [
+            *torch.rand(4, device=accelerator.device(0)).tolist(),
+            *torch.rand(4, device=place).tolist(),
+        ]
 
     def after_selecting(member: Callable[[], Any]) -> Callable[[], Any]:
         def step() -> Any:
@@ -351,23 +405,33 @@ def _steps(accelerator: Accelerator) -> dict[str, Callable[[], Any]]:  # noqa: C
     follow = {
         "current_device()": accelerator.current_device,
         "current_device_name()": accelerator.current_device_name,
-        "the device of a new tensor": lambda: torch.ones(1, device=accelerator.device_type).device,
+        "the device of a new tensor": lambda: (
+            torch.ones(1, device=accelerator.device_type).device
+        ),
         "the device of FloatTensor([1])": lambda: accelerator.FloatTensor([1.0]).device,
     }
     return {
-        **{f"{name} after set_device({last})": after_selecting(member) for name, member in follow.items()},
         **{
-            f"{name} inside device_guard({last})": inside(lambda: accelerator.device_guard(last), member)
+            f"{name} after set_device({last})": after_selecting(member)
+            for name, member in follow.items()
+        },
+        **{
+            f"{name} inside device_guard({last})": inside(
+                lambda: accelerator.device_guard(last), member
+            )
             for name, member in follow.items()
         },
         "current_stream() == s inside stream(s)": inside(
-            lambda: accelerator.stream(side), lambda: accelerator.current_stream() == side
+            lambda: accelerator.stream(side),
+            lambda: accelerator.current_stream() == side,
         ),
         "current_stream() == s after set_stream(s)": set_stream,
         f"the type of a product inside autocast({best})": inside(
             lambda: accelerator.autocast(best), lambda: (ones @ ones).dtype
         ),
-        "what is drawn, and initial_seed(), after manual_seed(2)": seeded(lambda: accelerator.manual_seed(2)),
+        "what is drawn, and initial_seed(), after manual_seed(2)": seeded(
+            lambda: accelerator.manual_seed(2)
+        ),
         "what is drawn, and initial_seed(), after manual_seed_all(3)": seeded(
             lambda: accelerator.manual_seed_all(3)
         ),

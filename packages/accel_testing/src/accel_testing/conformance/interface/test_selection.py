@@ -43,12 +43,20 @@ class TestSelection(Subject):
         for index in reversed(range(accelerator.device_count())):
             accelerator.set_device(index)
             current = accelerator.current_device()
-            require(current == index, f"after set_device({index}) current_device() gave {current}")
+            require(
+                current == index,
+                f"after set_device({index}) current_device() gave {current}",
+            )
             name, kind = accelerator.current_device_name(), accelerator.device_type
             fits = name in (f"{kind}:{index}", accelerator.device_name(index))
-            require(fits, f"after set_device({index}) current_device_name() gave {name!r}")
+            require(
+                fits, f"after set_device({index}) current_device_name() gave {name!r}"
+            )
             made = torch.ones(1, device=accelerator.device_type).device
-            require(made.index in (None, index), f"after set_device({index}) a tensor is made on {made}")
+            require(
+                made.index in (None, index),
+                f"after set_device({index}) a tensor is made on {made}",
+            )
 
     def test_out_of_range_is_refused(self, accelerator: Accelerator) -> None:
         """An index beyond the last device is a `ValueError` that changes nothing."""
@@ -56,17 +64,24 @@ class TestSelection(Subject):
         for before in dict.fromkeys((0, accelerator.device_count() - 1)):
             accelerator.set_device(before)
             for index in (accelerator.device_count(), _OUT_OF_RANGE):
-                refused(partial(accelerator.set_device, index), ValueError, f"set_device({index})")
+                refused(
+                    partial(accelerator.set_device, index),
+                    ValueError,
+                    f"set_device({index})",
+                )
                 now = accelerator.current_device()
                 require(
-                    now == before, f"a refused set_device({index}) changed the device from {before} to {now}"
+                    now == before,
+                    f"a refused set_device({index}) changed the device from {before} to {now}",
                 )
 
     def test_negative_is_refused(self, accelerator: Accelerator) -> None:
         """-1 is no index: an unset rank variable must not select the last device, or the first."""
         for name in indexed():
             refused(partial(getattr(accelerator, name), -1), ValueError, f"{name}(-1)")
-        if accelerator.device_name(0) != accelerator.device_name():  # else it is the one name of all
+        if (
+            accelerator.device_name(0) != accelerator.device_name()
+        ):  # else it is the one name of all
             refused(lambda: accelerator.device_name(-1), ValueError, "device_name(-1)")
 
     def test_another_type_is_refused(self, accelerator: Accelerator) -> None:
@@ -79,7 +94,9 @@ class TestSelection(Subject):
             for wrong in (1.5, [0]):
                 refused(partial(member, wrong), TypeError, f"{name}({wrong!r})")
 
-    def test_members_refuse_what_is_out_of_range(self, accelerator: Accelerator) -> None:
+    def test_members_refuse_what_is_out_of_range(
+        self, accelerator: Accelerator
+    ) -> None:
         """Every member that takes an index refuses one that no device has, with a `ValueError`."""
         _require_devices(accelerator)
         for name in indexed():
@@ -89,11 +106,23 @@ class TestSelection(Subject):
     def test_members_take_a_device_in_any_form(self, accelerator: Accelerator) -> None:
         """An index, also as text, a `torch.device`, its name and None mean the same to every member."""
         accelerator.set_device(0)
-        accelerator.manual_seed_all(1)  # a generator that nobody has seeded need not know its seed
+        accelerator.manual_seed_all(
+            1
+        )  # a generator that nobody has seeded need not know its seed
         kept = torch.ones(1024, device=accelerator.device(0))
-        compared = ["total_memory", "get_rng_state", "device_properties", "current_stream", "default_stream"]
+        compared = [
+            "total_memory",
+            "get_rng_state",
+            "device_properties",
+            "current_stream",
+            "default_stream",
+        ]
         # Of a process's own memory two questions may have two answers.
-        compared += ["memory_allocated", "max_memory_allocated"] if accelerator.is_accelerator() else []
+        compared += (
+            ["memory_allocated", "max_memory_allocated"]
+            if accelerator.is_accelerator()
+            else []
+        )
         for name in (*indexed(), "device", "device_name"):
             answers = []
             forms = device_forms(accelerator, 0)
@@ -102,8 +131,13 @@ class TestSelection(Subject):
                 try:
                     answers.append(getattr(accelerator, name)(form))
                 except Exception as error:
-                    require(False, f"{name}({form!r}) raised {type(error).__name__}: {error}")
-            for form, answer in zip(forms, answers, strict=True) if name in compared else ():
+                    require(
+                        False,
+                        f"{name}({form!r}) raised {type(error).__name__}: {error}",
+                    )
+            for form, answer in (
+                zip(forms, answers, strict=True) if name in compared else ()
+            ):
                 require(
                     alike(answer, answers[0]),
                     f"{name}({form!r}) gave {answer!r}, and {name}(0) {answers[0]!r}",
@@ -119,15 +153,21 @@ class TestSelection(Subject):
             forms_select(accelerator, last)
             forms_are_acted_on(accelerator, last)
 
-    def test_members_tell_of_the_device_they_are_given(self, accelerator: Accelerator) -> None:
+    def test_members_tell_of_the_device_they_are_given(
+        self, accelerator: Accelerator
+    ) -> None:
         """With index i, a member returns what it returns without one while device i is the current one."""
         last = accelerator.device_count() - 1
         if accelerator.device(last) == accelerator.device(0):
             not_claimed("there is one device")
         accelerator.set_device(0)
         kept = torch.ones(1024, device=accelerator.device(last))
-        torch.rand(3, device=accelerator.device(last))  # the generators are in two states
-        side = accelerator.Stream(device=accelerator.device(last))  # and so are the current streams
+        torch.rand(
+            3, device=accelerator.device(last)
+        )  # the generators are in two states
+        side = accelerator.Stream(
+            device=accelerator.device(last)
+        )  # and so are the current streams
         with accelerator.stream(side), accelerator.device_guard(0):
             for name in (*_TELLING, "get_rng_state"):
                 member = getattr(accelerator, name)
@@ -144,18 +184,28 @@ class TestSelection(Subject):
         before = accelerator.current_device()
         with accelerator.device_guard(last):
             inside = accelerator.current_device()
-        require(inside == last, f"inside device_guard({last}) current_device() gave {inside}")
-        require(accelerator.current_device() == before, f"device_guard({last}) did not restore the device")
+        require(
+            inside == last,
+            f"inside device_guard({last}) current_device() gave {inside}",
+        )
+        require(
+            accelerator.current_device() == before,
+            f"device_guard({last}) did not restore the device",
+        )
         try:
             with accelerator.device_guard(last):
                 raise KeyError
         except KeyError:
             pass
         require(
-            accelerator.current_device() == before, "after an error device_guard did not restore the device"
+            accelerator.current_device() == before,
+            "after an error device_guard did not restore the device",
         )
         with accelerator.device_guard(last), accelerator.device_guard(None):
-            require(accelerator.current_device() == last, "device_guard(None) selected another device")
+            require(
+                accelerator.current_device() == last,
+                "device_guard(None) selected another device",
+            )
 
     def test_threads_select_for_themselves(self, accelerator: Accelerator) -> None:
         """The current device is a thread's own: a loader's thread must not move the training's tensors."""
@@ -166,7 +216,10 @@ class TestSelection(Subject):
         thread.start()
         thread.join()
         current = accelerator.current_device()
-        require(current == 0, f"another thread's set_device(1) made this one's current device {current}")
+        require(
+            current == 0,
+            f"another thread's set_device(1) made this one's current device {current}",
+        )
 
 
 def _require_devices(accelerator: Accelerator) -> None:

@@ -35,8 +35,13 @@ class TestSharing(Subject):
 
     def test_copies_are_the_same(self, accelerator: Accelerator) -> None:
         """A copy of an accelerator is the same object: configurations that contain it are deep-copied."""
-        require(copy.copy(accelerator) is accelerator, "copy.copy made another accelerator")
-        require(copy.deepcopy([accelerator])[0] is accelerator, "copy.deepcopy made another accelerator")
+        require(
+            copy.copy(accelerator) is accelerator, "copy.copy made another accelerator"
+        )
+        require(
+            copy.deepcopy([accelerator])[0] is accelerator,
+            "copy.deepcopy made another accelerator",
+        )
 
     def test_pickles(self, accelerator: Accelerator) -> None:
         """Unpickling gives an accelerator of the same backend: spawned workers get it that way."""
@@ -46,7 +51,8 @@ class TestSharing(Subject):
             f"unpickled, {accelerator.name} is {again.name}: __reduce__ is wrong",
         )
         require(
-            type(again) is type(accelerator), f"unpickled it is a {type(again).__name__}: __reduce__ is wrong"
+            type(again) is type(accelerator),
+            f"unpickled it is a {type(again).__name__}: __reduce__ is wrong",
         )
 
     def test_threads_agree(self, accelerator: Accelerator) -> None:
@@ -66,17 +72,23 @@ class TestSharing(Subject):
             answers = list(pool.map(asked, range(_THREADS)))
         for name in answers[0]:
             told = sorted({str(answer[name]) for answer in answers})
-            require(len(told) == 1, f"in {_THREADS} threads at once {name} gave {' and '.join(told)}")
+            require(
+                len(told) == 1,
+                f"in {_THREADS} threads at once {name} gave {' and '.join(told)}",
+            )
         *_, (name, total) = answers[0].items()
         require(total == 128.0, f"in a thread {name} gave {total}; expected 128.0")
         accelerator.synchronize()
-        amounts = _AMOUNTS if accelerator.is_accelerator() else ()  # the host's are what the process has
+        amounts = (
+            _AMOUNTS if accelerator.is_accelerator() else ()
+        )  # the host's are what the process has
         for name in (*_OF_THE_PROCESS, *amounts):
             member = getattr(accelerator, name)
             with ThreadPoolExecutor(1) as one:
                 here, there = member(), one.submit(member).result()
             require(
-                here == there, f"{name}() gave {here!r}, and in a new thread {there!r}; expected the same"
+                here == there,
+                f"{name}() gave {here!r}, and in a new thread {there!r}; expected the same",
             )
 
     def test_threads_can_call_everything(self, accelerator: Accelerator) -> None:
@@ -93,14 +105,23 @@ class TestSharing(Subject):
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             here = _failing_here(_calls(accelerator))
-        old = [each for each in said if issubclass(each.category, (DeprecationWarning, FutureWarning))]
+        old = [
+            each
+            for each in said
+            if issubclass(each.category, (DeprecationWarning, FutureWarning))
+        ]
         require(
-            not old, f"members warn: {old[0].message if old else ''}; expected none of those of the interface"
+            not old,
+            f"members warn: {old[0].message if old else ''}; expected none of those of the interface",
         )
         thread = Thread(target=call)
         thread.start()
         thread.join()
-        found = [f"{name} raises {words}" for name, words in failed.items() if name not in here]
+        found = [
+            f"{name} raises {words}"
+            for name, words in failed.items()
+            if name not in here
+        ]
         require(not found, f"in another thread {'; '.join(found[:5])}")
 
     def test_fork_after_use(self, accelerator: Accelerator) -> None:
@@ -110,12 +131,19 @@ class TestSharing(Subject):
         torch.ones(1, device=accelerator.device()).add_(1)
         accelerator.synchronize()
         said, status = in_fork(
-            lambda: str(torch.ones(2, device=accelerator.device()).sum().item()), patient(_SECONDS)
+            lambda: str(torch.ones(2, device=accelerator.device()).sum().item()),
+            patient(_SECONDS),
         )
         what = "a process forked after the device's first use that calls torch.ones(2, device=device()).sum()"
         if status is None:
-            require(False, f"{what} hung for more than {_SECONDS:g} s; expected 2.0, or a RuntimeError")
-        require(status == 0, f"{what} ended with status {status}: {said}; expected 2.0, or a RuntimeError")
+            require(
+                False,
+                f"{what} hung for more than {_SECONDS:g} s; expected 2.0, or a RuntimeError",
+            )
+        require(
+            status == 0,
+            f"{what} ended with status {status}: {said}; expected 2.0, or a RuntimeError",
+        )
         fits = said == "2.0" or said.startswith(("RuntimeError", "AssertionError"))
         require(fits, f"{what} got {said}; expected 2.0, or a RuntimeError")
 
@@ -124,10 +152,14 @@ class TestSharing(Subject):
         if not hasattr(os, "fork"):
             not_claimed("this system has no fork")
         said, status = in_fork(
-            lambda: f"{accelerator.device_count()} {accelerator.device_name()}", patient(_SECONDS)
+            lambda: f"{accelerator.device_count()} {accelerator.device_name()}",
+            patient(_SECONDS),
         )
         what = "a forked process that calls device_count() and device_name()"
-        require(status == 0, f"{what} ended with {'no end' if status is None else status}: {said}")
+        require(
+            status == 0,
+            f"{what} ended with {'no end' if status is None else status}: {said}",
+        )
         expected = f"{accelerator.device_count()} {accelerator.device_name()}"
         require(said == expected, f"{what} was told {said}; expected {expected}")
 
@@ -147,7 +179,9 @@ def _calls(accelerator: Accelerator) -> dict[str, Callable[[], object]]:
         "reset_max_memory_cached", "reset_peak_memory_stats", "supported_dtypes", "synchronize",
         "total_memory", "visible_device_ids",
     )  # fmt: skip
-    calls: dict[str, Callable[[], object]] = {name: getattr(accelerator, name) for name in asked}
+    calls: dict[str, Callable[[], object]] = {
+        name: getattr(accelerator, name) for name in asked
+    }
     host = torch.ones(2)
 
     def inside(block: Callable[[], Any]) -> Callable[[], None]:
@@ -181,11 +215,15 @@ def _calls(accelerator: Accelerator) -> dict[str, Callable[[], object]]:
         "instantiate_graph": lambda: accelerator.instantiate_graph(None),
         "enable_graph_debug_mode": lambda: accelerator.enable_graph_debug_mode(None),
         "debug_dump_graph": lambda: accelerator.debug_dump_graph(None, "graph"),
-        "set_compile_backend": lambda: accelerator.set_compile_backend(accelerator.get_compile_backend()),
+        "set_compile_backend": lambda: accelerator.set_compile_backend(
+            accelerator.get_compile_backend()
+        ),
         "set_device": lambda: accelerator.set_device(0),
         "set_rng_state": lambda: accelerator.set_rng_state(accelerator.get_rng_state()),
         "set_stream": lambda: accelerator.set_stream(accelerator.current_stream()),
-        "set_visible_devices_envs": lambda: accelerator.set_visible_devices_envs({}, [0]),
+        "set_visible_devices_envs": lambda: accelerator.set_visible_devices_envs(
+            {}, [0]
+        ),
         "stream": inside(lambda: accelerator.stream(accelerator.current_stream())),
     }
 

@@ -26,9 +26,14 @@ class TestSignatures(Subject):
         """A method stays a method and an attribute an attribute, so callers' parentheses stay right."""
         for name in _overridden(type(accelerator)):
             ours, theirs = _kind(Accelerator, name), _kind(type(accelerator), name)
-            require(ours == theirs, f"{name} is a {theirs} in the class, and a {ours} in the interface")
+            require(
+                ours == theirs,
+                f"{name} is a {theirs} in the class, and a {ours} in the interface",
+            )
 
-    def test_signatures_take_what_the_interface_takes(self, accelerator: Accelerator) -> None:
+    def test_signatures_take_what_the_interface_takes(
+        self, accelerator: Accelerator
+    ) -> None:
         """An overridden member accepts every argument of the interface, by position and by name."""
         faults = [
             f"{name}{inspect.signature(theirs)}: {fault}; the interface has {inspect.signature(ours)}"
@@ -51,7 +56,11 @@ def _kind(kind: type, name: str) -> str | None:
     if found is None:
         return None
     # A vendor's class in the place of a property gives the same as the property would.
-    return "method" if inspect.isfunction(found) or isinstance(found, staticmethod) else "attribute"
+    return (
+        "method"
+        if inspect.isfunction(found) or isinstance(found, staticmethod)
+        else "attribute"
+    )
 
 
 def _methods(kind: type) -> Iterator[tuple[str, Any, Any]]:
@@ -62,7 +71,10 @@ def _methods(kind: type) -> Iterator[tuple[str, Any, Any]]:
             yield name, ours, theirs
 
 
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
 _NAMED = (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -70,21 +82,36 @@ def _narrower(ours: inspect.Signature, theirs: inspect.Signature) -> Iterator[st
     """Name each call that a function of signature `ours` takes and one of `theirs` refuses."""
     taken = theirs.parameters
     kinds = {parameter.kind for parameter in taken.values()}
-    places = [name for name, parameter in taken.items() if parameter.kind in _POSITIONAL]
+    places = [
+        name for name, parameter in taken.items() if parameter.kind in _POSITIONAL
+    ]
     for place, (name, parameter) in enumerate(ours.parameters.items()):
         if name == "self":
             continue
-        by_place = parameter.kind in _POSITIONAL and inspect.Parameter.VAR_POSITIONAL not in kinds
-        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+        by_place = (
+            parameter.kind in _POSITIONAL
+            and inspect.Parameter.VAR_POSITIONAL not in kinds
+        )
+        if parameter.kind in (
+            inspect.Parameter.VAR_POSITIONAL,
+            inspect.Parameter.VAR_KEYWORD,
+        ):
             if parameter.kind not in kinds:
                 yield f"it does not take {parameter}"
         elif name not in taken:
             if inspect.Parameter.VAR_KEYWORD not in kinds or by_place:
                 yield f"it takes no {name}"
-        elif parameter.default is not parameter.empty and taken[name].default is inspect.Parameter.empty:
+        elif (
+            parameter.default is not parameter.empty
+            and taken[name].default is inspect.Parameter.empty
+        ):
             yield f"{name} has no default"
         elif by_place and places[place : place + 1] != [name]:
             yield f"{name} is not its argument number {place}"
     for name, parameter in taken.items():
-        if name not in ours.parameters and parameter.kind in _NAMED and parameter.default is parameter.empty:
+        if (
+            name not in ours.parameters
+            and parameter.kind in _NAMED
+            and parameter.default is parameter.empty
+        ):
             yield f"{name} must be given"

@@ -23,13 +23,28 @@ class TestTypes(Subject):
         """`supported_dtypes` lists the types to train in, float32 first, as the yes-or-no members say."""
         dtypes = accelerator.supported_dtypes()
         require_type(dtypes, list, "supported_dtypes()")
-        require(dtypes and dtypes[0] is torch.float32, f"supported_dtypes() gave {dtypes}; float32 is first")
-        require(len(set(dtypes)) == len(dtypes), f"supported_dtypes() names one twice: {dtypes}")
-        for dtype, name in ((torch.bfloat16, "is_bf16_supported"), (torch.float16, "is_fp16_supported")):
+        require(
+            dtypes and dtypes[0] is torch.float32,
+            f"supported_dtypes() gave {dtypes}; float32 is first",
+        )
+        require(
+            len(set(dtypes)) == len(dtypes),
+            f"supported_dtypes() names one twice: {dtypes}",
+        )
+        for dtype, name in (
+            (torch.bfloat16, "is_bf16_supported"),
+            (torch.float16, "is_fp16_supported"),
+        ):
             says = getattr(accelerator, name)()
-            require((dtype in dtypes) is says, f"{name}() gave {says}, and supported_dtypes() {dtypes}")
+            require(
+                (dtype in dtypes) is says,
+                f"{name}() gave {says}, and supported_dtypes() {dtypes}",
+            )
         best, native = accelerator.training_dtype(), accelerator.is_bf16_native()
-        require(best in dtypes, f"training_dtype() gave {best}, which supported_dtypes() has not")
+        require(
+            best in dtypes,
+            f"training_dtype() gave {best}, which supported_dtypes() has not",
+        )
         fits = (best is torch.bfloat16) is native
         require(fits, f"training_dtype() gave {best}, and is_bf16_native() {native}")
         for name in ("supported_dtypes", "export_envs", "visible_devices_envs"):
@@ -38,7 +53,10 @@ class TestTypes(Subject):
             given.append("another")
             again = list(getattr(accelerator, name)())
             given.remove("another")
-            require(again == kept, f"a change of the list that {name}() gave changes what it gives others")
+            require(
+                again == kept,
+                f"a change of the list that {name}() gave changes what it gives others",
+            )
 
     def test_device_capability(self, accelerator: Accelerator) -> None:
         """`get_device_capability` returns data types, like torch.accelerator's, not a version."""
@@ -49,7 +67,10 @@ class TestTypes(Subject):
             claimed = {torch.int64, torch.bool, *accelerator.supported_dtypes()}
             claimed |= {torch.float64} if accelerator.is_fp64_supported() else set()
             lacking = sorted(map(str, claimed - set(types or ())))
-            require(not lacking, f"get_device_capability({index}) has no {', '.join(lacking)}")
+            require(
+                not lacking,
+                f"get_device_capability({index}) has no {', '.join(lacking)}",
+            )
             kept = set(types or ())
             told["supported_dtypes"].clear()
             again = accelerator.get_device_capability(index)["supported_dtypes"]
@@ -60,7 +81,8 @@ class TestTypes(Subject):
             for dtype in sorted(kept, key=str):
                 made = _made(dtype, accelerator.device(index))
                 require(
-                    made, f"get_device_capability({index}) tells of {dtype}, of which no tensor can be made"
+                    made,
+                    f"get_device_capability({index}) tells of {dtype}, of which no tensor can be made",
                 )
 
     def test_tensors_of_data(self, accelerator: Accelerator) -> None:
@@ -69,13 +91,24 @@ class TestTypes(Subject):
             for data in ([1, 2], (1, 2), []):
                 made = getattr(accelerator, name)(data)
                 kind = accelerator.device_type
-                require(made.dtype is dtype, f"{name}({data}) is of {made.dtype}; expected {dtype}")
-                require(made.device.type == kind, f"{name}({data}) is on {made.device}; expected {kind}")
-                require(made.tolist() == list(data), f"{name}({data}) holds {made.tolist()}")
+                require(
+                    made.dtype is dtype,
+                    f"{name}({data}) is of {made.dtype}; expected {dtype}",
+                )
+                require(
+                    made.device.type == kind,
+                    f"{name}({data}) is on {made.device}; expected {kind}",
+                )
+                require(
+                    made.tolist() == list(data), f"{name}({data}) holds {made.tolist()}"
+                )
             last = accelerator.device_count() - 1
             with accelerator.device_guard(last):
                 there = getattr(accelerator, name)([1, 2]).device
-            require(there.index in (None, last), f"with device {last} selected {name}([1, 2]) is on {there}")
+            require(
+                there.index in (None, last),
+                f"with device {last} selected {name}([1, 2]) is on {there}",
+            )
             given = torch.ones(3, dtype=dtype, device=accelerator.device())
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch advises clone()
@@ -98,7 +131,10 @@ class TestTypes(Subject):
                 fits = (made.dtype, made.device.type, tuple(made.shape)) == (
                     dtype, accelerator.device_type, shape,
                 )  # fmt: skip
-                require(fits, f"{name}{given} is {tuple(made.shape)} of {made.dtype} on {made.device}")
+                require(
+                    fits,
+                    f"{name}{given} is {tuple(made.shape)} of {made.dtype} on {made.device}",
+                )
             refused(partial(getattr(accelerator, name), 5), TypeError, f"{name}(5)")
 
     def test_instances(self, accelerator: Accelerator) -> None:
@@ -108,7 +144,10 @@ class TestTypes(Subject):
             here = torch.ones(1, dtype=dtype, device=accelerator.device())
             for name in kinds:
                 told = isinstance(here, getattr(accelerator, name))
-                require(told is (name == other), f"isinstance of a {dtype} tensor and {name} gave {told}")
+                require(
+                    told is (name == other),
+                    f"isinstance of a {dtype} tensor and {name} gave {told}",
+                )
             elsewhere = isinstance(here.to("meta"), getattr(accelerator, other))
             require(not elsewhere, f"a tensor on meta is an instance of {other}")
 
@@ -128,4 +167,7 @@ def _tensor_types(accelerator: Accelerator) -> dict[str, torch.dtype]:
         "ByteTensor": torch.uint8, "FloatTensor": torch.float32, "HalfTensor": torch.float16,
         "BFloat16Tensor": torch.bfloat16, "IntTensor": torch.int32, "LongTensor": torch.int64,
     }  # fmt: skip
-    return {**kinds, **({"DoubleTensor": torch.float64} if accelerator.is_fp64_supported() else {})}
+    return {
+        **kinds,
+        **({"DoubleTensor": torch.float64} if accelerator.is_fp64_supported() else {}),
+    }

@@ -34,7 +34,9 @@ def main(folder: str, part: str, backend: str) -> None:
 
     def begin() -> tuple[Accelerator, Path]:
         accelerator = accel_core.accelerator(backend)
-        accelerator.set_device(int(os.environ["LOCAL_RANK"]) % accelerator.device_count())
+        accelerator.set_device(
+            int(os.environ["LOCAL_RANK"]) % accelerator.device_count()
+        )
         name = accelerator.communication_backend_name()
         dist.init_process_group(name, timeout=timedelta(seconds=_PATIENCE))
         return accelerator, Path(folder)
@@ -75,21 +77,31 @@ def _exchanges(a: Accelerator, _: Path) -> None:
         _same(part, [float(other)] * 2, f"all_gather from rank {other}")
     whole = torch.zeros(2 * size, device=a.device())
     dist.all_gather_into_tensor(whole, mine)
-    _same(whole, [float(other) for other in range(size) for _ in range(2)], "all_gather_into_tensor")
+    _same(
+        whole,
+        [float(other) for other in range(size) for _ in range(2)],
+        "all_gather_into_tensor",
+    )
     piece = torch.zeros(2, device=a.device())
     dist.reduce_scatter_tensor(piece, torch.arange(2.0 * size, device=a.device()))
     _same(piece, [size * 2.0 * rank, size * (2.0 * rank + 1)], "reduce_scatter_tensor")
     given = torch.full((2,), float(rank + 5), device=a.device())
     dist.broadcast(given, src=size - 1)
     _same(given, [float(size + 4)] * 2, "broadcast from the last rank")
-    sent = [torch.full((1,), float(rank * 10 + other), device=a.device()) for other in range(size)]
+    sent = [
+        torch.full((1,), float(rank * 10 + other), device=a.device())
+        for other in range(size)
+    ]
     got = [torch.zeros(1, device=a.device()) for _ in range(size)]
     dist.all_to_all(got, sent)
     for other, tensor in enumerate(got):
         _same(tensor, [float(other * 10 + rank)], f"all_to_all from rank {other}")
     objects: list[Any] = [None] * size
     dist.all_gather_object(objects, {"rank": rank})
-    require(objects == [{"rank": other} for other in range(size)], f"all_gather_object gave {objects}")
+    require(
+        objects == [{"rank": other} for other in range(size)],
+        f"all_gather_object gave {objects}",
+    )
     dist.barrier()
 
 
@@ -116,15 +128,21 @@ def _expected_gradients(data: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _data() -> torch.Tensor:
-    return torch.randn(4 * dist.get_world_size(), 6, generator=torch.Generator().manual_seed(0))
+    return torch.randn(
+        4 * dist.get_world_size(), 6, generator=torch.Generator().manual_seed(0)
+    )
 
 
 def _close(given: list[torch.Tensor], expected: list[torch.Tensor], what: str) -> None:
-    require(len(given) == len(expected), f"{what}: {len(given)} gradients of {len(expected)}")
+    require(
+        len(given) == len(expected),
+        f"{what}: {len(given)} gradients of {len(expected)}",
+    )
     for place, (ours, theirs) in enumerate(zip(given, expected, strict=True)):
         far = float((ours.cpu() - theirs).abs().max())
         require(
-            far <= 1e-5, f"{what}: gradient {place} is off by {far:.1e} from the whole batch's on the CPU"
+            far <= 1e-5,
+            f"{what}: gradient {place} is off by {far:.1e} from the whole batch's on the CPU",
         )
 
 
@@ -145,7 +163,9 @@ def _fully_sharded(a: Accelerator, _: Path) -> None:
     fully_shard(network, mesh=init_device_mesh(a.device_type, (size,)))
     torch.autograd.backward(network(data[rank::size].to(a.device())).pow(2).mean())
     gradients: list[Any] = [p.grad for p in network.parameters() if p.grad is not None]
-    _close([g.full_tensor() for g in gradients], _expected_gradients(data), "fully_shard")
+    _close(
+        [g.full_tensor() for g in gradients], _expected_gradients(data), "fully_shard"
+    )
 
 
 def _checkpoints(a: Accelerator, folder: Path) -> None:
@@ -188,7 +208,8 @@ def _lost(a: Accelerator, _: Path) -> None:
     except Exception:
         return
     require(
-        False, f"all_reduce without the lost rank gave {tensor.item()} after {time.monotonic() - began:.1f} s"
+        False,
+        f"all_reduce without the lost rank gave {tensor.item()} after {time.monotonic() - began:.1f} s",
     )
 
 

@@ -6,7 +6,13 @@ import pytest
 
 from accel_core import Accelerator
 from accel_testing.conformance.claims import BrokenPromise, not_claimed, require
-from accel_testing.conformance.launching import MOST_RANKS, Launch, kept, launch, ranks_of
+from accel_testing.conformance.launching import (
+    MOST_RANKS,
+    Launch,
+    kept,
+    launch,
+    ranks_of,
+)
 from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestDistributed"]
@@ -52,12 +58,19 @@ class TestDistributed(Subject):
     def test_lost_rank(self, backend_name: str, accelerator: Accelerator) -> None:
         """If a rank is lost, the others get an error within the timeout: they do not wait for ever."""
         _require_communication(accelerator)
-        told, codes, _ = launch(_PROGRAM, "lost_rank", backend_name, ranks=MOST_RANKS, seconds=_SECONDS)
+        told, codes, _ = launch(
+            _PROGRAM, "lost_rank", backend_name, ranks=MOST_RANKS, seconds=_SECONDS
+        )
         if 13 not in codes:
             raise BrokenPromise(f"the rank that was to be lost ended with {codes[-1]}")
         problems = [line["problem"] for line in told.get("lost_rank", [])]
-        aborted = [code for code in codes if code not in (0, 13)]  # a watchdog may end the process
-        require(problems == [""] or aborted, f"the rank that was left over: {problems or 'hung'}")
+        aborted = [
+            code for code in codes if code not in (0, 13)
+        ]  # a watchdog may end the process
+        require(
+            problems == [""] or aborted,
+            f"the rank that was left over: {problems or 'hung'}",
+        )
 
 
 def _require_communication(accelerator: Accelerator) -> None:
@@ -67,4 +80,6 @@ def _require_communication(accelerator: Accelerator) -> None:
         not_claimed("this torch has no torch.distributed")
     if ranks_of(accelerator) < MOST_RANKS:
         name = accelerator.communication_backend_name()
-        not_claimed(f"{accelerator.device_count()} device for {MOST_RANKS} ranks, over {name}")
+        not_claimed(
+            f"{accelerator.device_count()} device for {MOST_RANKS} ranks, over {name}"
+        )

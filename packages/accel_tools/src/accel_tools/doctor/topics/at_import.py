@@ -44,13 +44,35 @@ class _Group(NamedTuple):
 #: (0.33); sglang/srt/platforms/__init__.py (0.5); verl.plugins: verl 0.9.
 _GROUPS = (
     _Group(TORCH_GROUP, "torch", "when torch is imported", called=True),
-    _Group("torch_dynamo_backends", "torch", "when torch.compile() is given its name", by_name=True),
-    _Group("torch.distributed.backends", "torch", "when torch.distributed is given its name", by_name=True),
+    _Group(
+        "torch_dynamo_backends",
+        "torch",
+        "when torch.compile() is given its name",
+        by_name=True,
+    ),
+    _Group(
+        "torch.distributed.backends",
+        "torch",
+        "when torch.distributed is given its name",
+        by_name=True,
+    ),
     _Group("triton.backends", "triton", "when triton is imported"),
-    _Group("bitsandbytes.backends", "bitsandbytes", "when bitsandbytes is imported", called=True),
-    _Group("vllm.platform_plugins", "vllm", "when vLLM looks for its platform", called=True),
+    _Group(
+        "bitsandbytes.backends",
+        "bitsandbytes",
+        "when bitsandbytes is imported",
+        called=True,
+    ),
+    _Group(
+        "vllm.platform_plugins", "vllm", "when vLLM looks for its platform", called=True
+    ),
     _Group("vllm.general_plugins", "vllm", "when vLLM starts"),
-    _Group("sglang.srt.platforms", "sglang", "when SGLang looks for its platform", called=True),
+    _Group(
+        "sglang.srt.platforms",
+        "sglang",
+        "when SGLang looks for its platform",
+        called=True,
+    ),
     _Group("verl.plugins", "verl", "when verl is imported"),
     _Group(ENTRY_POINT_GROUP, "accel_core", "when accel_core chooses or lists"),
 )
@@ -76,7 +98,11 @@ class _Act(NamedTuple):
 def _examine(visit: Visit) -> Iterator[Finding]:
     found = {
         # accel-train's own does nothing unless a parent process asks for it.
-        group.name: [e for e in packages.entry_points(group.name) if e.distribution != "accel-train"]
+        group.name: [
+            e
+            for e in packages.entry_points(group.name)
+            if e.distribution != "accel-train"
+        ]
         for group in _GROUPS
     }
     acts: list[_Act] = []
@@ -88,14 +114,26 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         yield _acting(group, announced, read=read)
         if read and group.name not in _TRIED:
             # torch's wheel may name what it lacks (2.15: nccl4py), which no program has asked for.
-            others = [e for e in announced if not (group.by_name and e.distribution == group.reader)]
-            acts += [_act(group, e) for e in others if e in permitted_entry_points(group.name)]
+            others = [
+                e
+                for e in announced
+                if not (group.by_name and e.distribution == group.reader)
+            ]
+            acts += [
+                _act(group, e)
+                for e in others
+                if e in permitted_entry_points(group.name)
+            ]
     files = start_files()
     if files:
         yield _starting(files)
     acts += [_start(file) for file in files]
     if not acts and not any(found.values()):
-        yield Finding(Level.OK, "at-import.nobody", "no package runs code when another one is imported")
+        yield Finding(
+            Level.OK,
+            "at-import.nobody",
+            "no package runs code when another one is imported",
+        )
     yield from _tried_all(acts, visit.settings.probe_timeout)
 
 
@@ -103,33 +141,59 @@ def _tried_all(acts: Sequence[_Act], timeout: float) -> Iterator[Finding]:
     """Yield what fails of `acts` and of torch's autoload; failures with one reason are one finding."""
     from accel_core.sandbox import child
 
-    looks: list[Callable[[], Any]] = [lambda: _failures(acts, timeout), lambda: _spoilers(timeout)]
-    failures, spoiling = child.each(lambda look: look(), looks, len(looks))  # each imports torch
+    looks: list[Callable[[], Any]] = [
+        lambda: _failures(acts, timeout),
+        lambda: _spoilers(timeout),
+    ]
+    failures, spoiling = child.each(
+        lambda look: look(), looks, len(looks)
+    )  # each imports torch
     alike: dict[tuple[str, str, str], list[_Act]] = {}
     for act, how in failures:
-        if not any(act.who in spoiler.reason and how in spoiler.reason for spoiler in spoiling):
+        if not any(
+            act.who in spoiler.reason and how in spoiler.reason for spoiler in spoiling
+        ):
             alike.setdefault((act.who, act.when, how), []).append(act)
     for (who, when, how), group in alike.items():
         where = "; ".join(act.where for act in group)
         if how.startswith(_LATE):
             what = f"whether {who} ({where}) works {when} is not known: {how}"
-            yield Finding(Level.WARNING, "at-import.unknown", what, "give it longer: --timeout 300")
+            yield Finding(
+                Level.WARNING,
+                "at-import.unknown",
+                what,
+                "give it longer: --timeout 300",
+            )
         else:
             what = f"{who} ({where}) fails {when}: {how}"
             yield Finding(Level.WARNING, "at-import.fails", what, group[0].step)
     for spoiler in spoiling:
         if spoiler.known:
-            yield Finding(Level.ERROR, "at-import.torch-fails", spoiler.reason, spoiler.hint)
+            yield Finding(
+                Level.ERROR, "at-import.torch-fails", spoiler.reason, spoiler.hint
+            )
         else:
-            yield Finding(Level.WARNING, "at-import.unknown", spoiler.reason, spoiler.hint)
+            yield Finding(
+                Level.WARNING, "at-import.unknown", spoiler.reason, spoiler.hint
+            )
 
 
 def _spoilers(timeout: float) -> tuple[AutoloadConflict, ...]:
-    return autoload_conflicts(None, timeout) if is_installed("torch") and autoload_is_on() else ()
+    return (
+        autoload_conflicts(None, timeout)
+        if is_installed("torch") and autoload_is_on()
+        else ()
+    )
 
 
-def _acting(group: _Group, entry_points: Sequence[Provenance], *, read: bool) -> Finding:
-    who = list(dict.fromkeys(f"{one_line(e.distribution)} {one_line(e.version)}" for e in entry_points))
+def _acting(
+    group: _Group, entry_points: Sequence[Provenance], *, read: bool
+) -> Finding:
+    who = list(
+        dict.fromkeys(
+            f"{one_line(e.distribution)} {one_line(e.version)}" for e in entry_points
+        )
+    )
     idle = "" if read else f", if {group.reader} were installed"
     facts = {f"{one_line(e.name)} = {one_line(e.value)}": f"{one_line(e.distribution)} {one_line(e.version)}"
              for e in entry_points}  # fmt: skip
@@ -139,10 +203,16 @@ def _acting(group: _Group, entry_points: Sequence[Provenance], *, read: bool) ->
 
 def _starting(files: Sequence[StartFile]) -> Finding:
     facts = {
-        file.path: f"{file.distribution or 'no distribution'}: {'; '.join(file.lines)}" for file in files
+        file.path: f"{file.distribution or 'no distribution'}: {'; '.join(file.lines)}"
+        for file in files
     }
     number = "one file runs" if len(files) == 1 else f"{len(files)} files run"
-    return Finding(Level.OK, "at-import.start", f"{number} code whenever Python starts", facts=facts)
+    return Finding(
+        Level.OK,
+        "at-import.start",
+        f"{number} code whenever Python starts",
+        facts=facts,
+    )
 
 
 def _act(group: _Group, package: Provenance) -> _Act:
@@ -151,13 +221,21 @@ def _act(group: _Group, package: Provenance) -> _Act:
         f"{group.name}: {one_line(package.name)} = {one_line(package.value)}",
         group.when,
         f"pip install --upgrade {one_line(package.distribution)}, or pip uninstall it",
-        {"what": f"importing {package.module}", "entry_point": asdict(package), "call": group.called},
+        {
+            "what": f"importing {package.module}",
+            "entry_point": asdict(package),
+            "call": group.called,
+        },
     )
 
 
 def _start(file: StartFile) -> _Act:
     name = file.distribution.partition(" ")[0]
-    step = f"pip install --force-reinstall {name}" if name else f"repair or remove {file.path}"
+    step = (
+        f"pip install --force-reinstall {name}"
+        if name
+        else f"repair or remove {file.path}"
+    )
     return _Act(
         file.path,
         file.distribution or "of no distribution",
@@ -182,8 +260,13 @@ def _failures(acts: Sequence[_Act], timeout: float) -> list[tuple[_Act, str]]:
         wrong[tried.at] = tried.ending
     if tried.ending:  # who was at work when it died need not be to blame: another's thread may have ended it
         rest = range(tried.at + tried.hangs, len(acts))
-        alone = child.each(lambda i: _tried(acts[i : i + 1], timeout), rest, hardware.usable_cores())
-        hows = ((index, found.wrong.get(0) or found.ending) for index, found in zip(rest, alone, strict=True))
+        alone = child.each(
+            lambda i: _tried(acts[i : i + 1], timeout), rest, hardware.usable_cores()
+        )
+        hows = (
+            (index, found.wrong.get(0) or found.ending)
+            for index, found in zip(rest, alone, strict=True)
+        )
         wrong.update((index, how) for index, how in hows if how)
     return [(acts[index], wrong[index]) for index in sorted(wrong)]
 
@@ -207,7 +290,11 @@ def _tried(acts: Sequence[_Act], timeout: float) -> _Tried:
     report = child.run(try_acts, {"jobs": [act.job for act in acts]}, timeout)
     if report.answer is not None:
         return _Tried({int(index): str(how) for index, how in report.answer.items()})
-    ending = f"{_LATE} within {report.waited:g} s" if report.timed_out else f"its process {report.ending}"
+    ending = (
+        f"{_LATE} within {report.waited:g} s"
+        if report.timed_out
+        else f"its process {report.ending}"
+    )
     if not report.stage.startswith("["):
         return _Tried({}, ending)
     _, at, told = json.loads(report.stage)

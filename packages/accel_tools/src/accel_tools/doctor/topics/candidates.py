@@ -14,12 +14,21 @@ from accel_core.plugins import installed_names
 from accel_core.survey import Survey
 from accel_core.text import did_you_mean
 from accel_core.verdict import How
-from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
+from accel_tools.doctor.evidence import (
+    hardware_facts,
+    lost_folders,
+    lying_about,
+    toolkit,
+)
 from accel_tools.doctor.installed_package import VendorPackage, vendor_package
 from accel_tools.doctor.libraries import NOT_FOUND, Unmet, why_unknown
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.doctor.torch_itself import torch_finding
-from accel_tools.doctor.vendor_package import misfits, missing_libraries, unmet_libraries
+from accel_tools.doctor.vendor_package import (
+    misfits,
+    missing_libraries,
+    unmet_libraries,
+)
 
 __all__ = ["COMPUTES_OTHERWISE", "TOPIC"]
 
@@ -34,21 +43,30 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     for verdict in surveyed.verdicts:
         if visit.concerns(verdict.name, verdict.provenance.distribution):
             found += looker.findings(verdict, verdict)
-    proven = any(verdict.usable and not verdict.builtin and verdict.ms for verdict in surveyed.verdicts)
+    proven = any(
+        verdict.usable and not verdict.builtin and verdict.ms
+        for verdict in surveyed.verdicts
+    )
     torch = torch_finding(visit.environ, visit.settings.probe_timeout, proven=proven)
     # Where torch fails, that is why the others do.
     yield from (*found, torch) if torch.level is Level.OK else (torch, *found)
     yield from _unknown(surveyed, visit)
-    yield from _choice(surveyed, told=any(finding.level is Level.ERROR for finding in (*found, torch)))
+    yield from _choice(
+        surveyed, told=any(finding.level is Level.ERROR for finding in (*found, torch))
+    )
 
 
 def _unknown(surveyed: Survey, visit: Visit) -> Iterator[Finding]:
     """The names that were asked for and that nobody declares."""
     for pin in visit.names:
-        if not any(pin.matches(v.name, v.provenance.distribution) for v in surveyed.verdicts):
+        if not any(
+            pin.matches(v.name, v.provenance.distribution) for v in surveyed.verdicts
+        ):
             unknown = messages.unknown(pin)
             step = did_you_mean(pin.name, installed_names()).strip() or unknown.hint
-            yield Finding(Level.ERROR, "candidates.not-declared", unknown.reason, step, str(pin))
+            yield Finding(
+                Level.ERROR, "candidates.not-declared", unknown.reason, step, str(pin)
+            )
 
 
 def _choice(surveyed: Survey, *, told: bool) -> Iterator[Finding]:
@@ -61,7 +79,9 @@ def _choice(surveyed: Survey, *, told: bool) -> Iterator[Finding]:
         yield Finding(Level.ERROR, "candidates.nothing-chosen", problem, "accel why")
     chosen = surveyed.selection.chosen
     for _, words in chosen.declaration.computes_otherwise if chosen else ():
-        yield Finding(Level.OK, COMPUTES_OTHERWISE, words, about=chosen.name if chosen else "")
+        yield Finding(
+            Level.OK, COMPUTES_OTHERWISE, words, about=chosen.name if chosen else ""
+        )
     for note in selection.notes:
         what, _, step = note.rstrip(".").partition(". Next step: ")
         about = selection.name or "" if step else ""
@@ -80,7 +100,11 @@ class _Looker:
     def findings(self, candidate: Verdict, verdict: Verdict) -> Iterator[Finding]:
         """Yield the findings on one candidate: its verdict with all facts, and other faults."""
         packages = list(self._packages_of(verdict))
-        unmet = [need for package in packages for need in self._needs(package)] if _fails(verdict) else []
+        unmet = (
+            [need for package in packages for need in self._needs(package)]
+            if _fails(verdict)
+            else []
+        )
         level = _level(verdict, self._visit)
         facts = dict(self._facts(candidate, verdict, packages, unmet))
         yield Finding(
@@ -120,15 +144,28 @@ class _Looker:
         environ = self._visit.environ
         yield "distribution", str(verdict.provenance)
         yield "vendor's package", ", ".join(map(_installed, packages))
-        yield "reason", verdict.reason if verdict.reason not in _in_words(verdict, []) else ""
+        yield (
+            "reason",
+            verdict.reason if verdict.reason not in _in_words(verdict, []) else "",
+        )
         yield "root cause", verdict.cause
         yield "raised by", verdict.where
         yield "symbol", _demangled(verdict.cause)
-        yield "missing libraries", missing_libraries(unmet) if packages and _fails(verdict) else ""
+        yield (
+            "missing libraries",
+            missing_libraries(unmet) if packages and _fails(verdict) else "",
+        )
         if candidate.backend is not None:
-            named = [value for value in toolkit(candidate.declaration, environ).values() if value]
+            named = [
+                value
+                for value in toolkit(candidate.declaration, environ).values()
+                if value
+            ]
             lying = lying_about({need.name for need in unmet}, named) if unmet else {}
-            yield "found elsewhere", ", ".join(f"{folder}/{name}" for name, folder in lying.items())
+            yield (
+                "found elsewhere",
+                ", ".join(f"{folder}/{name}" for name, folder in lying.items()),
+            )
             yield from hardware_facts(candidate.declaration, environ)
         yield "probed in", f"{verdict.ms / 1e3:.1f} s" if verdict.ms else ""
 
@@ -138,7 +175,9 @@ class _Looker:
         self._told.add(key)
         return new
 
-    def _misfits(self, verdict: Verdict, packages: list[VendorPackage]) -> Iterator[Finding]:
+    def _misfits(
+        self, verdict: Verdict, packages: list[VendorPackage]
+    ) -> Iterator[Finding]:
         if verdict.status is Status.INCOMPATIBLE:  # that is what it says
             return
         for package in packages:
@@ -146,16 +185,22 @@ class _Looker:
                 if self._once(what):
                     ours = verdict.name in vendors.FIRST_PARTY
                     fitting = f"accel setup {verdict.name}" if ours else step
-                    yield Finding(Level.WARNING, "candidates.misfit", what, fitting, verdict.name)
+                    yield Finding(
+                        Level.WARNING, "candidates.misfit", what, fitting, verdict.name
+                    )
 
     def _lost(self, candidate: Verdict) -> Iterator[Finding]:
         if candidate.backend is None:
             return
-        for name, value in lost_folders(candidate.declaration, self._visit.environ).items():
+        for name, value in lost_folders(
+            candidate.declaration, self._visit.environ
+        ).items():
             if self._once(name):
                 what = f"{name} names {value}, which does not exist"
                 step = f"correct {name}, or unset it"
-                yield Finding(Level.WARNING, "candidates.toolkit", what, step, candidate.name)
+                yield Finding(
+                    Level.WARNING, "candidates.toolkit", what, step, candidate.name
+                )
 
 
 def _level(verdict: Verdict, visit: Visit) -> Level:
@@ -169,7 +214,9 @@ def _level(verdict: Verdict, visit: Visit) -> Level:
         pin.distribution for pin in pins if pin.name == verdict.name
     ):
         return Level.OK  # the user says which of them is meant
-    asked = any(pin.matches(verdict.name, verdict.provenance.distribution) for pin in pins)
+    asked = any(
+        pin.matches(verdict.name, verdict.provenance.distribution) for pin in pins
+    )
     return Level.ERROR if verdict.evidence or asked else Level.WARNING
 
 
@@ -180,7 +227,12 @@ def _is_idle(verdict: Verdict, visit: Visit) -> bool:
     """
     selection = visit.survey().selection
     is_cpu = selection is not None and selection.how is How.FALLBACK
-    return is_cpu and verdict.builtin and verdict.status is Status.NO_DEVICE and bool(verdict.hint)
+    return (
+        is_cpu
+        and verdict.builtin
+        and verdict.status is Status.NO_DEVICE
+        and bool(verdict.hint)
+    )
 
 
 def _fails(verdict: Verdict) -> bool:
@@ -197,7 +249,9 @@ def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:
     """The verdict as a clause: what fails comes before what is merely absent."""
     if verdict.usable:
         counted = (
-            f", {verdict.devices} device{'' if verdict.devices == 1 else 's'}" if verdict.devices else ""
+            f", {verdict.devices} device{'' if verdict.devices == 1 else 's'}"
+            if verdict.devices
+            else ""
         )
         return f"usable{counted}" + (f": {verdict.reason}" if verdict.reason else "")
     if verdict.also is None:
@@ -216,7 +270,9 @@ def _also_missing(verdict: Verdict, unmet: list[Unmet]) -> str:
     missing = dict.fromkeys(need.name for need in unmet if need.why == NOT_FOUND)
     others = tuple(name for name in missing if name not in verdict.reason)
     clauses = (
-        [f"{bus.enumerated(others)} {'is' if len(others) == 1 else 'are'} missing too"] if others else []
+        [f"{bus.enumerated(others)} {'is' if len(others) == 1 else 'are'} missing too"]
+        if others
+        else []
     )
     unfit = dict.fromkeys(need.why for need in unmet if need.why != NOT_FOUND)
     clauses += [bus.enumerated(tuple(unfit), 2)] if unfit else []
@@ -242,7 +298,12 @@ def _demangled(cause: str) -> str:
         return match[1]
     try:
         done = subprocess.run(
-            [program], input=match[1], capture_output=True, text=True, timeout=5, check=False
+            [program],
+            input=match[1],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return match[1]

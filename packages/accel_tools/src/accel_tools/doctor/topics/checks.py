@@ -54,10 +54,16 @@ class Checked(NamedTuple):
 
     def finding(self) -> Finding:
         """Return the check as a finding for the report."""
-        mends = f"`accel doctor --fix` would {self.fix}" if self.fix and self.level != "ok" else ""
+        mends = (
+            f"`accel doctor --fix` would {self.fix}"
+            if self.fix and self.level != "ok"
+            else ""
+        )
         step = "; or ".join(filter(None, (self.step, mends)))
         facts = {**self.facts, "check": f"{self.title} ({self.origin})"}
-        return Finding(Level(self.level), self.code, self.what, step, self.backend, facts)
+        return Finding(
+            Level(self.level), self.code, self.what, step, self.backend, facts
+        )
 
 
 def _examine(visit: Visit) -> Iterator[Finding]:
@@ -85,8 +91,12 @@ def mend(checked: Checked, visit: Visit) -> Checked:
     rows = [Checked(**row) for row in _rows(report.answer)]
     if rows:
         return rows[0]
-    how = report.ending if report.timed_out else f"ended its process: it {report.ending}"
-    return checked._replace(level="error", what=f"the fix {how}", code="checks.fix-failed")
+    how = (
+        report.ending if report.timed_out else f"ended its process: it {report.ending}"
+    )
+    return checked._replace(
+        level="error", what=f"the fix {how}", code="checks.fix-failed"
+    )
 
 
 def _all(visit: Visit, *, only_list: bool = False) -> Iterator[Checked]:
@@ -97,14 +107,20 @@ def _all(visit: Visit, *, only_list: bool = False) -> Iterator[Checked]:
     end = time.monotonic() + _CHILDREN * timeout
     behind: list[str] = []
     while (left := end - time.monotonic()) > 0:
-        report = child.run(check_in_child, {**job, "behind": behind, "list": only_list}, min(timeout, left))
+        report = child.run(
+            check_in_child,
+            {**job, "behind": behind, "list": only_list},
+            min(timeout, left),
+        )
         if report.answer is not None:
             yield from (Checked(**row) for row in _rows(report.answer))
             return
         try:
             _, at, done = json.loads(report.stage)
         except ValueError:
-            raise RuntimeError(f"the process that checks {report.ending}: {report.stderr[-200:]}") from None
+            raise RuntimeError(
+                f"the process that checks {report.ending}: {report.stderr[-200:]}"
+            ) from None
         yield from (Checked(**row) for row in done)
         behind += [row["key"] for row in done] + [at["key"]]
         yield _ended(at, report)
@@ -120,7 +136,11 @@ def _rows(answer: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 def _ended(at: dict[str, Any], report: child.ChildReport) -> Checked:
     """Make the result for the check, or the plugin, in which a child ended or hung."""
-    what = f"its check {at['title']!r}" if at["name"] else "the plugin, asked for its checks,"
+    what = (
+        f"its check {at['title']!r}"
+        if at["name"]
+        else "the plugin, asked for its checks,"
+    )
     late = report.timed_out
     return Checked(
         at["key"], at["origin"], at["backend"], at["name"], at["title"], "warning",
@@ -134,17 +154,27 @@ def _ended(at: dict[str, Any], report: child.ChildReport) -> Checked:
 def _job(visit: Visit) -> dict[str, Any]:
     """The plugins whose backends may be asked, by entry point; no code of a blocked one is imported."""
     asked: dict[tuple[str, str], list[str]] = {}
-    for candidate in visit.declared():  # before anything is probed: nobody's checks wait for all verdicts
+    for candidate in (
+        visit.declared()
+    ):  # before anything is probed: nobody's checks wait for all verdicts
         source = candidate.provenance
         if not candidate.builtin:
-            asked.setdefault((source.entry_point, source.distribution), []).append(candidate.name)
-    return {"plugins": [[*source, names] for source, names in asked.items()], "behind": [], "list": False}
+            asked.setdefault((source.entry_point, source.distribution), []).append(
+                candidate.name
+            )
+    return {
+        "plugins": [[*source, names] for source, names in asked.items()],
+        "behind": [],
+        "list": False,
+    }
 
 
 # --- in the child --------------------------------------------------------------------------------------
 
 
-def check_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
+def check_in_child(
+    job: dict[str, Any], stage: Callable[[str], None]
+) -> dict[str, object]:
     """In the child: run every check that has not run yet, and report each before it begins."""
     rows: list[dict[str, object]] = []
 
@@ -165,7 +195,9 @@ def check_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[st
     return {"rows": rows}
 
 
-def _checks(asked: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tuple[Checked, Check | None]]:
+def _checks(
+    asked: list[Any], begin: Callable[[Checked], bool]
+) -> Iterator[tuple[Checked, Check | None]]:
     """Every check with its row; a row alone says what is wrong with a plugin's answer."""
     wanted = {(name, distribution): backends for name, distribution, backends in asked}
     for entry_point in packages.entry_points(ENTRY_POINT_GROUP):
@@ -184,7 +216,9 @@ def _checks(asked: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tupl
                     yield from _of(candidate.backend, entry_point, whole)
 
 
-def _of(backend: Backend, plugin: Provenance, whole: Checked) -> Iterator[tuple[Checked, Check | None]]:
+def _of(
+    backend: Backend, plugin: Provenance, whole: Checked
+) -> Iterator[tuple[Checked, Check | None]]:
     """The checks of one backend."""
     try:
         with guard.preserved_state(whole.origin):
@@ -192,7 +226,12 @@ def _of(backend: Backend, plugin: Provenance, whole: Checked) -> Iterator[tuple[
         checks = list(answer or ())[:_MOST]
     except PLUGIN_ERRORS as error:
         whole = whole._replace(key=f"{whole.key} !")
-        yield _faulty(whole, "checks.raised", f"accel_checks() failed: {root_cause(error)}"), None
+        yield (
+            _faulty(
+                whole, "checks.raised", f"accel_checks() failed: {root_cause(error)}"
+            ),
+            None,
+        )
         return
     known: set[str] = set()
     for place, check in enumerate(checks):
@@ -221,7 +260,9 @@ def _fault(check: object, known: set[str]) -> str:
     if not isinstance(check.title, str) or not callable(check.run):
         return f"the check {check.name!r} without a title, or without a function run(), expected both"
     fix: object = check.fix
-    if fix is not None and not (isinstance(fix, Fix) and isinstance(fix.what, str) and callable(fix.apply)):
+    if fix is not None and not (
+        isinstance(fix, Fix) and isinstance(fix.what, str) and callable(fix.apply)
+    ):
         return f"the check {check.name!r} with {fix!r:.80} as its fix, expected accel_core.Fix or None"
     return ""
 
@@ -232,20 +273,32 @@ def _checked(row: Checked, check: Check) -> Checked:
         with guard.preserved_state(row.origin):
             result: object = check.run()
     except PLUGIN_ERRORS as error:
-        return _faulty(row, "checks.raised", f"its check {row.title!r} failed: {root_cause(error)}")
-    if not isinstance(result, CheckResult) or result.level not in LEVELS or not isinstance(result.what, str):
+        return _faulty(
+            row, "checks.raised", f"its check {row.title!r} failed: {root_cause(error)}"
+        )
+    if (
+        not isinstance(result, CheckResult)
+        or result.level not in LEVELS
+        or not isinstance(result.what, str)
+    ):
         what = f"its check {row.title!r} gave {result!r:.80}, expected accel_core.CheckResult"
-        return _faulty(row, "checks.invalid", f"{what} of the level {', '.join(LEVELS)}")
+        return _faulty(
+            row, "checks.invalid", f"{what} of the level {', '.join(LEVELS)}"
+        )
     facts = {_text(name): _text(value) for name, value in dict(result.facts).items()}
     # A full stop would end the sentence that this stands in.
     what = _text(result.what).rstrip(".")
-    return row._replace(level=str(result.level), what=what, step=_text(result.step), facts=facts)
+    return row._replace(
+        level=str(result.level), what=what, step=_text(result.step), facts=facts
+    )
 
 
 def _mended(row: Checked, check: Check) -> Checked:
     """The row after the check's fix."""
     if check.fix is None:
-        return row._replace(level="error", what="it no longer has a fix", code="checks.fix-failed")
+        return row._replace(
+            level="error", what="it no longer has a fix", code="checks.fix-failed"
+        )
     try:
         check.fix.apply()
     except PLUGIN_ERRORS as error:

@@ -53,10 +53,18 @@ def findings(visit: Visit, root: str = "/") -> Iterator[Finding]:
 
 def _locks(visit: Visit) -> Iterator[Finding]:
     """Yield the locks of torch's JIT builds that nobody holds: each later start waits for them."""
-    locks = [lock for lock in torchs_locks.found(torchs_locks.locked(visit.environ)) if not lock.holder]
+    locks = [
+        lock
+        for lock in torchs_locks.found(torchs_locks.locked(visit.environ))
+        if not lock.holder
+    ]
     if locks:
         names = ", ".join(str(lock.path.parent) for lock in locks)
-        who = "no process" if all(lock.is_stale for lock in locks) else "no process of this host or container"
+        who = (
+            "no process"
+            if all(lock.is_stale for lock in locks)
+            else "no process of this host or container"
+        )
         what = f"torch waits to compile in {names}: {who} holds the lock there"
         step = "; ".join(lock.removal for lock in locks)
         yield Finding(Level.WARNING, "machine.stale-lock", what, step)
@@ -67,10 +75,10 @@ def _releases() -> Iterator[Finding]:
     for name in sorted(OWN_DISTRIBUTIONS):
         version = packages.version(name)
         if version and version != __version__:
-            what = (
-                f"{name} {version} is installed beside accel-core {__version__}; they are released together"
+            what = f"{name} {version} is installed beside accel-core {__version__}; they are released together"
+            step = vendors.install_command(
+                name, version=__version__, option="--upgrade"
             )
-            step = vendors.install_command(name, version=__version__, option="--upgrade")
             yield Finding(Level.WARNING, "machine.other-release", what, step)
 
 
@@ -89,10 +97,14 @@ def _seen(present: Sequence[vendors.Vendor], root: str, visit: Visit) -> Finding
         facts["time of cores, by the control group"] = f"{quota:g}"
     if (limit := hardware.cgroup_memory_limit(root)) is not None:
         left = hardware.cgroup_memory_available(root) or 0
-        facts["memory, by the control group"] = f"{_size(limit)}, of which {_size(left)} are free"
+        facts["memory, by the control group"] = (
+            f"{_size(limit)}, of which {_size(left)} are free"
+        )
     if place := placement.placement(root, visit.environ):
         where = [place.name.removeprefix("this ")] if place.container else []
-        facts["runs in"] = ", ".join([*where, *([f"Slurm's job {place.slurm_job}"] * bool(place.slurm_job))])
+        facts["runs in"] = ", ".join(
+            [*where, *([f"Slurm's job {place.slurm_job}"] * bool(place.slurm_job))]
+        )
     for known in present:
         facts[known.label] = str(known.evidence)
     for function in bus.pci_devices(root):
@@ -100,7 +112,12 @@ def _seen(present: Sequence[vendors.Vendor], root: str, visit: Visit) -> Finding
         if driver and any(str(function) in known.evidence.pci for known in present):
             facts[f"driver of {function.address}"] = driver
     labels = ", ".join(dict.fromkeys(known.label for known in present))
-    return Finding(Level.OK, "machine.seen", f"{labels or 'No accelerator'} on this machine", facts=facts)
+    return Finding(
+        Level.OK,
+        "machine.seen",
+        f"{labels or 'No accelerator'} on this machine",
+        facts=facts,
+    )
 
 
 def _size(amount: int) -> str:
@@ -122,7 +139,11 @@ def _torch(
         if not what:
             continue
         fits = False
-        code = "machine.cpu-build" if not (build.cuda or build.hip or build.xpu) else "machine.other-build"
+        code = (
+            "machine.cpu-build"
+            if not (build.cuda or build.hip or build.xpu)
+            else "machine.other-build"
+        )
         step = f"accel setup {'rocm' if known.label == 'AMD GPU' else known.backend}"
         if known.label in installed.OWN_BUILDS:
             step = f"take torch from {known.label.partition(' ')[0]}: {installed.OWN_BUILDS[known.label][1]}"
@@ -133,7 +154,9 @@ def _torch(
 
 def _severity(visit: Visit, backend: str) -> Level:
     """Return the level of present hardware that fails: no error if the user asked for other hardware."""
-    other = visit.settings.pins and all(pin.name.partition(".")[0] != backend for pin in visit.settings.pins)
+    other = visit.settings.pins and all(
+        pin.name.partition(".")[0] != backend for pin in visit.settings.pins
+    )
     blocked = any(pin.name.partition(".")[0] == backend for pin in visit.settings.block)
     return Level.WARNING if other or blocked else Level.ERROR
 
@@ -167,16 +190,26 @@ def _driver(
 
 def _usable(visit: Visit, backend: str) -> bool:
     """Whether the device was counted, whatever the files say."""
-    return any(verdict.usable and verdict.name == backend for verdict in visit.survey().verdicts)
+    return any(
+        verdict.usable and verdict.name == backend
+        for verdict in visit.survey().verdicts
+    )
 
 
 def _has(present: Iterable[vendors.Vendor], label: str) -> bool:
     return any(known.label == label for known in present)
 
 
-def _code(build: TorchBuild | None, present: Sequence[vendors.Vendor], visit: Visit) -> Iterator[Finding]:
+def _code(
+    build: TorchBuild | None, present: Sequence[vendors.Vendor], visit: Visit
+) -> Iterator[Finding]:
     """Whether torch has code for the GPUs; only a driver tells what they are."""
-    nodes = [node for known in present if known.label == "NVIDIA GPU" for node in known.evidence.nodes]
+    nodes = [
+        node
+        for known in present
+        if known.label == "NVIDIA GPU"
+        for node in known.evidence.nodes
+    ]
     if not build or not build.cuda or not nodes:
         return
     from accel_core.sandbox import child
@@ -191,14 +224,24 @@ def _code(build: TorchBuild | None, present: Sequence[vendors.Vendor], visit: Vi
     gpus: list[tuple[str, int, int]] = report.answer["gpus"]
     for name, major, minor in gpus:
         capability = f"{major}.{minor}"
-        facts = {"GPU": name, "compute capability": capability, "torch has code for": " ".join(has)}
+        facts = {
+            "GPU": name,
+            "compute capability": capability,
+            "torch has code for": " ".join(has),
+        }
         if uncovered((major, minor), has):
             yield Finding(
                 Level.ERROR, "machine.no-code", f"{build} has no code for {name} (compute capability "
                 f"{capability})", "https://pytorch.org/get-started/locally/ has other builds", "cuda", facts,
             )  # fmt: skip
         else:
-            yield Finding(Level.OK, "machine.code", f"torch has code for {name}", about="cuda", facts=facts)
+            yield Finding(
+                Level.OK,
+                "machine.code",
+                f"torch has code for {name}",
+                about="cuda",
+                facts=facts,
+            )
 
 
 def uncovered(capability: tuple[int, int], has: Iterable[str]) -> bool:
@@ -209,7 +252,9 @@ def uncovered(capability: tuple[int, int], has: Iterable[str]) -> bool:
     on its family. Intermediate code (`compute_90`) is compiled for newer GPUs:
     https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/, "GPU Compilation".
     """
-    names = [name for name in has if re.fullmatch(r"(sm|compute)_[0-9]+[0-9][af]?", name)]
+    names = [
+        name for name in has if re.fullmatch(r"(sm|compute)_[0-9]+[0-9][af]?", name)
+    ]
     return bool(names) and not any(_runs(name, *capability) for name in names)
 
 
@@ -234,14 +279,20 @@ def _plugins() -> Iterator[Finding]:
         yield Finding(Level.WARNING, "machine.no-plugin", what, step, vendor.backend)
 
 
-def _container(present: Sequence[vendors.Vendor], visit: Visit, root: str) -> Iterator[Finding]:
+def _container(
+    present: Sequence[vendors.Vendor], visit: Visit, root: str
+) -> Iterator[Finding]:
     """Hardware of the host's that the container has no device node of."""
     place = placement.placement(root, visit.environ)
     if not place.container:
         return
     with_nodes = {vendor.label for vendor in vendors.VENDORS if vendor.nodes}
     for known in present:
-        if known.label in with_nodes and known.evidence.pci and not known.evidence.nodes:
+        if (
+            known.label in with_nodes
+            and known.evidence.pci
+            and not known.evidence.nodes
+        ):
             yield Finding(
                 _severity(visit, known.backend), "machine.no-nodes",
                 f"the host has the {known.label} ({known.evidence}), but {place.name} lacks its device node",
@@ -265,7 +316,8 @@ def _memory(present: Sequence[vendors.Vendor], root: str) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING if small else Level.OK,
             "machine.little-shared-memory" if small else "machine.shared-memory",
-            f"/dev/shm holds {_size(shared)}" + (", too little for workers of data loaders" if small else ""),
+            f"/dev/shm holds {_size(shared)}"
+            + (", too little for workers of data loaders" if small else ""),
             "start the container with --ipc=host or --shm-size=8g" if small else "",
         )
 

@@ -23,17 +23,33 @@ _INTEGRATIONS = "ACCEL_INTEGRATIONS"
 
 
 def _examine(visit: Visit) -> Iterator[Finding]:
-    installed = [(framework, version) for framework in FRAMEWORKS if (version := _version(framework))]
+    installed = [
+        (framework, version)
+        for framework in FRAMEWORKS
+        if (version := _version(framework))
+    ]
     if not installed:
         names = ", ".join(framework.name for framework in FRAMEWORKS)
         yield Finding(Level.OK, "others.not-installed", f"none of {names} is installed")
         return
     from accel_core.sandbox import child
 
-    integrated = visit.environ.get(_INTEGRATIONS, "").lower().replace(" ", "").split(",")
+    integrated = (
+        visit.environ.get(_INTEGRATIONS, "").lower().replace(" ", "").split(",")
+    )
     seconds = visit.settings.probe_timeout
-    asked = [framework for framework, _ in installed if framework.distributions[0] not in integrated]
-    answers = iter(child.each(lambda framework: _answer(framework, seconds), asked, hardware.usable_cores()))
+    asked = [
+        framework
+        for framework, _ in installed
+        if framework.distributions[0] not in integrated
+    ]
+    answers = iter(
+        child.each(
+            lambda framework: _answer(framework, seconds),
+            asked,
+            hardware.usable_cores(),
+        )
+    )
     ours, device = _ours(visit.survey())
     for framework, version in installed:
         who = f"{framework.name} {version}"
@@ -63,7 +79,11 @@ def _answer(framework: Framework, seconds: float) -> tuple[str, str, str]:
     except OSError as error:
         return "", "", f"no process could be started to ask it: {error}"
     if report.answer is not None:
-        return one_line(str(report.answer["device"])), one_line(str(report.answer["fails"])), ""
+        return (
+            one_line(str(report.answer["device"])),
+            one_line(str(report.answer["fails"])),
+            "",
+        )
     if report.timed_out:
         return "", "", f"no answer within {report.waited:g} s (--timeout allows more)"
     return "", f"its process {report.ending}", ""
@@ -81,14 +101,24 @@ def _compared(
     if fails:
         what = f"{who} chooses nothing: {fails}"
         incomplete = fails.startswith("ModuleNotFoundError")
-        step = "install what pip check names" if incomplete else framework.step(ours or "cpu", "")
+        step = (
+            "install what pip check names"
+            if incomplete
+            else framework.step(ours or "cpu", "")
+        )
         return Finding(Level.WARNING, "others.fails", what, step, facts=facts)
     if not ours:
-        return Finding(Level.OK, "others.alone", f"{who} would choose {theirs}", facts=facts)
+        return Finding(
+            Level.OK, "others.alone", f"{who} would choose {theirs}", facts=facts
+        )
     if theirs == device:
-        return Finding(Level.OK, "others.same", f"{who} would choose {theirs} too", facts=facts)
+        return Finding(
+            Level.OK, "others.same", f"{who} would choose {theirs} too", facts=facts
+        )
     what = f"{who} would choose {theirs}, but accel_core chooses {ours}"
-    return Finding(Level.WARNING, "others.differs", what, framework.step(ours, theirs), facts=facts)
+    return Finding(
+        Level.WARNING, "others.differs", what, framework.step(ours, theirs), facts=facts
+    )
 
 
 def _ours(surveyed: Survey) -> tuple[str, str]:
@@ -96,7 +126,9 @@ def _ours(surveyed: Survey) -> tuple[str, str]:
     chosen = (surveyed.selection.name if surveyed.selection else "") or ""
     if chosen == builtin.GENERIC.name:
         return _of_the_build(), _of_the_build()
-    return chosen, next((v.device_type for v in surveyed.verdicts if v.name == chosen), chosen)
+    return chosen, next(
+        (v.device_type for v in surveyed.verdicts if v.name == chosen), chosen
+    )
 
 
 def _of_the_build() -> str:

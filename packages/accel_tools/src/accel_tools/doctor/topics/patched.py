@@ -80,14 +80,20 @@ def _vendors(candidates: Sequence[Verdict], visit: Visit) -> Iterator[Finding]:
     timeout = visit.settings.probe_timeout
     from accel_core.sandbox import child
 
-    told = child.each(lambda module: _changed_by(module, timeout), modules, hardware.usable_cores())
+    told = child.each(
+        lambda module: _changed_by(module, timeout), modules, hardware.usable_cores()
+    )
     for (module, candidate), found in zip(modules.items(), told, strict=True):
         if found is None:
             what = f"what {module} changes at import is not known: its process ended or took too long"
             yield Finding(Level.OK, "patched.unknown", what, about=candidate.name)
             continue
         own = f"torch.{candidate.declaration.device_type}"
-        yield from _findings(module, candidate, [c for c in found if not f"{c.name}.".startswith(f"{own}.")])
+        yield from _findings(
+            module,
+            candidate,
+            [c for c in found if not f"{c.name}.".startswith(f"{own}.")],
+        )
 
 
 def _changed_by(module: str, timeout: float) -> list[Change] | None:
@@ -104,13 +110,17 @@ def _changed_by(module: str, timeout: float) -> list[Change] | None:
     return [Change(*row) for row in rows]
 
 
-def _findings(module: str, candidate: Verdict, found: Sequence[Change]) -> Iterator[Finding]:
+def _findings(
+    module: str, candidate: Verdict, found: Sequence[Change]
+) -> Iterator[Finding]:
     """Yield the findings on one package: one on torch, and one for each other kind of change."""
     kept_out = f"ACCEL_BLOCK={candidate.name} keeps accel_core from importing {module}"
     kinds: dict[tuple[Level, str, str], list[Change]] = {}
     for change in found:
         kinds.setdefault(_kind(change), []).append(change)
-    for (level, code, verb), group in sorted(kinds.items(), key=lambda item: item[0][1]):
+    for (level, code, verb), group in sorted(
+        kinds.items(), key=lambda item: item[0][1]
+    ):
         names = [one_line(change.name) for change in group]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         what = f"importing {module} {verb} {', '.join(names[:_NAMED])}{more}"
@@ -129,7 +139,11 @@ def _kind(change: Change) -> tuple[Level, str, str]:
             return Level.OK, "patched.torch", "replaces"
         return Level.WARNING, "patched.python", "replaces Python's"
     if change.kind == "environment" and change.name.startswith(_SHARED):
-        return Level.WARNING, "patched.shared-variable", "sets the variable that others read:"
+        return (
+            Level.WARNING,
+            "patched.shared-variable",
+            "sets the variable that others read:",
+        )
     return _KINDS[change.kind]
 
 

@@ -34,7 +34,12 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         if not _owner(e, wanting)
     }
     if not names:
-        yield Finding(Level.OK, "privateuse1.unwanted", "no installed backend wants the slot", facts=facts)
+        yield Finding(
+            Level.OK,
+            "privateuse1.unwanted",
+            "no installed backend wants the slot",
+            facts=facts,
+        )
         return
     chosen = _chosen(visit)
     winner = next((c for c in wanting if c.name == chosen), None)
@@ -66,7 +71,11 @@ def _examine(visit: Visit) -> Iterator[Finding]:
 
 def _unannounced(visit: Visit) -> Iterator[Finding]:
     """Packages that register a device when they are imported, of which neither torch nor a plugin tells."""
-    claimed = {m.partition(".")[0] for c in visit.declared() for m in c.declaration.vendor_imports}
+    claimed = {
+        m.partition(".")[0]
+        for c in visit.declared()
+        for m in c.declaration.vendor_imports
+    }
     for package in unannounced.found(claimed):
         what = f"{package.told} ({package.file}), but neither torch nor a plugin imports it"
         step = (
@@ -75,8 +84,12 @@ def _unannounced(visit: Visit) -> Iterator[Finding]:
         )
         if package.device_type:
             what = package.told
-            step = f"write its plugin: accel new {package.device_type} --no-private-use1"
-        yield Finding(Level.WARNING, "privateuse1.unannounced", what, step, package.module)
+            step = (
+                f"write its plugin: accel new {package.device_type} --no-private-use1"
+            )
+        yield Finding(
+            Level.WARNING, "privateuse1.unannounced", what, step, package.module
+        )
 
 
 def _first_of_torch(
@@ -99,7 +112,10 @@ def _first_of_torch(
 def _owner(package: Provenance, wanting: Sequence[Verdict]) -> Verdict | None:
     """The candidate whose vendor's package torch loads so."""
     top = package.module.partition(".")[0]
-    tops = ((c, [m.partition(".")[0] for m in c.declaration.vendor_imports]) for c in wanting)
+    tops = (
+        (c, [m.partition(".")[0] for m in c.declaration.vendor_imports])
+        for c in wanting
+    )
     return next((candidate for candidate, modules in tops if top in modules), None)
 
 

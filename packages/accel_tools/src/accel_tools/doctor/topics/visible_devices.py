@@ -33,14 +33,19 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         if not names:
             continue
         known = looked_at.get(candidate.name, "").split(", ")
-        looked_at[candidate.name] = ", ".join(filter(None, dict.fromkeys([*known, *names])))
+        looked_at[candidate.name] = ", ".join(
+            filter(None, dict.fromkeys([*known, *names]))
+        )
         if not any(name in visit.environ for name in names):
             continue
         limited = True
         yield from _of(candidate, visit)
     if not limited:
         yield Finding(
-            Level.OK, "visible-devices.unset", "no variable limits which devices are seen", facts=looked_at
+            Level.OK,
+            "visible-devices.unset",
+            "no variable limits which devices are seen",
+            facts=looked_at,
         )
 
 
@@ -49,7 +54,9 @@ def _of(candidate: Verdict, visit: Visit) -> Iterator[Finding]:
     found = next((v for v in visit.survey().verdicts if v.is_about(candidate)), None)
     if (reason := _without_effect(backend, found)) and found is not None:
         names = (*backend.visibility.filters, *backend.visibility.variables)
-        facts = {name: repr(visit.environ[name]) for name in names if name in visit.environ}
+        facts = {
+            name: repr(visit.environ[name]) for name in names if name in visit.environ
+        }
         yield Finding(
             Level.OK, "visible-devices.no-effect", f"{', '.join(facts)} changes nothing: {reason}",
             about=candidate.name, facts=facts,
@@ -62,8 +69,14 @@ def _of(candidate: Verdict, visit: Visit) -> Iterator[Finding]:
     faults = list(_faults(candidate, sees, found, facts | _origins(sees)))
     yield from faults
     if not faults:
-        variables = " with ".join(f"{effect.variable}={effect.value!r}" for effect in sees.effects)
-        number = "every device" if sees.devices is None else f"{len(sees.devices)} of {count or '?'} devices"
+        variables = " with ".join(
+            f"{effect.variable}={effect.value!r}" for effect in sees.effects
+        )
+        number = (
+            "every device"
+            if sees.devices is None
+            else f"{len(sees.devices)} of {count or '?'} devices"
+        )
         yield Finding(
             Level.OK, "visible-devices.mapped", f"{variables} shows {number.replace(' of ?', '')}",
             about=candidate.name, facts=facts,
@@ -88,13 +101,19 @@ def _without_effect(backend: Backend, found: Verdict | None) -> str:
 
 
 def _table(
-    backend: Backend, sees: visible_devices.Masks, count: int | None, found: Verdict | None
+    backend: Backend,
+    sees: visible_devices.Masks,
+    count: int | None,
+    found: Verdict | None,
 ) -> dict[str, str]:
     """Each variable, then each physical device with its logical number."""
     facts = {effect.variable: repr(effect.value) for effect in sees.effects}
     if sees.devices is not None:
         physical = range(count) if count is not None else ()
-        shown = {f"physical {item}": f"{backend.device_type}:{at}" for at, item in enumerate(sees.devices)}
+        shown = {
+            f"physical {item}": f"{backend.device_type}:{at}"
+            for at, item in enumerate(sees.devices)
+        }
         facts |= {f"physical {item}": "not seen" for item in physical} | shown
     if found is not None and found.devices is not None:
         facts["devices that the vendor counts"] = str(found.devices)
@@ -103,7 +122,9 @@ def _table(
 
 def _origins(sees: visible_devices.Masks) -> dict[str, str]:
     """Which process above this one brought each variable; a scheduler's worker often does."""
-    origins = {e.variable: origin_of_variable(e.variable, e.value) for e in sees.effects}
+    origins = {
+        e.variable: origin_of_variable(e.variable, e.value) for e in sees.effects
+    }
     return {f"{name} comes from": origin for name, origin in origins.items() if origin}
 
 
@@ -117,7 +138,14 @@ def _faults(
     if sees.devices == ():
         # The verdict may know that it was a scheduler who wrote it.
         told = found.hint if found is not None and "Slurm" in found.reason else ""
-        yield Finding(Level.WARNING, "visible-devices.none", str(sees), told or sees.next_step, about, facts)
+        yield Finding(
+            Level.WARNING,
+            "visible-devices.none",
+            str(sees),
+            told or sees.next_step,
+            about,
+            facts,
+        )
         return
     for effect in sees.effects:
         write = f"unset {effect.variable}"
@@ -125,21 +153,42 @@ def _faults(
             write = f"export {effect.variable}={shlex.quote(effect.suggestion)}"
         if effect.malformed:
             level = Level.WARNING if found is not None and found.usable else Level.ERROR
-            yield Finding(level, "visible-devices.malformed", str(effect), write, about, facts)
+            yield Finding(
+                level, "visible-devices.malformed", str(effect), write, about, facts
+            )
         elif effect.overruled_by:
             what = f"{effect} is ignored, because {effect.overruled_by} is set too"
             yield Finding(
-                Level.WARNING, "visible-devices.overruled", what, f"unset {effect.variable}", about, facts
+                Level.WARNING,
+                "visible-devices.overruled",
+                what,
+                f"unset {effect.variable}",
+                about,
+                facts,
             )
         elif effect.ignored:
-            yield Finding(Level.WARNING, "visible-devices.dropped", str(effect), write, about, facts)
+            yield Finding(
+                Level.WARNING,
+                "visible-devices.dropped",
+                str(effect),
+                write,
+                about,
+                facts,
+            )
     if any(effect.ignored or effect.malformed for effect in sees.effects):
         return
-    if sees.devices and found is not None and found.devices is not None and found.devices < len(sees.devices):
+    if (
+        sees.devices
+        and found is not None
+        and found.devices is not None
+        and found.devices < len(sees.devices)
+    ):
         yield _fewer(sees, found.devices, candidate, facts)
 
 
-def _fewer(sees: visible_devices.Masks, seen: int, candidate: Verdict, facts: Mapping[str, str]) -> Finding:
+def _fewer(
+    sees: visible_devices.Masks, seen: int, candidate: Verdict, facts: Mapping[str, str]
+) -> Finding:
     """The vendor counts fewer than the variables name, and nodes did not tell which are missing."""
     assert sees.devices is not None
     first = sees.effects[0]
@@ -166,7 +215,10 @@ def _numbering(candidate: Verdict, environ: Mapping[str, str]) -> Iterator[Findi
         return
     own = backend.hardware.pci_ids if "NVIDIA" in backend.hardware.name else ()
     gpus = [d for d in bus.pci_devices() if bus.matches_pci(d, own)]
-    if len({gpu.device for gpu in gpus}) > 1 and environ.get("CUDA_VISIBLE_DEVICES", "")[:1].isdigit():
+    if (
+        len({gpu.device for gpu in gpus}) > 1
+        and environ.get("CUDA_VISIBLE_DEVICES", "")[:1].isdigit()
+    ):
         yield Finding(
             Level.WARNING,
             "visible-devices.order",
@@ -179,7 +231,9 @@ def _numbering(candidate: Verdict, environ: Mapping[str, str]) -> Iterator[Findi
 # --- Where a variable comes from ------------------------------------------------------------------------
 
 
-def origin_of_variable(name: str, value: str, root: str = "/", pid: int | None = None) -> str:
+def origin_of_variable(
+    name: str, value: str, root: str = "/", pid: int | None = None
+) -> str:
     """Return the first process with the variable: `"process 42 (raylet), started by process 1 (bash)"`.
 
     /proc shows the variables with which a process was started, not those that it has set since. So the parent
@@ -189,7 +243,9 @@ def origin_of_variable(name: str, value: str, root: str = "/", pid: int | None =
     at = os.getpid() if pid is None else pid
     first = above = 0
     for _ in range(_MOST_ANCESTORS):
-        if f"{name}={value}" not in hardware.read_text(f"/proc/{at}/environ", root).split("\0"):
+        if f"{name}={value}" not in hardware.read_text(
+            f"/proc/{at}/environ", root
+        ).split("\0"):
             above = at
             break
         first, at = at, _parent(at, root)

@@ -57,7 +57,9 @@ class _Portable:
 
     def builder(self) -> NoReturn:
         """Raise `UnsupportedError`: there is no extension to build ahead of time."""
-        raise UnsupportedError(f"{self.NAME}: the portable operator is Python: it needs load(), but no build")
+        raise UnsupportedError(
+            f"{self.NAME}: the portable operator is Python: it needs load(), but no build"
+        )
 
 
 class FusedAdamBuilder(_Portable):

@@ -34,7 +34,9 @@ def adam(
     check_decay(op, weight_decay)
     correction1, correction2 = corrections(op, beta1, beta2, step, bias_correction)
 
-    def update(g: list[Tensor], p: list[Tensor], m: list[Tensor], v: list[Tensor]) -> None:
+    def update(
+        g: list[Tensor], p: list[Tensor], m: list[Tensor], v: list[Tensor]
+    ) -> None:
         if weight_decay and decoupled:
             torch._foreach_mul_(p, 1 - lr * weight_decay)
         elif weight_decay:

@@ -33,7 +33,9 @@ def lion(
     def update(g: list[Tensor], p: list[Tensor], m: list[Tensor]) -> None:
         direction = torch._foreach_lerp(m, g, 1 - beta1)
         torch._foreach_sign_(direction)
-        if weight_decay:  # with the step, not by a factor first: one rounding of the weight less
+        if (
+            weight_decay
+        ):  # with the step, not by a factor first: one rounding of the weight less
             torch._foreach_add_(direction, p, alpha=weight_decay)
         torch._foreach_add_(p, direction, alpha=-lr)
         torch._foreach_lerp_(m, g, 1 - beta2)

@@ -9,7 +9,12 @@ import torch
 from torch import Tensor
 
 from accel_core.errors import OpInputError
-from accel_train.ops.arguments import check_rates, require_tensor, require_writable, whole
+from accel_train.ops.arguments import (
+    check_rates,
+    require_tensor,
+    require_writable,
+    whole,
+)
 
 __all__ = ["corrections", "update_in_groups"]
 
@@ -40,7 +45,9 @@ def update_in_groups(
     anything that is not a tensor, is sparse, is not floating point, or would be updated but repeats elements.
     """
     together = zip(*lists.values(), strict=True)
-    rows = [_checked(op, index, lists, tensors) for index, tensors in enumerate(together)]
+    rows = [
+        _checked(op, index, lists, tensors) for index, tensors in enumerate(together)
+    ]
     groups: dict[Any, list[list[Tensor]]] = {}
     with torch.no_grad():
         for row in rows:
@@ -63,7 +70,10 @@ def _pieces(row: list[Tensor]) -> Iterator[list[Tensor]]:
     if row[0].numel() <= _PIECE or not all(tensor.is_contiguous() for tensor in row):
         yield row
     else:
-        yield from map(list, zip(*(torch.split(tensor.view(-1), _PIECE) for tensor in row), strict=True))
+        yield from map(
+            list,
+            zip(*(torch.split(tensor.view(-1), _PIECE) for tensor in row), strict=True),
+        )
 
 
 def _batches(rows: Iterable[list[Tensor]]) -> Iterator[list[list[Tensor]]]:
@@ -81,7 +91,9 @@ def _batches(rows: Iterable[list[Tensor]]) -> Iterator[list[list[Tensor]]]:
         yield batch
 
 
-def _update_widened(row: list[Tensor], wide: torch.dtype, update: Callable[..., None]) -> None:
+def _update_widened(
+    row: list[Tensor], wide: torch.dtype, update: Callable[..., None]
+) -> None:
     copies = [tensor.to(wide) for tensor in row]
     update(*([copy] for copy in copies))
     for tensor, copy in zip(row[1:], copies[1:], strict=True):
@@ -89,7 +101,9 @@ def _update_widened(row: list[Tensor], wide: torch.dtype, update: Callable[..., 
             tensor.copy_(copy)
 
 
-def _checked(op: str, index: int, names: Mapping[str, Any], tensors: Sequence[Tensor]) -> list[Tensor]:
+def _checked(
+    op: str, index: int, names: Mapping[str, Any], tensors: Sequence[Tensor]
+) -> list[Tensor]:
     """The tensors of one parameter, in one shape."""
     first = tensors[0]
     for name, tensor in zip(names, tensors, strict=True):
@@ -101,7 +115,9 @@ def _checked(op: str, index: int, names: Mapping[str, Any], tensors: Sequence[Te
             known = ", ".join(map(str, _DTYPES))
             raise OpInputError(f"{at} is {tensor.dtype}, expected one of {known}")
         if tensor.device != first.device:
-            raise OpInputError(f"{at} is on {tensor.device}, but its gradient is on {first.device}")
+            raise OpInputError(
+                f"{at} is on {tensor.device}, but its gradient is on {first.device}"
+            )
         if tensor.numel() != first.numel():
             raise OpInputError(
                 f"{at} has {tensor.numel()} elements, but its gradient has {first.numel()}; "
@@ -121,7 +137,9 @@ def _checked(op: str, index: int, names: Mapping[str, Any], tensors: Sequence[Te
     return [tensor.view(-1) for tensor in tensors]
 
 
-def corrections(op: str, beta1: float, beta2: float, step: int, bias_correction: bool) -> tuple[float, float]:
+def corrections(
+    op: str, beta1: float, beta2: float, step: int, bias_correction: bool
+) -> tuple[float, float]:
     """Return `1 - beta**step` for both rates, or 1 without bias correction.
 
     Raises `OpInputError` for a rate that is not in [0, 1), and for a step that is not a whole number of 1 or

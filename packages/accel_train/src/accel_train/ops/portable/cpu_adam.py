@@ -9,7 +9,12 @@ import torch
 from torch import Tensor
 
 from accel_core.errors import OpInputError
-from accel_train.ops.arguments import check_decay, check_undoable, require_tensor, zenflow_is_missing
+from accel_train.ops.arguments import (
+    check_decay,
+    check_undoable,
+    require_tensor,
+    zenflow_is_missing,
+)
 from accel_train.ops.portable._adam import adam
 from accel_train.ops.portable._optimizers import Optimizers
 from accel_train.ops.portable._tensors import corrections, update_in_groups
@@ -20,7 +25,9 @@ __all__ = ["adam_rollback", "adam_update", "create_adam", "destroy_adam"]
 _decoupled: Optimizers[bool] = Optimizers("cpu_adam", "create_adam")
 
 
-if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for one of ours
+if (
+    not TYPE_CHECKING
+):  # a type checker that saw it would take every misspelt name for one of ours
 
     def __getattr__(name: str) -> Any:
         raise zenflow_is_missing("cpu_adam", name)
@@ -99,16 +106,22 @@ def adam_rollback(
     """
     decoupled = _decoupled.get(optimizer_id)
     lists = _lists(params, grads, exp_avg, exp_avg_sq)
-    correction1, correction2 = corrections("cpu_adam", beta1, beta2, step, bias_correction)
+    correction1, correction2 = corrections(
+        "cpu_adam", beta1, beta2, step, bias_correction
+    )
     check_decay("cpu_adam", weight_decay)
     check_undoable("cpu_adam", beta1, beta2, weight_decay if decoupled else 0.0, lr)
     kept = 1 - lr * weight_decay if decoupled else 1.0
     for name, (tensor,) in lists.items():
         require_tensor(f"cpu_adam: {name}", tensor)
         if tensor.dtype not in (torch.float32, torch.float64):
-            raise OpInputError(f"cpu_adam: {name} are {tensor.dtype}; a step can be undone in float32 only")
+            raise OpInputError(
+                f"cpu_adam: {name} are {tensor.dtype}; a step can be undone in float32 only"
+            )
 
-    def update(g: list[Tensor], p: list[Tensor], m: list[Tensor], v: list[Tensor]) -> None:
+    def update(
+        g: list[Tensor], p: list[Tensor], m: list[Tensor], v: list[Tensor]
+    ) -> None:
         (gradient,), (weight,), (average,), (square,) = g, p, m, v
         root = square.sqrt().div_(math.sqrt(correction2)).add_(epsilon)
         weight.addcdiv_(average, root, value=lr / correction1).div_(kept)
@@ -116,11 +129,20 @@ def adam_rollback(
             gradient = gradient.add(weight, alpha=weight_decay)
         average.sub_(gradient, alpha=1 - beta1).div_(beta1)
         square.addcmul_(gradient, gradient, value=beta2 - 1).div_(beta2)
-        square.clamp_(min=0)  # rounding may lead below 0, and the next root would be NaN
+        square.clamp_(
+            min=0
+        )  # rounding may lead below 0, and the next root would be NaN
 
     update_in_groups("cpu_adam", lists, update)
     return 0
 
 
-def _lists(params: Tensor, grads: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor) -> dict[str, list[Tensor]]:
-    return {"gradients": [grads], "parameters": [params], "exp_avg": [exp_avg], "exp_avg_sq": [exp_avg_sq]}
+def _lists(
+    params: Tensor, grads: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor
+) -> dict[str, list[Tensor]]:
+    return {
+        "gradients": [grads],
+        "parameters": [params],
+        "exp_avg": [exp_avg],
+        "exp_avg_sq": [exp_avg_sq],
+    }

@@ -41,18 +41,30 @@ def lamb(
     the averages. Raises `OpInputError` for tensors that do not match, and for another `mode`.
     """
     if mode not in (0, 1):
-        raise OpInputError(f"fused_lamb: mode is {mode}, expected 0 (eps under the root) or 1 (beside it)")
+        raise OpInputError(
+            f"fused_lamb: mode is {mode}, expected 0 (eps under the root) or 1 (beside it)"
+        )
     for name, tensor in (("p", p), ("p_copy", p_copy)):
         require_tensor(f"fused_lamb: {name}", tensor)
     require_writable("fused_lamb: p_copy", p_copy)
     check_decay("fused_lamb", decay)
     if p_copy.numel() not in (0, p.numel()):
-        raise OpInputError(f"fused_lamb: p_copy has {p_copy.numel()} elements, expected {p.numel()} or none")
-    correction1, correction2 = corrections("fused_lamb", beta1, beta2, step, bool(bias_correction))
+        raise OpInputError(
+            f"fused_lamb: p_copy has {p_copy.numel()} elements, expected {p.numel()} or none"
+        )
+    correction1, correction2 = corrections(
+        "fused_lamb", beta1, beta2, step, bool(bias_correction)
+    )
     step_size = lr * math.sqrt(correction2) / correction1
-    ratio = torch.ones(1, dtype=torch.float64 if p.dtype == torch.float64 else torch.float32, device=p.device)
+    ratio = torch.ones(
+        1,
+        dtype=torch.float64 if p.dtype == torch.float64 else torch.float32,
+        device=p.device,
+    )
 
-    def update(gs: list[Tensor], ps: list[Tensor], ms: list[Tensor], vs: list[Tensor]) -> None:
+    def update(
+        gs: list[Tensor], ps: list[Tensor], ms: list[Tensor], vs: list[Tensor]
+    ) -> None:
         (gradient,), (weight,), (average,), (square,) = gs, ps, ms, vs
         if grad_scale != 1:
             gradient = gradient / grad_scale
@@ -60,14 +72,23 @@ def lamb(
         square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         root = square.sqrt().add_(eps) if mode == 1 else square.add(eps).sqrt_()
         change = torch.div(average, root, out=root).add_(weight, alpha=decay)
-        weight_norm, change_norm = torch.linalg.vector_norm(weight), torch.linalg.vector_norm(change)
+        weight_norm, change_norm = (
+            torch.linalg.vector_norm(weight),
+            torch.linalg.vector_norm(change),
+        )
         # Decided on the device: a step waits for no copy to the host.
         usual = (weight_norm / change_norm).clamp(min_coeff, max_coeff)
-        ratio.copy_(torch.where((weight_norm != 0) & (change_norm != 0), usual, torch.ones_like(usual)))
+        ratio.copy_(
+            torch.where(
+                (weight_norm != 0) & (change_norm != 0), usual, torch.ones_like(usual)
+            )
+        )
         weight.sub_(change.mul_(ratio[0] * step_size))
 
     lists = {"gradients": [g], "parameters": [p], "exp_avg": [m], "exp_avg_sq": [v]}
-    update_in_groups("fused_lamb", lists, update, elementwise=False)  # its norms are of whole tensors
+    update_in_groups(
+        "fused_lamb", lists, update, elementwise=False
+    )  # its norms are of whole tensors
     if p_copy.numel():
         with torch.no_grad():
             p_copy.copy_(p.reshape(p_copy.shape))

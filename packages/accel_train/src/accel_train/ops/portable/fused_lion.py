@@ -29,4 +29,6 @@ def multi_tensor_lion(
     Raises `OpInputError` for lists that do not match.
     """
     lists = named_lists("fused_lion", _LISTS, tensor_lists)
-    lion("fused_lion", lists, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay)
+    lion(
+        "fused_lion", lists, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay
+    )

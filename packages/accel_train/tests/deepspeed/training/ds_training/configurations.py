@@ -52,8 +52,14 @@ class Configuration:
             "gradient_clipping": 1.0,
             "zero_optimization": zero,
             "bf16": {"enabled": self.bf16},
-            "optimizer": {"type": "AdamW", "params": {"lr": 3e-3, "weight_decay": 0.01, **own}},
-            "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5, "warmup_max_lr": 3e-3}},
+            "optimizer": {
+                "type": "AdamW",
+                "params": {"lr": 3e-3, "weight_decay": 0.01, **own},
+            },
+            "scheduler": {
+                "type": "WarmupLR",
+                "params": {"warmup_num_steps": 5, "warmup_max_lr": 3e-3},
+            },
             "steps_per_print": 1_000_000,
         }
 
@@ -77,9 +83,18 @@ CONFIGURATIONS = {
         Configuration("ZeRO 3", zero=3, saves=True),
         Configuration("ZeRO 3, zero.Init", zero=3, init=True),
         Configuration("bf16, ZeRO 3", zero=3, bf16=True, by_night=True),
-        Configuration("gradient accumulation, ZeRO 3", zero=3, accumulation=3, by_night=True),
-        Configuration("activation checkpointing, ZeRO 3", zero=3, checkpointing=True, by_night=True),
-        Configuration("offloaded optimizer, ZeRO 3", zero=3, offload=True, by_night=True),
+        Configuration(
+            "gradient accumulation, ZeRO 3", zero=3, accumulation=3, by_night=True
+        ),
+        Configuration(
+            "activation checkpointing, ZeRO 3",
+            zero=3,
+            checkpointing=True,
+            by_night=True,
+        ),
+        Configuration(
+            "offloaded optimizer, ZeRO 3", zero=3, offload=True, by_night=True
+        ),
         Configuration("pipeline of 2 stages", pipeline=2, accumulation=2),
     )
 }

@@ -29,21 +29,34 @@ class Block(nn.Module):
         super().__init__()
         self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.asked, self.answered = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.wide, self.narrow = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.wide, self.narrow = (
+            nn.Linear(WIDTH, 4 * WIDTH),
+            nn.Linear(4 * WIDTH, WIDTH),
+        )
         self.dropout = nn.Dropout(DROPOUT)
 
     def forward(self, hidden):
         hidden = hidden + self.dropout(self.attention(self.first(hidden)))
-        return hidden + self.dropout(self.narrow(nn.functional.gelu(self.wide(self.second(hidden)))))
+        return hidden + self.dropout(
+            self.narrow(nn.functional.gelu(self.wide(self.second(hidden))))
+        )
 
     def attention(self, hidden):
         batch, length, _ = hidden.shape
-        split = self.asked(hidden).view(batch, length, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+        split = (
+            self.asked(hidden)
+            .view(batch, length, 3, HEADS, WIDTH // HEADS)
+            .permute(2, 0, 3, 1, 4)
+        )
         query, key, value = split[0], split[1], split[2]
         scores = query @ key.transpose(-2, -1) * (WIDTH // HEADS) ** -0.5
-        later = torch.ones(length, length, dtype=torch.bool, device=hidden.device).triu(1)
+        later = torch.ones(length, length, dtype=torch.bool, device=hidden.device).triu(
+            1
+        )
         weights = scores.masked_fill(later, float("-inf")).softmax(-1)
-        return self.answered((weights @ value).transpose(1, 2).reshape(batch, length, WIDTH))
+        return self.answered(
+            (weights @ value).transpose(1, 2).reshape(batch, length, WIDTH)
+        )
 
 
 class Head(nn.Module):

@@ -20,7 +20,10 @@ DEEPSPEEDS = ("cuda", "hpu", "klxpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu"
 #: Classes of DeepSpeed's interface, its own and small ones, on the simulated device named before a comma; and
 #: for Metal our plugin. They train `STAGES` alone.
 CLASSES = {
-    **{name: f"deepspeed.accelerator.{name}_accelerator.{name.upper()}_Accelerator" for name in DEEPSPEEDS},
+    **{
+        name: f"deepspeed.accelerator.{name}_accelerator.{name.upper()}_Accelerator"
+        for name in DEEPSPEEDS
+    },
     "acme, TPU": "ds_training.shapes.TPU_Accelerator",
     "musa, MUSA": "ds_training.shapes.MUSA_Accelerator",
     "mps, plugin": "",
@@ -51,7 +54,12 @@ class Trainings:
             if not home.exists():
                 home.mkdir()
                 few = [name] if backend == PATCHED else STAGES
-                self._train(backend, home, resumed, _names(night, resumed) if backend in BACKENDS else few)
+                self._train(
+                    backend,
+                    home,
+                    resumed,
+                    _names(night, resumed) if backend in BACKENDS else few,
+                )
         answers = [home / f"{name}.{rank}.json" for rank in range(RANKS)]
         assert all(answer.exists() for answer in answers), (home / "output").read_text()
         return [json.loads(answer.read_text()) for answer in answers]
@@ -59,12 +67,20 @@ class Trainings:
     def _train(self, backend, home, resumed, names):
         """All of these in one pair, which the first failure ends."""
         order = {"names": names, "folder": str(home), "resumed": resumed}
-        order |= {"activate": backend not in ("reference", SINGLE, PATCHED), "single": backend == SINGLE}
-        order |= {"checkpoints": str(self.folder / "checkpoints" / backend), "written": CLASSES.get(backend)}
+        order |= {
+            "activate": backend not in ("reference", SINGLE, PATCHED),
+            "single": backend == SINGLE,
+        }
+        order |= {
+            "checkpoints": str(self.folder / "checkpoints" / backend),
+            "written": CLASSES.get(backend),
+        }
         port = free_port()
         places = [as_rank(rank, RANKS, port) for rank in range(RANKS)]
         ended = self.start(backend, WORK.format(order=order), places)
-        (home / "output").write_text("\n".join(end.stdout[-3000:] + end.stderr[-6000:] for end in ended))
+        (home / "output").write_text(
+            "\n".join(end.stdout[-3000:] + end.stderr[-6000:] for end in ended)
+        )
 
 
 def _names(night, resumed):

@@ -12,7 +12,10 @@ class Text:
 
     def __init__(self):
         files = resources.files("sklearn.datasets.descr").iterdir()
-        files = sorted((file for file in files if file.name.endswith(".rst")), key=lambda file: file.name)
+        files = sorted(
+            (file for file in files if file.name.endswith(".rst")),
+            key=lambda file: file.name,
+        )
         text = "\n".join(file.read_text(encoding="utf-8") for file in files)
         self.characters = "".join(sorted(set(text)))
         number = {character: index for index, character in enumerate(self.characters)}
@@ -21,6 +24,8 @@ class Text:
     def batch(self, seed, size):
         """`size` pieces of the text, and the same shifted by one: (size, LENGTH) each, by `seed` alone."""
         generator = torch.Generator().manual_seed(seed)
-        starts = torch.randint(len(self.numbers) - LENGTH - 1, (size,), generator=generator)
+        starts = torch.randint(
+            len(self.numbers) - LENGTH - 1, (size,), generator=generator
+        )
         pieces = self.numbers[starts[:, None] + torch.arange(LENGTH + 1)]
         return pieces[:, :-1].contiguous(), pieces[:, 1:].contiguous()

@@ -35,7 +35,9 @@ def main(names, activate, folder, checkpoints, resumed, single, written):
     for name in names:
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
         report = trained(CONFIGURATIONS[name], Path(checkpoints, name), resumed)
-        Path(folder, f"{name}.{torch.distributed.get_rank()}.json").write_text(json.dumps(report))
+        Path(folder, f"{name}.{torch.distributed.get_rank()}.json").write_text(
+            json.dumps(report)
+        )
         gc.collect()  # the engine, so that the next finds the process as it was
     faulthandler.cancel_dump_traceback_later()
     torch.distributed.destroy_process_group()
@@ -68,18 +70,25 @@ def trained(configuration, checkpoints, resumed):
         # By the step alone, so that a run that goes on from a checkpoint drops out what the other did.
         torch.manual_seed(1000 * step + rank)
         accelerator.manual_seed_all(1000 * step + rank)
-        batches = [text.batch(2 * micro + reader, BATCH) for micro in range(step * count, (step + 1) * count)]
+        batches = [
+            text.batch(2 * micro + reader, BATCH)
+            for micro in range(step * count, (step + 1) * count)
+        ]
         losses.append(stepped(engine, batches, pipeline=configuration.pipeline > 1))
         if configuration.saves and not resumed and step + 1 == SAVED_AT:
             engine.save_checkpoint(str(checkpoints), client_state={"steps": step + 1})
     optimizer = engine.basic_optimizer
-    operator = getattr(optimizer, "ds_opt_adam", None) or getattr(optimizer, "multi_tensor_adam", None)
+    operator = getattr(optimizer, "ds_opt_adam", None) or getattr(
+        optimizer, "multi_tensor_adam", None
+    )
     # An operator is a function, an object, or a compiled module.
     kind = operator if hasattr(operator, "__name__") else type(operator)
     parameters = list(engine.module.parameters())
     devices = sorted({str(parameter.device) for parameter in parameters})
     with zero.GatheredParameters(parameters, enabled=configuration.zero == 3):
-        learned = digest([each.detach().cpu().contiguous().view(torch.uint8) for each in parameters])
+        learned = digest(
+            [each.detach().cpu().contiguous().view(torch.uint8) for each in parameters]
+        )
     engine.destroy()
     return {
         "accelerator": f"{type(accelerator).__module__}.{type(accelerator).__qualname__}",
@@ -102,16 +111,22 @@ def made(configuration, characters):
     if configuration.pipeline > 1:
         from deepspeed.pipe import PipelineModule
 
-        module = PipelineModule(model.layers(characters), configuration.pipeline, loss_fn=model.loss)
+        module = PipelineModule(
+            model.layers(characters), configuration.pipeline, loss_fn=model.loss
+        )
     elif configuration.init:
         with deepspeed.zero.Init(config_dict_or_path=config):
             module = model.Transformer(characters)
     else:
-        checkpoint = deepspeed.checkpointing.checkpoint if configuration.checkpointing else None
+        checkpoint = (
+            deepspeed.checkpointing.checkpoint if configuration.checkpointing else None
+        )
         module = model.Transformer(characters, checkpoint)
     if configuration.checkpointing:
         deepspeed.checkpointing.configure(None, num_checkpoints=model.LAYERS)
-    return deepspeed.initialize(model=module, model_parameters=list(module.parameters()), config=config)[0]
+    return deepspeed.initialize(
+        model=module, model_parameters=list(module.parameters()), config=config
+    )[0]
 
 
 def stepped(engine, batches, *, pipeline):

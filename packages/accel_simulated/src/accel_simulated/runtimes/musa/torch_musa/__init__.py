@@ -34,7 +34,9 @@ class MUSAGraph(_sim_Graph):
 
 class graph(_sim_Capture):
     def __init__(self, musa_graph, pool=None, stream=None, capture_error_mode="global"):
-        super().__init__(musa_graph, {"pool": pool, "capture_error_mode": capture_error_mode}, stream)
+        super().__init__(
+            musa_graph, {"pool": pool, "capture_error_mode": capture_error_mode}, stream
+        )
 
 
 fill(globals(), "torch.musa")

@@ -11,7 +11,9 @@ from accel_simulated import vendor_package
 __version__ = "1.19.0+simulated"
 
 _lazy = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
-assert not (_lazy and os.environ.get("ACCEL_SIMULATE_STOCK_TORCH") == "1"), "lazy mode needs Habana's torch"
+assert not (_lazy and os.environ.get("ACCEL_SIMULATE_STOCK_TORCH") == "1"), (
+    "lazy mode needs Habana's torch"
+)
 
 vendor_package.start("hpu")
 

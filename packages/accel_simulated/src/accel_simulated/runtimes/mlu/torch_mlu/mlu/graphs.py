@@ -12,7 +12,9 @@ class MLUGraph(_sim_Graph):
 
 class graph(_sim_Capture):
     def __init__(self, mlu_graph, pool=None, stream=None, capture_error_mode="relaxed"):
-        super().__init__(mlu_graph, {"pool": pool, "capture_error_mode": capture_error_mode}, stream)
+        super().__init__(
+            mlu_graph, {"pool": pool, "capture_error_mode": capture_error_mode}, stream
+        )
 
 
 fill(globals(), "torch.mlu.graphs")

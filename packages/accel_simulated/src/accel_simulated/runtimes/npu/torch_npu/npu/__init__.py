@@ -69,7 +69,9 @@ _sim_host = _sim_HostMemory()
 
 def npurt():
     _sim_lifecycle._lazy_init()
-    return _sim_SimpleNamespace(npuHostRegister=_sim_host.register, npuHostUnregister=_sim_host.unregister)
+    return _sim_SimpleNamespace(
+        npuHostRegister=_sim_host.register, npuHostUnregister=_sim_host.unregister
+    )
 
 
 fill(globals(), "torch.npu")

@@ -19,18 +19,24 @@ class GradScaler(_sim_GradScaler):
         dynamic=True,
         enabled=True,
     ):
-        super().__init__("npu", init_scale, growth_factor, backoff_factor, growth_interval, enabled)
+        super().__init__(
+            "npu", init_scale, growth_factor, backoff_factor, growth_interval, enabled
+        )
         if not dynamic:  # then the vendor's keeps its first scale
             self._growth_factor = self._backoff_factor = 1.0
 
 
 class autocast(_sim_autocast):
     def __init__(self, enabled=True, dtype=_sim_float16, cache_enabled=True):
-        super().__init__("npu", enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
+        super().__init__(
+            "npu", enabled=enabled, dtype=dtype, cache_enabled=cache_enabled
+        )
 
 
 def _sim_old(name):
-    _sim_warnings.warn(f"torch_npu.npu.amp.{name} is deprecated", FutureWarning, stacklevel=3)
+    _sim_warnings.warn(
+        f"torch_npu.npu.amp.{name} is deprecated", FutureWarning, stacklevel=3
+    )
 
 
 def custom_fwd(fwd=None, *, cast_inputs=None):

@@ -13,9 +13,16 @@ class NPUGraph(_sim_Graph):
 class graph(_sim_Capture):
     # The fourth place is the vendor's own: captured operators may be updated, which is not simulated.
     def __init__(
-        self, npu_graph, pool=None, stream=None, auto_dispatch_capture=False, capture_error_mode="global"
+        self,
+        npu_graph,
+        pool=None,
+        stream=None,
+        auto_dispatch_capture=False,
+        capture_error_mode="global",
     ):
-        super().__init__(npu_graph, {"pool": pool, "capture_error_mode": capture_error_mode}, stream)
+        super().__init__(
+            npu_graph, {"pool": pool, "capture_error_mode": capture_error_mode}, stream
+        )
 
 
 fill(globals(), "torch.npu.graphs")

@@ -7,7 +7,11 @@ from accel_simulated.shape import fill
 
 
 def _sim_old(name, serves):
-    _sim_warnings.warn(f"torch_npu.npu.{name} is deprecated, use {serves}", DeprecationWarning, stacklevel=3)
+    _sim_warnings.warn(
+        f"torch_npu.npu.{name} is deprecated, use {serves}",
+        DeprecationWarning,
+        stacklevel=3,
+    )
 
 
 def memory_cached(device=None):

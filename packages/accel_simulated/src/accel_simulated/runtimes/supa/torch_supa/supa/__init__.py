@@ -31,7 +31,9 @@ _sim_host = _sim_HostMemory()
 
 
 def supart():
-    return _sim_SimpleNamespace(supaHostRegister=_sim_host.register, supaHostUnregister=_sim_host.unregister)
+    return _sim_SimpleNamespace(
+        supaHostRegister=_sim_host.register, supaHostUnregister=_sim_host.unregister
+    )
 
 
 def check_error(res):

@@ -12,7 +12,9 @@ class SUPAGraph(_sim_Graph):
 
 class graph(_sim_Capture):
     def __init__(self, supa_graph, pool=None, stream=None, capture_error_mode="global"):
-        super().__init__(supa_graph, {"pool": pool, "capture_error_mode": capture_error_mode}, stream)
+        super().__init__(
+            supa_graph, {"pool": pool, "capture_error_mode": capture_error_mode}, stream
+        )
 
 
 fill(globals(), "torch.supa.graphs")

@@ -8,7 +8,11 @@ from accel_simulated.shape import fill
 
 
 def memory_stats(device=None):
-    if not 0 <= _sim_devices._get_device_index(device, optional=True) < _sim_devices.device_count():
+    if (
+        not 0
+        <= _sim_devices._get_device_index(device, optional=True)
+        < _sim_devices.device_count()
+    ):
         raise AssertionError("Invalid device id")
     stats = _sim_memory.memory_stats(device)
     return {
@@ -51,7 +55,11 @@ def mem_get_info(device=None):
 
 def _sim_renamed(old, new):
     # At the line of the bridge, and so once a process: Python shows a warning once for each line.
-    _sim_warnings.warn(f"torch.hpu.{old} has been renamed to torch.hpu.{new}", FutureWarning, stacklevel=2)
+    _sim_warnings.warn(
+        f"torch.hpu.{old} has been renamed to torch.hpu.{new}",
+        FutureWarning,
+        stacklevel=2,
+    )
 
 
 def memory_cached(device=None):
