@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -136,8 +137,8 @@ def rows(rounds: int = _ROUNDS) -> list[Row]:
                     program.format(choose=without.replace("DEVICE", plain)) + _END
                 )
                 pairs = in_turns(
-                    lambda: _seconds(ours, device),
-                    lambda: _seconds(peer, device),
+                    partial(_seconds, ours, device),
+                    partial(_seconds, peer, device),
                     rounds + 1,
                 )
                 there = (

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
@@ -194,7 +195,7 @@ def main(rounds: int) -> int:
         pairs = []
         for index in range(rounds):
             # Who goes first changes, so that drift hits both.
-            first, second = (lambda: ours(title, how), measure)[
+            first, second = (partial(ours, title, how), measure)[
                 :: -1 if index % 2 else 1
             ]
             pair = (first(), second())

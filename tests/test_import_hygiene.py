@@ -90,7 +90,10 @@ def test_what_each_step_does_not_import(world, statement, absent):
     """A command that needs no torch must not wait for it, nor fail with a broken vendor package."""
     world.backend("npu")
     told = "print(json.dumps(sorted(after - before)))"
-    code = f"import sys\nbefore = set(sys.modules)\n{statement}\nafter = set(sys.modules)\nimport json\n{told}"
+    code = (
+        f"import sys\nbefore = set(sys.modules)\n{statement}\nafter = "
+        f"set(sys.modules)\nimport json\n{told}"
+    )
     brought = world.child(code, bare=False).answer
     top = {
         name for name in brought if name in absent or name.partition(".")[0] in absent

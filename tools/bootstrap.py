@@ -164,7 +164,7 @@ def own_torch() -> dict[str, object] | None:
     ]
     return {
         "version": found.version,
-        "paths": list(dict.fromkeys([os.path.abspath(home), *others])),
+        "paths": list(dict.fromkeys([os.path.abspath(home), *others])),  # noqa: PTH100
     }
 
 

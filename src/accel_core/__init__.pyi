@@ -47,7 +47,9 @@ from accel_core.hookspecs import CheckResult as CheckResult
 from accel_core.hookspecs import Fix as Fix
 from accel_core.hookspecs import hookimpl as hookimpl
 from accel_core.interface import Accelerator as Accelerator
-from accel_core.interface.op_builders import NotImplementedBuilder as NotImplementedBuilder
+from accel_core.interface.op_builders import (
+    NotImplementedBuilder as NotImplementedBuilder,
+)
 from accel_core.interface.records import Capabilities as Capabilities
 from accel_core.interface.records import DeviceCapability as DeviceCapability
 from accel_core.interface.records import DeviceProperties as DeviceProperties

@@ -80,7 +80,10 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel, tmp_
         plugins.arguments("early", vendor_import="torch_vendored")
     )
     accel.world.plugin("early", f"import torch\n{early}")
-    check = "from accel_core import Check, CheckResult\nreturn [Check('a', 'A', lambda: CheckResult('ok', 'b'))]"
+    check = (
+        "from accel_core import Check, CheckResult\nreturn [Check('a', 'A', "
+        "lambda: CheckResult('ok', 'b'))]"
+    )
     accel.world.backend(
         "checked", 1, extra=plugins.hook("accel_checks", "backend", check)
     )

@@ -11,6 +11,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from accel_contracts.plugins import PLUGINS, ROOT, declared, everything, import_plugin
@@ -197,9 +198,8 @@ def test_triton_where_it_is_installed(name, installed, monkeypatch):
     )
     monkeypatch.setattr(module, "is_installed", lambda package: installed)
     for available in (True, False):
-        asked = getattr(module, name).is_triton_supported(
-            SimpleNamespace(is_available=lambda: available)
-        )
+        device = SimpleNamespace(is_available=Mock(return_value=available))
+        asked = getattr(module, name).is_triton_supported(device)
         assert asked is (installed and available)
 
 

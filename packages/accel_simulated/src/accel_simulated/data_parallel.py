@@ -36,11 +36,10 @@ def scatter(
 ) -> list[Tensor]:
     import torch
 
-    parts = (
-        tensor.chunk(len(devices), dim)
-        if sizes is None
-        else tensor.split(list(sizes), dim)
-    )  # type: ignore[no-untyped-call]
+    if sizes is None:
+        parts = tensor.chunk(len(devices), dim)
+    else:
+        parts = tensor.split(list(sizes), dim)  # type: ignore[no-untyped-call]
     copies = []
     for number, part in enumerate(parts):
         with torch.cuda.stream(streams[number] if streams else None):

@@ -59,7 +59,7 @@ class Index(http.server.ThreadingHTTPServer):
 
 
 class _Answer(http.server.SimpleHTTPRequestHandler):
-    extensions_map = {
+    extensions_map = {  # noqa: RUF012
         ".html": "application/vnd.pypi.simple.v1+json",
         "": "application/zip",
     }

@@ -64,7 +64,10 @@ def test_a_rank_for_each_device_and_the_backend_passed_on(planned):
 
 
 def test_a_mask_that_misnames_devices_is_told_once_with_the_step(planned):
-    told = "Warning: CN_VISIBLE_DEVICES='1,0,x': 'x' ends the list. Next step: export CN_VISIBLE_DEVICES=1,0\n"
+    told = (
+        "Warning: CN_VISIBLE_DEVICES='1,0,x': 'x' ends the list. Next step: export "
+        "CN_VISIBLE_DEVICES=1,0\n"
+    )
     assert planned(CN_VISIBLE_DEVICES="1,0,x").succeeded().stderr.count(told) == 1
 
 

@@ -9,7 +9,7 @@ from accel_train.ops import portable
 
 torch = pytest.importorskip("torch")
 
-from accel_tests.optimizers import (
+from accel_tests.optimizers import (  # noqa: E402
     ARGUMENTS,
     close,
     gradients,

@@ -151,7 +151,10 @@ def test_fabric_equals_its_own_cpu(device):
 @forked("acme")
 def test_on_acme_what_would_train_elsewhere_is_refused():
     found = accelerator()
-    placed = r"^Lightning's strategy places the model on cpu, and the accelerator is acme.*trainer_options\(\)"
+    placed = (
+        r"^Lightning's strategy places the model on cpu, and the accelerator is "
+        r"acme.*trainer_options\(\)"
+    )
     refused(placed, fit, accelerator=found, devices=1)
     refused(placed, fit_with_fabric, Fabric(accelerator=found, devices=1))
     assert found.auto_device_count() == 2

@@ -152,7 +152,10 @@ def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
     if not (build and build.hip and is_mixed) or _is_filtered():
         what = "ROCm counts no processor's own GPU beside an AMD card"
         return CheckResult("ok", what)
-    what = f"device {', '.join(integrated)} is the processor's own AMD GPU, for which torch may have no kernels"
+    what = (
+        f"device {', '.join(integrated)} is the processor's own AMD GPU, for which "
+        "torch may have no kernels"
+    )
     step = f"export HIP_VISIBLE_DEVICES={','.join(cards)}"
     return CheckResult("warning", what, step)
 

@@ -71,10 +71,8 @@ def run(
         try:
             (root / file).write_text(write(report), encoding="utf-8")
         except OSError as error:
-            print(
-                f"Error: --report {file!r} could not be written: {error}",
-                file=sys.stderr,
-            )
+            problem = f"Error: --report {file!r} could not be written: {error}"
+            print(problem, file=sys.stderr)  # noqa: T201
             status = status or 1
     found = len(report.assumptions)
     places = f"{found} place{'s' * (found != 1)}, {len(report.asks)} that only ask"

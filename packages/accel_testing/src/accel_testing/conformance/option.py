@@ -23,7 +23,10 @@ def pytest_addoption(parser: Any) -> None:
         "such as acme:2; several by comma: one run each, and a table at the end."
     )
     _add(group, "--accel", metavar="NAME[:COUNT],...", help=about)
-    expected = "A TOML file of the checks of accel_testing.conformance that are skipped or fail, with reasons."
+    expected = (
+        "A TOML file of the checks of accel_testing.conformance that are skipped "
+        "or fail, with reasons."
+    )
     _add(group, "--accel-expected", metavar="FILE", help=expected)
 
 

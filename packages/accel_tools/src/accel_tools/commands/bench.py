@@ -202,7 +202,10 @@ def _draw(path: Path, run: Run, compare: tuple[Path, Run] | None) -> None:
     )
     machine = run.machine
     title = f"accel bench {run.accelerator['name']}: {_product(run)}"
-    subtitle = f"torch {machine['torch']}, {machine['system']}, {page.count(machine['cores'], 'core')}, {run.time}"
+    subtitle = (
+        f"torch {machine['torch']}, {machine['system']}, "
+        f"{page.count(machine['cores'], 'core')}, {run.time}"
+    )
     try:
         chart.draw(path, title, subtitle, run.measurements, before)
     except OSError as error:

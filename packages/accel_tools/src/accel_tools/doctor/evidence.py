@@ -161,9 +161,7 @@ def lying_about(
             below = sorted(
                 name for name in inside if "." not in name or name[0].isdigit()
             )
-            waiting += [
-                (f"{folder}/{n}", depth + 1)
-                for n in below
-                if os.path.isdir(f"{folder}/{n}")
-            ]
+            for name in below:
+                if os.path.isdir(f"{folder}/{name}"):  # noqa: PTH112
+                    waiting.append((f"{folder}/{name}", depth + 1))
     return found

@@ -170,10 +170,10 @@ def _installed() -> Iterator[str]:
         yield from site.getsitepackages()
         yield site.getusersitepackages()
     for entry in sys.path:
-        if isinstance(entry, str) and os.path.basename(entry) in (
-            "site-packages",
-            "dist-packages",
-        ):
+        if not isinstance(entry, str):
+            continue
+        name = os.path.basename(entry)  # noqa: PTH119
+        if name in ("site-packages", "dist-packages"):
             yield entry
 
 

@@ -52,7 +52,10 @@ _DEVICE = "device=accel_core.get_accelerator().device()"
 _TRAINER = (
     "class Arguments(accel_train.transformers.AcceleratorArguments, TrainingArguments)"
 )
-_LIGHTNING = "Trainer(**accel_train.lightning.trainer_options()), Fabric(**accel_train.lightning.fabric_options())"
+_LIGHTNING = (
+    "Trainer(**accel_train.lightning.trainer_options()), "
+    "Fabric(**accel_train.lightning.fabric_options())"
+)
 #: Modules of frameworks that have no door and take a device: their name, and the line.
 OF_DEVICE = (
     (

@@ -144,7 +144,10 @@ def _cuda_fault(cpp_extension: ModuleType) -> str:
 def _sycl_fault(cpp_extension: ModuleType) -> str:
     torch = import_torch()
     if not hasattr(cpp_extension, "SyclExtension"):
-        return f"torch {torch.__version__} cannot compile SYCL, which torch 2.7 and newer can: accel setup xpu"
+        return (
+            f"torch {torch.__version__} cannot compile SYCL, which torch 2.7 and "
+            "newer can: accel setup xpu"
+        )
     if not getattr(torch.version, "xpu", None):
         return f"torch {torch.__version__} is built without XPU: accel setup xpu"
     if shutil.which("icpx") is None:

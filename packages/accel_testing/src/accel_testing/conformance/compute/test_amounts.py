@@ -173,7 +173,10 @@ class TestAmounts(Subject):
                 f"after {reset}() max_memory_allocated() is {again}, memory_allocated() {now}",
             )
         most, held = accelerator.max_memory_reserved(), accelerator.memory_reserved()
-        said = f"after reset_max_memory_cached() max_memory_reserved() is {most}, and memory_reserved() {held}"
+        said = (
+            f"after reset_max_memory_cached() max_memory_reserved() is {most}, and "
+            f"memory_reserved() {held}"
+        )
         require(most == held, said)
 
     def test_totals_start_anew(self, accelerator: Accelerator) -> None:

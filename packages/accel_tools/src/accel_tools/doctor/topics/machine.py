@@ -75,7 +75,10 @@ def _releases() -> Iterator[Finding]:
     for name in sorted(OWN_DISTRIBUTIONS):
         version = packages.version(name)
         if version and version != __version__:
-            what = f"{name} {version} is installed beside accel-core {__version__}; they are released together"
+            what = (
+                f"{name} {version} is installed beside accel-core {__version__}; "
+                "they are released together"
+            )
             step = vendors.install_command(
                 name, version=__version__, option="--upgrade"
             )
