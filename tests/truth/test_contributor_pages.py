@@ -15,7 +15,11 @@ CORE = (
     "accel_core.interface.torch_device",
     "accel_core.backend",
     "accel_core.cli",
-    "accel_core.detection",
+    "accel_core.sandbox",
+    "accel_core.explain",
+    "accel_core.verdict",
+    "accel_core.probe",
+    "accel_core.checks",
 )
 #: Of each section: the modules in which its names are.
 SECTIONS = {
@@ -28,7 +32,6 @@ SECTIONS = {
     (ARCHITECTURE, "The layers of the core"): CORE,
     (ARCHITECTURE, "To add"): (
         *CORE,
-        "accel_core.detection.probe",
         "accel_core.interface.Accelerator",
         "accel_train.commands",
         "accel_train.commands.ops",
@@ -98,7 +101,7 @@ def test_every_path_with_a_rule_in_pyproject_is_there():
 
 
 @pytest.mark.parametrize(
-    "name", ["builtin", "accel_core.detection.autoload", "accel_core.toolkit"]
+    "name", ["built_in", "accel_core.explain.autoloads", "accel_core.toolkit"]
 )
 def test_a_name_that_is_nowhere_is_missing(name):
     assert not is_in(name, CORE)

@@ -1,4 +1,4 @@
 """Reasons to words: causes and next steps, in English.
 
-A choice that succeeds imports none of it. Code never reads what stands here.
+Code never reads these texts: a `Why` has the reason as data.
 """
