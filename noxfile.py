@@ -516,6 +516,10 @@ def lint(session: nox.Session) -> None:
     paths = [str(path / "src") for path in PROJECTS]
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    core_and_plugins = [path for path in paths if "packages" not in Path(path).parts]
+    session.run(
+        "complexipy", "--quiet", "--max-complexity-allowed", "15", *core_and_plugins
+    )
     session.run(
         "lint-imports", "--no-cache", env={"PYTHONPATH": os.pathsep.join(paths)}
     )

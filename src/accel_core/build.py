@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from accel_core import builtin, checks, errors, torch_import
-from accel_core.backend import Backend, ProbeResult
+from accel_core.backend import Backend, ProbeResult, Provenance
 from accel_core.exceptions import PLUGIN_ERRORS, hint_for
 from accel_core.hints import hints_of
 from accel_core.plugins import Plugin, load_failure, unfit, with_error
@@ -320,8 +320,7 @@ def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
     step = current_step.get()
     log_step(f"{step}, and what its error means")  # plugins are asked for that
     failed = with_error(verdict, error)
-    is_own = step.startswith(_STEPS_OF_PLUGIN)
-    if is_own:
+    if step.startswith(_STEPS_OF_PLUGIN):
         misfit = unfit(failed, error, step)
         if misfit is not None:
             return misfit
@@ -329,19 +328,27 @@ def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
         status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
         facts = {"text": str(error), "step": error.hint}
         return replace(failed, status=status, why=Why(Reason.PLUGIN_ANSWERS, facts))
-    what, hint = _explained(verdict, error, group)
+    return _failure_with_hint(failed, error, step, group)
+
+
+def _failure_with_hint(
+    failed: Verdict, error: BaseException, step: str, group: Group
+) -> Verdict:
+    """Return the verdict on an error of an accelerator, a vendor or torch."""
+    what, hint = _explained(failed, error, group)
     if isinstance(error, errors.BackendUnavailableError):
         facts = {"text": str(error), "step": hint}
         return replace(failed, status=Status.BROKEN, why=Why(Reason.UNAVAILABLE, facts))
     cause, mismatch_step = torch_import.cause_and_step(error)
     hint = hint or mismatch_step
     if not hint and is_step_of_plugin(step):
-        hint = report_to(source.distribution)
+        hint = report_to(failed.distribution)
     if isinstance(error, errors.InvalidAcceleratorError):
         facts = {"text": str(error), "step": hint}
         why = Why(Reason.ACCELERATOR_INVALID, facts)
         return replace(failed, status=Status.INVALID, why=why)
-    culprit = step if is_own else " or ".join(verdict.vendor_import)
+    is_own = step.startswith(_STEPS_OF_PLUGIN)
+    culprit = step if is_own else " or ".join(failed.vendor_import)
     facts = {"what": what or f"{culprit} failed", "cause": cause, "step": hint}
     return replace(failed, status=Status.BROKEN, why=Why(Reason.VENDOR_FAILS, facts))
 
@@ -373,9 +380,7 @@ def explain_error(verdict: Verdict, error: BaseException, group: Group) -> Probe
     other plugins.
     """
     backend, own = verdict.declaration, verdict.provenance
-    declared = [v for v in (verdict, *group.verdicts) if v.backend is not None]
-    sources = list(dict.fromkeys(v.provenance for v in declared))
-    for source in sources[:_MOST_PLUGINS]:
+    for source in _plugins_to_ask(verdict, group):
         is_loaded = source.module in sys.modules
         if source.module and (group.imports_to_explain or is_loaded):
             answer = _ask_to_explain(Plugin(source), backend, error)
@@ -386,6 +391,12 @@ def explain_error(verdict: Verdict, error: BaseException, group: Group) -> Probe
             if hint:
                 return ProbeResult(False, hint=hint)
     return ProbeResult(False)
+
+
+def _plugins_to_ask(verdict: Verdict, group: Group) -> list[Provenance]:
+    declared = [v for v in (verdict, *group.verdicts) if v.backend is not None]
+    plugins = list(dict.fromkeys(v.provenance for v in declared))
+    return plugins[:_MOST_PLUGINS]
 
 
 def _ask_to_explain(

@@ -89,6 +89,14 @@ def find_backends(
     own = _builtin_of(pin, installed, settings, load)
     if own:
         return own
+    meant = _declared_for(pin, installed, settings, load)
+    return meant or builtin.generic_of_type(pin)
+
+
+def _declared_for(
+    pin: Pin, installed: Sequence[Provenance], settings: Settings, load: Load
+) -> tuple[Verdict, ...]:
+    """Return the backends of plugins that the pin means."""
     named = [e for e in installed if pin.matches(e.name.lower(), e.distribution)]
     if len({normalize_distribution(e.distribution) for e in named}) > 1:
         return tuple(_unread(e, Why(Reason.NOT_LOADED)) for e in named)
@@ -98,7 +106,7 @@ def find_backends(
         meant = [v for v in declared if pin.matches(v.name, v.distribution)]
         if meant:
             return rank(meant)
-    return builtin.generic_of_type(pin)
+    return ()
 
 
 def _builtin_of(

@@ -78,15 +78,7 @@ def autoload_conflicts(
     foreign = [package for package in packages if package.top not in own]
     if not foreign or not _torch_would_load():
         return ()
-    found: dict[Provenance, AutoloadConflict] = {}
-    while True:
-        left = [package for package in packages if package not in found]
-        if not left:
-            break
-        conflicts, is_complete = _try_packages(left, chosen, timeout)
-        found |= conflicts
-        if is_complete or not conflicts:
-            break
+    found = _try_all(packages, chosen, timeout)
     # What fails because another package came first is not to be uninstalled for it.
     blamed = [package for package in foreign if package in found]
     return tuple(found[package] for package in packages if package in (blamed or found))
@@ -109,6 +101,21 @@ def _torch_would_load() -> bool:
         return False
     # What has failed here may have switched it off since, as torch_npu does.
     return torch_import.autoload_is_on() or torch_import.failed_before()
+
+
+def _try_all(
+    packages: Sequence[Provenance], chosen: Backend | None, timeout: float
+) -> dict[Provenance, AutoloadConflict]:
+    """Load packages in a child, and those after one that ends it in another child."""
+    found: dict[Provenance, AutoloadConflict] = {}
+    left = list(packages)
+    while left:
+        conflicts, is_complete = _try_packages(left, chosen, timeout)
+        found |= conflicts
+        if is_complete or not conflicts:
+            break
+        left = [package for package in packages if package not in found]
+    return found
 
 
 def _try_packages(

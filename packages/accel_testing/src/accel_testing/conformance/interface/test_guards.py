@@ -317,7 +317,7 @@ class TestGuards(Subject):
         )
 
 
-def _steps(accelerator: Accelerator) -> dict[str, Callable[[], Any]]:  # noqa: C901 - a step, a function
+def _steps(accelerator: Accelerator) -> dict[str, Callable[[], Any]]:
     """Steps of a thread, each with what it sees then; all is as before afterwards."""
     last = accelerator.device_count() - 1
     place = accelerator.device(last)
