@@ -12,6 +12,8 @@ from pathlib import Path
 from generated import settled, wants_check
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Columns, as in pyproject.toml.
+_LINE = 88
 STUBS = {"src/accel_core/__init__.pyi": "accel_core"}
 
 
@@ -26,7 +28,11 @@ def stub(module: str) -> str:
     imports = []
     for name, home in lazy._MODULES.items():
         imports.append((f"accel_core.{home}", _order(name), f"{name} as {name}"))
-    lines += [f"from {home} import {name}" for home, _, name in sorted(imports)]
+    for home, _, name in sorted(imports):
+        line = f"from {home} import {name}"
+        if len(line) > _LINE:
+            line = f"from {home} import (\n    {name},\n)"
+        lines.append(line)
     given = [name for name in lazy.__all__ if name not in lazy._MODULES]
     if given:
         lines += [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from accel_core import builtin, checks, errors, torch_import
 from accel_core.backend import Backend, ProbeResult, Provenance
 from accel_core.exceptions import PLUGIN_ERRORS, hint_for
+from accel_core.hardware.visible_devices import set_variables
 from accel_core.hints import hints_of
 from accel_core.plugins import Plugin, load_failure, unfit, with_error
 from accel_core.sandbox.guard import (
@@ -218,8 +220,11 @@ def _counted(verdict: Verdict, accelerator: Accelerator, count: int) -> Verdict:
             "count": count,
         }
         why: Why | None = Why(Reason.REGISTERS, facts)
+    elif count:
+        why = None
     else:
-        why = None if count else Why(Reason.COUNTS_NONE)
+        environ = set_variables(verdict.declaration, os.environ)
+        why = Why(Reason.COUNTS_NONE, {"root": "/", "environ": environ})
     status = Status.USABLE if count else Status.NO_DEVICE
     backend = accelerator.backend if verdict.builtin else verdict.backend
     return replace(verdict, status=status, why=why, devices=count, backend=backend)

@@ -16,7 +16,7 @@ from accel_core import builtin, hardware, torch_import
 from accel_core.backend import Backend
 from accel_core.hardware import bus
 from accel_core.hardware.placement import placement
-from accel_core.hardware.visible_devices import masks
+from accel_core.hardware.visible_devices import masks, set_variables
 from accel_core.packages import is_installed, requirement, version
 from accel_core.settings import Pin, Settings
 from accel_core.verdict import Reason, Status, Verdict, Why
@@ -245,12 +245,12 @@ def _is_visible(verdict: Verdict, context: Context) -> Verdict | None:
     runtime can tell.
     """
     backend = verdict.declaration
-    names = backend.visibility.filters + backend.visibility.variables
-    if _is_running(verdict) or not any(name in os.environ for name in names):
+    if _is_running(verdict) or not set_variables(backend, os.environ):
         return None
     if masks(backend, os.environ).devices != ():
         return None
-    return without_device(verdict, Reason.HIDDEN, root=context.root)
+    environ = set_variables(backend, os.environ)
+    return without_device(verdict, Reason.HIDDEN, root=context.root, environ=environ)
 
 
 def _driver_is_loaded(verdict: Verdict, context: Context) -> Verdict | None:

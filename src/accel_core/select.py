@@ -79,8 +79,6 @@ def select(
     selection = choose(settings, find, prober)
     if prober.isolated:
         selection = _unless_unknown(selection, settings)
-    for verdict in selection.verdicts:
-        _ = verdict.words  # which tell of the machine as it is now
     selection = replace(
         selection,
         notes=_notes(settings, selection),

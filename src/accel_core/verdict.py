@@ -98,10 +98,10 @@ class Reason(str, enum.Enum):
     NO_HARDWARE = "no_hardware"  # sought, build
     DRIVER_NOT_LOADED = "driver_not_loaded"
     NODES_WITHHELD = "nodes_withheld"
-    HIDDEN = "hidden"
+    HIDDEN = "hidden"  # root, environ
 
     # The device.
-    COUNTS_NONE = "counts_none"
+    COUNTS_NONE = "counts_none"  # root, environ
     VENDOR_FAILS = "vendor_fails"  # what, step
     UNAVAILABLE = "unavailable"  # text, step
     REGISTERS = "registers"  # package, device_type, count
@@ -301,10 +301,7 @@ class Verdict:
 
     @cached_property
     def words(self) -> Words:
-        """The reason and the next step, which tell of the machine as it is now.
-
-        A selection asks for them when it is made.
-        """
+        """The reason and the next step, made of `why` when they are first asked for."""
         from accel_core.explain.reasons import explained
 
         return explained(self)

@@ -322,7 +322,7 @@ def test_after_the_step_the_devices_that_were_meant_are_counted(
         patch.setattr("os.environ", world.environ)
         of_run = masks_of(backend, world.environ, len(before))
         verdict = counts_none(backend, machine.path)
-        words = verdict.reason, verdict.hint  # of the environment as it is now
+        words = verdict.reason, verdict.hint
     told = (
         ("; ".join(map(str, found.faulty)), found.next_step)
         if found.faulty

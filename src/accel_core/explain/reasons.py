@@ -342,7 +342,7 @@ def _nodes_withheld(verdict: Verdict, why: Why, plain: bool) -> Words:
 
 def _hidden(verdict: Verdict, why: Why, _plain: bool) -> Words:
     backend = verdict.declaration
-    mask = masks(backend, os.environ, inventory(backend, why["root"]))
+    mask = masks(backend, why["environ"], inventory(backend, why["root"]))
     place = placement()
     # Slurm writes NoDevFiles, or nothing, into the variable of a job without any.
     withheld = place.withheld(backend)
@@ -355,11 +355,11 @@ def _hidden(verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
     """Explain a count of none by the most likely reason."""
-    backend, root = verdict.declaration, why.get("root") or "/"
+    backend, root = verdict.declaration, why["root"]
     evidence = bus.evidence(backend, root) or bus.Evidence()
-    mask = masks(backend, os.environ, inventory(backend, root))
+    mask = masks(backend, why["environ"], inventory(backend, root))
     if mask.faulty:
-        return _hidden(verdict, Why(Reason.HIDDEN, {"root": root}), False)
+        return _hidden(verdict, why, False)
     place = placement(root)
     denied = denied_nodes(evidence.nodes, root)
     if denied:

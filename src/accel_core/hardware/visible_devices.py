@@ -147,6 +147,13 @@ def masks(
     return Masks((*chain.effects, *overruled), chain.visible_devices())
 
 
+def set_variables(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the backend's visible-devices variables that are set in `environ`."""
+    visibility = backend.visibility
+    names = (*visibility.filters, *visibility.variables)
+    return {name: environ[name] for name in names if name in environ}
+
+
 def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
     """Return the sentence "CUDA_VISIBLE_DEVICES='' hides every device".
 

@@ -4,6 +4,7 @@ import os
 from unittest import mock
 
 from accel_core.backend import Provenance
+from accel_core.hardware.visible_devices import set_variables
 from accel_core.plugins import find_backends
 from accel_core.probe import Prober
 from accel_core.select import discover, loader, select
@@ -74,5 +75,6 @@ def verdict_on(backend, **fields):
 
 def counts_none(backend, root):
     """The verdict on a device that the vendor counts none of, on a machine of files."""
-    why = Why(Reason.COUNTS_NONE, {"root": root})
+    environ = set_variables(backend, os.environ)
+    why = Why(Reason.COUNTS_NONE, {"root": root, "environ": environ})
     return verdict_on(backend, status=Status.NO_DEVICE, devices=0, why=why)
