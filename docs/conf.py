@@ -103,9 +103,7 @@ def _declared(kind: type[Any]) -> tuple[str, str, list[tuple[str, str, str]]]:
     defaults = {field.name: field.default for field in fields(kind)}
     head, _, said = inspect.cleandoc(kind.__doc__ or "").partition("Fields:\n")
     told = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", said, re.MULTILINE)
-    rows = [
-        (name, " ".join(text.split()), _default(defaults[name])) for name, text in told
-    ]
+    rows = [(name, " ".join(text.split()), _default(defaults[name])) for name, text in told]
     return kind.__name__, head.partition("\n")[0], rows
 
 
@@ -119,11 +117,7 @@ def _default(value: Any) -> str:
 def doors(*states: str) -> list[Door]:
     """The frameworks without an adapter whose door is in one of `states` for a device that none knows."""
     unknown = Asked("acme", "accel-acme", "acme")
-    return [
-        d
-        for d in DOORS
-        if not d.adapter and standing_of(d, unknown, d.tested).state in states
-    ]
+    return [d for d in DOORS if not d.adapter and standing_of(d, unknown, d.tested).state in states]
 
 
 def adapted() -> list[Door]:
@@ -133,9 +127,7 @@ def adapted() -> list[Door]:
 
 def places(text: str) -> str:
     """A clause for a table's cell, with places in source as code: `a/b.py:3`."""
-    marked = re.sub(
-        r"[\w./-]+\.py:\d[\d-]*(?:, \d[\d-]*)*", lambda found: f"`{found[0]}`", text
-    )
+    marked = re.sub(r"[\w./-]+\.py:\d[\d-]*(?:, \d[\d-]*)*", lambda found: f"`{found[0]}`", text)
     return marked.replace("|", "\\|")
 
 
@@ -147,9 +139,7 @@ def fill_in(_app: object, _name: str, source: list[str]) -> None:
             extensions=["jinja2.ext.do"], loader=jinja2.FileSystemLoader(HERE / "tables")
     )  # fmt: skip
         tools = {"read": read, "folder": folder, "rows": rows, "by_kind": by_kind}
-        environment.globals.update(
-            **tools, declared=declared, checks=checks, levels=LEVELS
-        )
+        environment.globals.update(**tools, declared=declared, checks=checks, levels=LEVELS)
         environment.globals.update(doors=doors, adapted=adapted, places=places)
         source[0] = environment.from_string(source[0]).render()
 
@@ -182,9 +172,7 @@ def show_examples(_app: object, _context: click.Context, lines: list[str]) -> No
     lines[:] = shown
 
 
-def leave_out_arguments(
-    _app: object, _context: click.Context, lines: list[str]
-) -> None:
+def leave_out_arguments(_app: object, _context: click.Context, lines: list[str]) -> None:
     """Leave out the list of arguments, which says no more than the usage above it."""
     lines.clear()
 
@@ -192,15 +180,8 @@ def leave_out_arguments(
 def show_options_of_run(_app: object, context: click.Context, lines: list[str]) -> None:
     """Show the help of `accel run`, whose options a parser of its own reads."""
     if context.command_path == "accel run":
-        result = CliRunner(env={"COLUMNS": "90"}).invoke(
-            accel, ["run", "--help"], catch_exceptions=False
-        )
-        lines += [
-            ".. code-block:: text",
-            "",
-            *(f"    {line}" for line in result.output.splitlines()),
-            "",
-        ]
+        result = CliRunner(env={"COLUMNS": "90"}).invoke(accel, ["run", "--help"], catch_exceptions=False)
+        lines += [".. code-block:: text", "", *(f"    {line}" for line in result.output.splitlines()), ""]
 
 
 def setup(app: Any) -> None:

@@ -39,9 +39,7 @@ class Training:
         self.images = torch.tensor(images, dtype=torch.float32) / 16
         self.labels = torch.tensor(labels)
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(
-            rank.device
-        )
+        model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(rank.device)
         device_ids = [rank.device.index] if rank.accelerator.is_accelerator() else None
         self.model = DistributedDataParallel(model, device_ids=device_ids)
         # Thrown away: after its first step DDP packs the gradients anew, in the order in which they came, and
@@ -53,14 +51,9 @@ class Training:
     def train_step(self) -> torch.Tensor:
         """One step on this rank's part of the batch, which depends on the step's number alone; its loss."""
         size = self.batch_size * self.rank.world_size
-        order = torch.randperm(
-            len(self.labels), generator=torch.Generator().manual_seed(self.step)
-        )[:size]
+        order = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(self.step))[:size]
         mine = order[self.rank.rank :: self.rank.world_size]
-        images, labels = (
-            self.images[mine].to(self.rank.device),
-            self.labels[mine].to(self.rank.device),
-        )
+        images, labels = self.images[mine].to(self.rank.device), self.labels[mine].to(self.rank.device)
         loss = functional.cross_entropy(self.model(images), labels)
         self.optimizer.zero_grad()
         loss.backward()
@@ -84,9 +77,7 @@ class Training:
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint. Every rank reads it, from a disk that all hosts share."""
-        saved: dict[str, Any] = torch.load(
-            path, map_location=self.rank.device, weights_only=True
-        )
+        saved: dict[str, Any] = torch.load(path, map_location=self.rank.device, weights_only=True)
         self.step = saved["step"]
         self.model.module.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
@@ -110,29 +101,12 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument(
-        "--batch-size", type=int, default=32, help="images a step and rank"
-    )
-    parser.add_argument(
-        "--checkpoint",
-        type=Path,
-        help="write it here, and go on from it when it is there",
-    )
-    parser.add_argument(
-        "--every", type=int, default=20, help="steps between checkpoints"
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=60, help="seconds that a collective may take"
-    )
-    parser.add_argument(
-        "--silence",
-        type=float,
-        default=10,
-        help="seconds after which a silent rank is lost",
-    )
-    parser.add_argument(
-        "--pause", type=float, default=0, help="seconds to sleep after each step"
-    )
+    parser.add_argument("--batch-size", type=int, default=32, help="images a step and rank")
+    parser.add_argument("--checkpoint", type=Path, help="write it here, and go on from it when it is there")
+    parser.add_argument("--every", type=int, default=20, help="steps between checkpoints")
+    parser.add_argument("--timeout", type=float, default=60, help="seconds that a collective may take")
+    parser.add_argument("--silence", type=float, default=10, help="seconds after which a silent rank is lost")
+    parser.add_argument("--pause", type=float, default=0, help="seconds to sleep after each step")
     return parser.parse_args()
 
 
@@ -144,13 +118,8 @@ def main() -> None:
         path: Path | None = arguments.checkpoint
         if path is not None and path.exists():
             training.load(path)
-        print(
-            f"rank {rank.rank} of {rank.world_size} on {rank.host}: from step {training.step}",
-            flush=True,
-        )
-        loss = torch.full(
-            (), torch.nan, device=rank.device
-        )  # what a run that is already at its end reports
+        print(f"rank {rank.rank} of {rank.world_size} on {rank.host}: from step {training.step}", flush=True)
+        loss = torch.full((), torch.nan, device=rank.device)  # what a run that is already at its end reports
         while training.step < arguments.steps:
             loss = training.train_step()
             # All ranks are past this step when one of them is past the barrier that the gradients are.
@@ -160,11 +129,7 @@ def main() -> None:
                     print(f"rank 0: checkpoint at step {training.step}", flush=True)
                 torch.distributed.barrier()
             time.sleep(arguments.pause)
-        report = {
-            "steps": training.step,
-            "loss": training.mean(loss),
-            "parameters_sha256": training.digest(),
-        }
+        report = {"steps": training.step, "loss": training.mean(loss), "parameters_sha256": training.digest()}
         if rank.rank == 0:
             print(json.dumps(report), flush=True)
 

@@ -20,13 +20,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
@@ -78,26 +72,17 @@ class Report:
 class Trainer:
     """The model, the optimiser and everything that a checkpoint must hold."""
 
-    def __init__(
-        self, acc: accel_core.Accelerator, precision: torch.dtype, seed: int
-    ) -> None:
+    def __init__(self, acc: accel_core.Accelerator, precision: torch.dtype, seed: int) -> None:
         self.acc = acc
         self.precision = precision
         torch.manual_seed(seed)
         acc.manual_seed_all(seed)
         images, labels = _digits(seed)
-        self.train = (
-            acc.pin_memory(images[TEST_IMAGES:]),
-            acc.pin_memory(labels[TEST_IMAGES:]),
-        )
+        self.train = (acc.pin_memory(images[TEST_IMAGES:]), acc.pin_memory(labels[TEST_IMAGES:]))
         self.test = (images[:TEST_IMAGES], labels[:TEST_IMAGES])
         self.model = DigitsNet().to(acc.device())
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=2e-3, weight_decay=1e-2
-        )
-        self.scaler = acc.grad_scaler(
-            precision
-        )  # only fp16 is narrow enough for gradients to vanish
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=2e-3, weight_decay=1e-2)
+        self.scaler = acc.grad_scaler(precision)  # only fp16 is narrow enough for gradients to vanish
         self.epoch = 0
 
     def run_epoch(self, batch_size: int) -> Iterator[tuple[int, torch.Tensor]]:
@@ -105,9 +90,7 @@ class Trainer:
         self.model.train()
         order = torch.randperm(len(self.train[1]))
         for images, labels in self._batches(order.split(batch_size)):
-            with self.acc.autocast(
-                self.precision, enabled=self.precision is not torch.float32
-            ):
+            with self.acc.autocast(self.precision, enabled=self.precision is not torch.float32):
                 loss = functional.cross_entropy(self.model(images), labels)
             self.optimizer.zero_grad()
             self.scaler.scale(loss).backward()
@@ -116,9 +99,7 @@ class Trainer:
             yield len(labels), loss.detach()
         self.epoch += 1
 
-    def _batches(
-        self, indices: tuple[torch.Tensor, ...]
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def _batches(self, indices: tuple[torch.Tensor, ...]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Batches on the device; the next one is copied on a stream of its own while this one is computed."""
         acc = self.acc
         copying = acc.Stream()
@@ -128,9 +109,7 @@ class Trainer:
             # Gathering makes a new, pageable tensor: it is pinned again so that the copy can overlap.
             hosts = [acc.pin_memory(tensor[index]) for tensor in self.train]
             with acc.stream(copying):
-                images, labels = (
-                    host.to(acc.device(), non_blocking=True) for host in hosts
-                )
+                images, labels = (host.to(acc.device(), non_blocking=True) for host in hosts)
             ready.append((images, labels))
 
         fetch(indices[0])
@@ -138,9 +117,7 @@ class Trainer:
             acc.current_stream().wait_stream(copying)
             batch = ready.pop()
             if not acc.is_synchronized_device():
-                for tensor in (
-                    batch
-                ):  # made on one stream and used on another: the allocator must know
+                for tensor in batch:  # made on one stream and used on another: the allocator must know
                     tensor.record_stream(acc.current_stream())
             if following is not None:
                 fetch(following)
@@ -156,9 +133,7 @@ class Trainer:
     def save(self, path: Path) -> None:
         """Write a checkpoint: model, optimiser, scaler, and the random streams of host and device."""
         self.acc.synchronize()
-        unfinished = path.with_name(
-            f"{path.name}.unfinished"
-        )  # a run that is killed here leaves the old one
+        unfinished = path.with_name(f"{path.name}.unfinished")  # a run that is killed here leaves the old one
         torch.save(
             {
                 "accelerator": self.acc.name,
@@ -184,9 +159,7 @@ class Trainer:
         except OSError:
             raise
         except Exception as error:  # whatever the bytes lead torch's reader to: struct.error, IndexError, …
-            raise SystemExit(
-                f"--resume {path}: this is no checkpoint of this program ({error})"
-            ) from None
+            raise SystemExit(f"--resume {path}: this is no checkpoint of this program ({error})") from None
         self.epoch = saved["epoch"]
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
@@ -218,11 +191,7 @@ def choose_precision(acc: accel_core.Accelerator, wanted: str) -> torch.dtype:
         return acc.training_dtype()
     dtype = PRECISIONS[wanted]
     if dtype not in acc.supported_dtypes():
-        supported = ", ".join(
-            name
-            for name, value in PRECISIONS.items()
-            if value in acc.supported_dtypes()
-        )
+        supported = ", ".join(name for name, value in PRECISIONS.items() if value in acc.supported_dtypes())
         raise SystemExit(f"--precision {wanted}: {acc.name} supports {supported}")
     return dtype
 
@@ -270,39 +239,26 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--epochs",
-        type=int,
-        default=12,
-        help="epochs in all, a resumed run's earlier ones included",
+        "--epochs", type=int, default=12, help="epochs in all, a resumed run's earlier ones included"
     )
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", choices=["auto", *PRECISIONS], default="auto")
-    parser.add_argument(
-        "--checkpoint", type=Path, help="write a checkpoint here at the end"
-    )
-    parser.add_argument(
-        "--stop-after", type=int, metavar="EPOCH", help="stop when this epoch is done"
-    )
+    parser.add_argument("--checkpoint", type=Path, help="write a checkpoint here at the end")
+    parser.add_argument("--stop-after", type=int, metavar="EPOCH", help="stop when this epoch is done")
     parser.add_argument("--resume", type=Path, help="go on from this checkpoint")
     parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print the result as JSON, and nothing else, on stdout",
+        "--json", action="store_true", help="print the result as JSON, and nothing else, on stdout"
     )
     chosen = parser.parse_args(arguments)
     for name in ("epochs", "batch_size", "stop_after"):
         value = getattr(chosen, name)
         if value is not None and value < 1:
-            parser.error(
-                f"--{name.replace('_', '-')} must be 1 or more, {value} was given"
-            )
+            parser.error(f"--{name.replace('_', '-')} must be 1 or more, {value} was given")
     if chosen.resume and not chosen.resume.is_file():
         parser.error(f"--resume {chosen.resume}: there is no such file")
     if chosen.checkpoint and not chosen.checkpoint.absolute().parent.is_dir():
-        parser.error(
-            f"--checkpoint {chosen.checkpoint}: there is no folder {chosen.checkpoint.parent}"
-        )
+        parser.error(f"--checkpoint {chosen.checkpoint}: there is no folder {chosen.checkpoint.parent}")
     return chosen
 
 
@@ -313,17 +269,13 @@ def main() -> None:
     precision = choose_precision(acc, arguments.precision)
     name, devices = acc.device_properties().name, acc.device_count()
     of_devices = f"{devices} device{'' if devices == 1 else 's'}"
-    console.print(
-        f"[bold]{acc.name}[/] ({name}), {of_devices}, computing in {precision}"
-    )
+    console.print(f"[bold]{acc.name}[/] ({name}), {of_devices}, computing in {precision}")
 
     trainer = Trainer(acc, precision, arguments.seed)
     if arguments.resume:
         written_on = trainer.load(arguments.resume)
         other = f", which was written on {written_on}" if written_on != acc.name else ""
-        console.print(
-            f"resumed after epoch {trainer.epoch} from {arguments.resume}{other}"
-        )
+        console.print(f"resumed after epoch {trainer.epoch} from {arguments.resume}{other}")
     if peak_memory(acc) is not None:
         acc.reset_peak_memory_stats()
     last = min(arguments.epochs, arguments.stop_after or arguments.epochs)

@@ -33,7 +33,5 @@ for epoch in range(5):
     print(f"epoch {epoch + 1}: loss {loss.item():.4f}", flush=True)
 end.record()
 acc.synchronize()
-print(
-    f"{start.elapsed_time(end):.0f} ms, at most {acc.max_memory_allocated() / 2**20:.0f} MiB"
-)
+print(f"{start.elapsed_time(end):.0f} ms, at most {acc.max_memory_allocated() / 2**20:.0f} MiB")
 torch.save({"model": model.state_dict(), "rng": acc.get_rng_state()}, "last.pt")

@@ -18,9 +18,7 @@ images = torch.tensor(images[:1792], dtype=torch.float32) / 16  # 28 batches of 
 labels = torch.tensor(labels[:1792])
 model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-engine, *_ = deepspeed.initialize(
-    model=model, optimizer=optimizer, config="ds_config.json"
-)
+engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config="ds_config.json")
 device = engine.device
 rank, ranks = deepspeed.comm.get_rank(), deepspeed.comm.get_world_size()
 print(f"rank {rank} of {ranks}: {acc.device_properties().name}, {device}", flush=True)
@@ -41,7 +39,5 @@ for epoch in range(5):
 end.record()
 acc.synchronize()
 if rank == 0:
-    print(
-        f"{start.elapsed_time(end):.0f} ms, at most {acc.max_memory_allocated() / 2**20:.0f} MiB"
-    )
+    print(f"{start.elapsed_time(end):.0f} ms, at most {acc.max_memory_allocated() / 2**20:.0f} MiB")
 engine.save_checkpoint("checkpoints")

@@ -72,7 +72,7 @@ def run_checks(
 def _is_uncertain(verdict: Verdict, check: object) -> bool:
     """Whether only device nodes could show the hardware, and they are missing."""
     backend = verdict.backend
-    return check is _hardware_is_here and not (backend and backend.hardware.pci_ids)
+    return check is _check_hardware and not (backend and backend.hardware.pci_ids)
 
 
 def _on_a_machine_without_it(found: Verdict, context: Context) -> Verdict:
@@ -83,7 +83,7 @@ def _on_a_machine_without_it(found: Verdict, context: Context) -> Verdict:
     backend = found.backend
     if backend is None or not backend.hardware.pci_ids or found.why is None:
         return found
-    missing = _hardware_is_here(found, context)
+    missing = _check_hardware(found, context)
     if missing is None:
         return found
     why = Why(Reason.NOR_HARDWARE, {"hardware": missing.why, "because": found.why})
@@ -93,7 +93,7 @@ def _on_a_machine_without_it(found: Verdict, context: Context) -> Verdict:
 # --- The checks -------------------------------------------------------------------------
 
 
-def _is_permitted(verdict: Verdict, context: Context) -> Verdict | None:
+def _check_policy(verdict: Verdict, context: Context) -> Verdict | None:
     settings = context.settings
     name, distribution = verdict.name, verdict.distribution
     if settings.permits(name, distribution):
@@ -110,11 +110,11 @@ def _blocked(verdict: Verdict, variable: str, rule: Pin) -> Verdict:
     )
 
 
-def _is_read(verdict: Verdict, _context: Context) -> Verdict | None:
+def _check_declaration(verdict: Verdict, _context: Context) -> Verdict | None:
     return None if verdict.backend else verdict
 
 
-def _platform_fits(verdict: Verdict, _context: Context) -> Verdict | None:
+def _check_platform(verdict: Verdict, _context: Context) -> Verdict | None:
     platforms = verdict.declaration.hardware.platforms
     if hardware.platform_matches(platforms):
         return None
@@ -123,7 +123,7 @@ def _platform_fits(verdict: Verdict, _context: Context) -> Verdict | None:
     )
 
 
-def _vendor_is_installed(verdict: Verdict, _context: Context) -> Verdict | None:
+def _check_vendor_package(verdict: Verdict, _context: Context) -> Verdict | None:
     backend = verdict.declaration
     if installed_imports(backend):
         return None
@@ -154,7 +154,7 @@ def _other_missing_distributions(backend: Backend) -> list[str]:
     return missing
 
 
-def _fits_torch(verdict: Verdict, _context: Context) -> Verdict | None:
+def _check_release_of_torch(verdict: Verdict, _context: Context) -> Verdict | None:
     """Check that what is made for one release of torch is made for the one that is here.
 
     Some such packages end the process when they are imported with another torch.
@@ -192,14 +192,14 @@ def _minor_release(text: str) -> str:
     return ".".join(release.split(".")[:2])
 
 
-def _namespace_is_its_own(verdict: Verdict, _context: Context) -> Verdict | None:
+def _check_namespace(verdict: Verdict, _context: Context) -> Verdict | None:
     other = namespace_owner(verdict.declaration)
     if not other:
         return None
     return ruled_out(verdict, Status.STANDS_ASIDE, Reason.NAMESPACE_TAKEN, by=other)
 
 
-def _hardware_is_here(verdict: Verdict, context: Context) -> Verdict | None:
+def _check_hardware(verdict: Verdict, context: Context) -> Verdict | None:
     """Check for signs of the device; before torch's build, as no build brings a device."""
     if verdict.seen is None or verdict.seen or _is_running(verdict):
         return None
@@ -215,7 +215,7 @@ def _hardware_is_here(verdict: Verdict, context: Context) -> Verdict | None:
     )
 
 
-def _torch_has_its_build(verdict: Verdict, _context: Context) -> Verdict | None:
+def _check_build_of_torch(verdict: Verdict, _context: Context) -> Verdict | None:
     """Check that torch was built with what the backend needs of it.
 
     A torch that lacks the device type lacks every build that brings it: "without CUDA and
@@ -238,7 +238,7 @@ def _torch_has_its_build(verdict: Verdict, _context: Context) -> Verdict | None:
     )
 
 
-def _is_visible(verdict: Verdict, context: Context) -> Verdict | None:
+def _check_visible_devices(verdict: Verdict, context: Context) -> Verdict | None:
     """Check that no variable hides every device.
 
     What a runtime makes of a malformed value, or of a number that no device has, only the
@@ -253,7 +253,7 @@ def _is_visible(verdict: Verdict, context: Context) -> Verdict | None:
     return without_device(verdict, Reason.HIDDEN, root=context.root, environ=environ)
 
 
-def _driver_is_loaded(verdict: Verdict, context: Context) -> Verdict | None:
+def _check_driver(verdict: Verdict, context: Context) -> Verdict | None:
     """Check that a device on the bus has a device node.
 
     If not, its driver is not loaded, or a container lacks it. Some drivers make their nodes
@@ -276,7 +276,7 @@ def _driver_is_loaded(verdict: Verdict, context: Context) -> Verdict | None:
     return None
 
 
-def _requirements_are_met(verdict: Verdict, _context: Context) -> Verdict | None:
+def _check_requirements(verdict: Verdict, _context: Context) -> Verdict | None:
     """Check required distributions by their metadata; markers that do not apply pass."""
     for text in verdict.declaration.requires:
         try:
@@ -312,17 +312,17 @@ def _requirements_are_met(verdict: Verdict, _context: Context) -> Verdict | None
 
 #: In this order; each rules the backend out, or passes with `None`.
 CHECKS: tuple[Callable[[Verdict, Context], Verdict | None], ...] = (
-    _is_permitted,
-    _is_read,
-    _platform_fits,
-    _vendor_is_installed,
-    _fits_torch,
-    _namespace_is_its_own,
-    _hardware_is_here,
-    _torch_has_its_build,
-    _is_visible,
-    _driver_is_loaded,
-    _requirements_are_met,
+    _check_policy,
+    _check_declaration,
+    _check_platform,
+    _check_vendor_package,
+    _check_release_of_torch,
+    _check_namespace,
+    _check_hardware,
+    _check_build_of_torch,
+    _check_visible_devices,
+    _check_driver,
+    _check_requirements,
 )
 
 
@@ -335,9 +335,7 @@ def _is_running(verdict: Verdict) -> bool:
     is_initialized = getattr(namespace, "is_initialized", None)
     if is_initialized is None:
         return False
-    with suppress(
-        Exception
-    ):  # a vendor's namespace, before or after its package failed
+    with suppress(Exception):  # a vendor's namespace may fail as its package did
         return bool(is_initialized())
     return False
 

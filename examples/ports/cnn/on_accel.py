@@ -25,9 +25,7 @@ losses = []
 with profile(schedule=schedule(wait=1, warmup=1, active=2, repeat=1)) as profiler:
     for step in range(6):
         numbers = torch.Generator().manual_seed(step * world + rank)
-        images = torch.rand(4, 3, 16, 16, generator=numbers).to(
-            device, memory_format=torch.channels_last
-        )
+        images = torch.rand(4, 3, 16, 16, generator=numbers).to(device, memory_format=torch.channels_last)
         labels = torch.randint(0, 4, (4,), generator=numbers).to(device)
         loss = nn.functional.cross_entropy(net(images), labels)
         optimizer.zero_grad(set_to_none=True)

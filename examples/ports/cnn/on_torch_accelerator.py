@@ -10,9 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import profile, schedule
 
 rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-device = torch.device(
-    torch.accelerator.current_accelerator().type, int(os.environ.get("LOCAL_RANK", "0"))
-)
+device = torch.device(torch.accelerator.current_accelerator().type, int(os.environ.get("LOCAL_RANK", "0")))
 torch.accelerator.set_device_index(device.index)
 if world > 1:
     init_process_group(device_id=device)
@@ -30,9 +28,7 @@ losses = []
 with profile(schedule=schedule(wait=1, warmup=1, active=2, repeat=1)) as profiler:
     for step in range(6):
         numbers = torch.Generator().manual_seed(step * world + rank)
-        images = torch.rand(4, 3, 16, 16, generator=numbers).to(
-            device, memory_format=torch.channels_last
-        )
+        images = torch.rand(4, 3, 16, 16, generator=numbers).to(device, memory_format=torch.channels_last)
         labels = torch.randint(0, 4, (4,), generator=numbers).to(device)
         loss = nn.functional.cross_entropy(net(images), labels)
         optimizer.zero_grad(set_to_none=True)

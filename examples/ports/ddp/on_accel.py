@@ -17,13 +17,9 @@ def run(rank, world, init_method="env://"):
     job = init_process_group(init_method=init_method, rank=rank, world_size=world)
     device = job.device
     numbers = torch.Generator().manual_seed(0)
-    data = TensorDataset(
-        torch.randn(64, 8, generator=numbers), torch.randn(64, 1, generator=numbers)
-    )
+    data = TensorDataset(torch.randn(64, 8, generator=numbers), torch.randn(64, 1, generator=numbers))
     sampler = DistributedSampler(data, shuffle=True)
-    loader = DataLoader(
-        data, batch_size=8, sampler=sampler, pin_memory=can_pin_memory()
-    )
+    loader = DataLoader(data, batch_size=8, sampler=sampler, pin_memory=can_pin_memory())
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)).to(device)
     model = DistributedDataParallel(model)
@@ -33,9 +29,7 @@ def run(rank, world, init_method="env://"):
         sampler.set_epoch(epoch)
         for inputs, targets in loader:
             outputs = model(inputs.to(device, non_blocking=True))
-            loss = nn.functional.mse_loss(
-                outputs, targets.to(device, non_blocking=True)
-            )
+            loss = nn.functional.mse_loss(outputs, targets.to(device, non_blocking=True))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

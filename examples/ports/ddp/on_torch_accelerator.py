@@ -15,13 +15,9 @@ def run(rank, world, init_method="env://"):
     device = torch.device(torch.accelerator.current_accelerator().type, rank)
     torch.accelerator.set_device_index(rank)
     backend = distributed.get_default_backend_for_device(device)
-    distributed.init_process_group(
-        backend, init_method=init_method, rank=rank, world_size=world
-    )
+    distributed.init_process_group(backend, init_method=init_method, rank=rank, world_size=world)
     numbers = torch.Generator().manual_seed(0)
-    data = TensorDataset(
-        torch.randn(64, 8, generator=numbers), torch.randn(64, 1, generator=numbers)
-    )
+    data = TensorDataset(torch.randn(64, 8, generator=numbers), torch.randn(64, 1, generator=numbers))
     sampler = DistributedSampler(data, shuffle=True)
     loader = DataLoader(data, batch_size=8, sampler=sampler, pin_memory=True)
     torch.manual_seed(0)
@@ -33,9 +29,7 @@ def run(rank, world, init_method="env://"):
         sampler.set_epoch(epoch)
         for inputs, targets in loader:
             outputs = model(inputs.to(device, non_blocking=True))
-            loss = nn.functional.mse_loss(
-                outputs, targets.to(device, non_blocking=True)
-            )
+            loss = nn.functional.mse_loss(outputs, targets.to(device, non_blocking=True))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

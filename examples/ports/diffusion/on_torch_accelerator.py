@@ -15,10 +15,7 @@ class Denoiser(nn.Module):
     def __init__(self):
         super().__init__()
         self.time = nn.Embedding(10, 8)
-        self.enter, self.leave = (
-            nn.Conv2d(1, 8, 3, padding=1),
-            nn.Conv2d(8, 1, 3, padding=1),
-        )
+        self.enter, self.leave = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 1, 3, padding=1)
         self.norm = nn.GroupNorm(2, 8)
 
     def forward(self, images, times):
@@ -31,8 +28,7 @@ def main():
     torch.manual_seed(0)
     images = torch.rand(32, 1, 8, 8)
     loader = DataLoader(
-        TensorDataset(images, torch.randn_like(images), torch.randint(0, 10, (32,))),
-        batch_size=4,
+        TensorDataset(images, torch.randn_like(images), torch.randint(0, 10, (32,))), batch_size=4
     )
     model = Denoiser()
     average = copy.deepcopy(model).to(accelerator.device)
@@ -51,9 +47,7 @@ def main():
             optimizer.zero_grad()
             with torch.no_grad():
                 for mean, now in zip(
-                    average.parameters(),
-                    accelerator.unwrap_model(model).parameters(),
-                    strict=True,
+                    average.parameters(), accelerator.unwrap_model(model).parameters(), strict=True
                 ):
                     mean.lerp_(now, 0.1)
             losses.append(accelerator.gather(loss).mean().item())
@@ -62,9 +56,7 @@ def main():
         if epoch == 1:  # the third epoch does the second's work again
             accelerator.wait_for_everyone()
             accelerator.load_state("checkpoint")
-    losses.append(
-        sum(parameter.double().sum().item() for parameter in average.cpu().parameters())
-    )
+    losses.append(sum(parameter.double().sum().item() for parameter in average.cpu().parameters()))
     if accelerator.is_main_process:
         print(json.dumps({"device": str(accelerator.device), "losses": losses}))
     accelerator.end_training()

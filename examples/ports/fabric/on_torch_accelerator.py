@@ -10,31 +10,19 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def main():
-    fabric = Fabric(
-        accelerator="auto",
-        devices=int(sys.argv[1]),
-        strategy="ddp",
-        precision="bf16-mixed",
-    )
+    fabric = Fabric(accelerator="auto", devices=int(sys.argv[1]), strategy="ddp", precision="bf16-mixed")
     fabric.launch()
     fabric.seed_everything(0, verbose=False)
     with fabric.init_module():
         model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 3))
     numbers = torch.Generator().manual_seed(0)
-    inputs, targets = (
-        torch.randn(48, 8, generator=numbers),
-        torch.randint(0, 3, (48,), generator=numbers),
-    )
+    inputs, targets = torch.randn(48, 8, generator=numbers), torch.randint(0, 3, (48,), generator=numbers)
     start = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=start) / 4)
-    model, optimizer = fabric.setup(
-        model, torch.optim.Adam(model.parameters(), lr=1e-2)
-    )
-    loader = fabric.setup_dataloaders(
-        DataLoader(TensorDataset(inputs, targets), batch_size=6)
-    )
+    model, optimizer = fabric.setup(model, torch.optim.Adam(model.parameters(), lr=1e-2))
+    loader = fabric.setup_dataloaders(DataLoader(TensorDataset(inputs, targets), batch_size=6))
     losses = []
     for epoch in range(2):
         for data, labels in loader:

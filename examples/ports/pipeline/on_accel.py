@@ -34,9 +34,7 @@ def layer(seed, inputs, outputs):
 
 
 layers = [layer(1, 8, 16), nn.ReLU(), layer(2, 16, 16), nn.ReLU(), layer(3, 16, 4)]
-model = PipelineModule(
-    layers, num_stages=world, loss_fn=nn.CrossEntropyLoss(), partition_method="uniform"
-)
+model = PipelineModule(layers, num_stages=world, loss_fn=nn.CrossEntropyLoss(), partition_method="uniform")
 config = {
     "train_batch_size": 16,
     "train_micro_batch_size_per_gpu": 4,
@@ -45,10 +43,7 @@ config = {
     "steps_per_print": 1000,
 }
 engine, *_ = deepspeed.initialize(
-    model=model,
-    model_parameters=model.parameters(),
-    config=config,
-    training_data=Rows(),
+    model=model, model_parameters=model.parameters(), config=config, training_data=Rows()
 )
 losses = [engine.train_batch().item() for _ in range(4)]
 if rank == 0:

@@ -39,9 +39,7 @@ for _ in range(6):
     state, logs, rewards, done = environment.reset(), [], [], False
     while not done and len(rewards) < 30:
         chances = torch.log_softmax(policy(state.to(device)), -1)
-        action = torch.multinomial(
-            chances.detach().exp().cpu(), 1, generator=draws
-        ).item()
+        action = torch.multinomial(chances.detach().exp().cpu(), 1, generator=draws).item()
         logs.append(chances[action])
         state, reward, done = environment.step(action)
         rewards.append(reward)

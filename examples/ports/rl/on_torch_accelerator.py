@@ -7,9 +7,7 @@ import torch
 from torch import distributed, nn
 
 rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-device = torch.device(
-    torch.accelerator.current_accelerator().type, int(os.environ.get("LOCAL_RANK", "0"))
-)
+device = torch.device(torch.accelerator.current_accelerator().type, int(os.environ.get("LOCAL_RANK", "0")))
 torch.accelerator.set_device_index(device.index)
 if world > 1:
     distributed.init_process_group(device_id=device)
@@ -41,9 +39,7 @@ for _ in range(6):
     state, logs, rewards, done = environment.reset(), [], [], False
     while not done and len(rewards) < 30:
         chances = torch.log_softmax(policy(state.to(device)), -1)
-        action = torch.multinomial(
-            chances.detach().exp().cpu(), 1, generator=draws
-        ).item()
+        action = torch.multinomial(chances.detach().exp().cpu(), 1, generator=draws).item()
         logs.append(chances[action])
         state, reward, done = environment.step(action)
         rewards.append(reward)

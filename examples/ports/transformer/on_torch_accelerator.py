@@ -10,9 +10,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-device = (
-    f"{torch.accelerator.current_accelerator()}:{os.environ.get('LOCAL_RANK', '0')}"
-)
+device = f"{torch.accelerator.current_accelerator()}:{os.environ.get('LOCAL_RANK', '0')}"
 torch.accelerator.set_device_index(device)
 if world > 1:
     init_process_group(device_id=torch.device(device))
@@ -21,26 +19,15 @@ if world > 1:
 class Model(nn.Module):
     def __init__(self, tokens=16, width=32, length=8):
         super().__init__()
-        self.token, self.place = (
-            nn.Embedding(tokens, width),
-            nn.Embedding(length, width),
-        )
+        self.token, self.place = nn.Embedding(tokens, width), nn.Embedding(length, width)
         self.attention, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.before, self.between, self.after = (nn.LayerNorm(width) for _ in range(3))
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 64), nn.GELU(), nn.Dropout(0.1), nn.Linear(64, width)
-        )
+        self.mlp = nn.Sequential(nn.Linear(width, 64), nn.GELU(), nn.Dropout(0.1), nn.Linear(64, width))
         self.head = nn.Linear(width, tokens)
 
     def forward(self, words):
-        x = self.token(words) + self.place(
-            torch.arange(words.shape[1], device=words.device)
-        )
-        parts = (
-            self.attention(self.before(x))
-            .unflatten(-1, (3, 4, 8))
-            .permute(2, 0, 3, 1, 4)
-        )
+        x = self.token(words) + self.place(torch.arange(words.shape[1], device=words.device))
+        parts = self.attention(self.before(x)).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(*parts, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).flatten(2))
         return self.head(self.after(x + self.mlp(self.between(x))))
@@ -61,9 +48,7 @@ def train(steps, saved=None):
         optimizer.load_state_dict(saved["optimizer"])
     compiled = torch.compile(model)
     net = (
-        DistributedDataParallel(
-            compiled, device_ids=[torch.accelerator.current_device_index()]
-        )
+        DistributedDataParallel(compiled, device_ids=[torch.accelerator.current_device_index()])
         if world > 1
         else compiled
     )

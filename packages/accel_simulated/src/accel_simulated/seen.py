@@ -10,7 +10,6 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from accel_simulated import imports
@@ -91,19 +90,21 @@ def _check(module: Any, backend: str, told: Callable[[], str]) -> None:
 def _describe(module: Any, backend: str, told: Callable[[], str]) -> None:
     """Have the device's declaration say that it is simulated, wherever it is shown."""
     declared: Any = module.Backend
-    make = declared.__new__
+    initialize = declared.__init__
     names = (backend, _SERVED_BY.get(backend))
 
-    @functools.wraps(make)
-    def described(*arguments: Any, **fields: Any) -> Any:
-        made = make(*arguments, **fields)
+    @functools.wraps(initialize)
+    def described(self: Any, *arguments: Any, **fields: Any) -> None:
+        initialize(self, *arguments, **fields)
         words = os.environ.get("ACCEL_SIMULATE", "").strip()
-        if made.name not in names or "no real device" in made.description or not words:
-            return made
-        what = f"{made.description}; " if made.description else ""
-        return replace(made, description=f"{what}simulated, no real device: {words}")
+        is_described = "no real device" in self.description
+        if self.name not in names or is_described or not words:
+            return
+        what = f"{self.description}; " if self.description else ""
+        text = f"{what}simulated, no real device: {words}"
+        object.__setattr__(self, "description", text)  # the record is frozen
 
-    declared.__new__ = described
+    declared.__init__ = described
 
 
 def _have_no_sign(module: Any, backend: str, told: Callable[[], str]) -> None:
