@@ -118,6 +118,22 @@ def test_no_plugin_loads_what_only_its_hooks_need():
     assert loaded & unused == set()
 
 
+def test_a_choice_that_succeeds_needs_no_words(torch_world):
+    """Reasons are data; what makes sentences of them is imported when somebody reads them."""
+    torch_world.backend("npu")
+    words = "[name for name in sys.modules if name.startswith('accel_core.explain')]"
+    code = (
+        "import accel_core, json, sys\n"
+        "name = accel_core.get_accelerator().name\n"
+        f"print(json.dumps([name, {words}]))"
+    )
+    for pin in ("", "npu"):
+        answer = torch_world.child(
+            f"import os; os.environ['DS_ACCELERATOR'] = {pin!r}\n{code}"
+        ).answer
+        assert answer == ["npu", []]
+
+
 def test_importing_writes_no_variable_and_starts_nothing(world):
     """A program sets a vendor's variables after its imports."""
     code = (

@@ -269,21 +269,17 @@ def _try_pin(
     search: _Search, pin: Pin, settings: Settings, find: Find, prober: Prober
 ) -> None:
     """Probe what one pin means, and note what comes of it."""
-    from accel_core.explain import messages
-
-    is_single = len(settings.pins) == 1
     meant = meant_by(pin, settings, find)
+    if not meant:
+        _note_unknown_pin(search, pin, settings, find, prober)
+        return
     if len({normalize_distribution(v.distribution) for v in meant}) > 1:
+        from accel_core.explain import messages
+
         message = messages.conflict(settings.asked, pin, meant)
         search.error = errors.BackendConflictError(message)
         return
-    if not meant:
-        search.verdicts.append(messages.unknown(pin))
-        if is_single:
-            cpu = _is_cpu_usable(find, prober)
-            message = messages.not_found(settings.asked, pin, cpu=cpu)
-            search.error = errors.BackendNotFoundError(message)
-        return
+    is_single = len(settings.pins) == 1
     for backend in meant:
         found = prober.probe(backend, meant, pinned=is_single)
         found = as_in_one_process(found, search.verdicts, search.verdicts)
@@ -291,6 +287,19 @@ def _try_pin(
         if found.usable:
             search.chosen = found
             return
+
+
+def _note_unknown_pin(
+    search: _Search, pin: Pin, settings: Settings, find: Find, prober: Prober
+) -> None:
+    """Note that nothing is what the pin means; it is an error if it is the only one."""
+    from accel_core.explain import messages
+
+    search.verdicts.append(messages.unknown(pin))
+    if len(settings.pins) == 1:
+        cpu = _is_cpu_usable(find, prober)
+        message = messages.not_found(settings.asked, pin, cpu=cpu)
+        search.error = errors.BackendNotFoundError(message)
 
 
 def meant_by(pin: Pin, settings: Settings, find: Find) -> tuple[Verdict, ...]:
