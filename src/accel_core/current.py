@@ -14,7 +14,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from accel_core import builtin, errors
@@ -94,13 +94,24 @@ def selection() -> Selection:
         if _selection is None:
             _choose()
         assert _selection is not None
-        late = late_changes()
+        late = tuple(map(str, late_changes()))
         if not late:
             return _selection
         return replace(_selection, notes=_selection.notes + late)
 
 
-def late_changes() -> tuple[str, ...]:
+@dataclass(frozen=True)
+class LateChange:
+    """A variable that was changed after it had any effect, and the next step."""
+
+    what: str
+    step: str
+
+    def __str__(self) -> str:
+        return f"{self.what}. Next step: {self.step}"
+
+
+def late_changes() -> tuple[LateChange, ...]:
     """Return which variables were changed too late, and warn of each once.
 
     They have no effect on this process any more. A mask counts until the device has
@@ -117,13 +128,13 @@ def late_changes() -> tuple[str, ...]:
         is_mask = name != DS_ACCELERATOR.name
         if is_mask and not _chosen.is_initialized():
             continue
-        late.append(
+        what = (
             f"{name} was {before.get(name)!r} when {_chosen.name} was chosen and is "
-            f"{now!r} now, which has no effect any more. Next step: set it before Python "
-            "starts"
+            f"{now!r} now, which has no effect any more"
         )
-    for text in late:
-        _warn_once(text)
+        late.append(LateChange(what, "set it before Python starts"))
+    for change in late:
+        _warn_once(str(change))
     return tuple(late)
 
 

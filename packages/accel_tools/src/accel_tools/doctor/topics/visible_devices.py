@@ -22,9 +22,9 @@ _MOST_ANCESTORS = 64
 
 
 def _examine(visit: Visit) -> Iterator[Finding]:
-    for text in late_changes():  # by the program that examines itself
-        what, _, step = text.partition(". Next step: ")
-        yield Finding(Level.WARNING, "visible-devices.changed", what, step)
+    for change in late_changes():  # by the program that examines itself
+        code = "visible-devices.changed"
+        yield Finding(Level.WARNING, code, change.what, change.step)
     limited = False
     looked_at: dict[str, str] = {}
     for candidate in visit.declared():
