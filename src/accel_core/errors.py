@@ -23,8 +23,8 @@ def _escape(argument: object) -> object:
 
 
 class AccelError(_Escaped):
-    """Base class of all errors of accel and its plugins; control characters in the text
-    are escaped.
+    """Base class of the errors of accel-core, its packages and plugins; control
+    characters in the text are escaped.
 
     `hint` is the next step, if it is known and the message does not contain it.
     """

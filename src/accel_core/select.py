@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from accel_core.interface import Accelerator
 
 #: Returns the backends that a pin means, not probed; `None` for all of them.
-Find = Callable[["Pin | None"], "tuple[Verdict, ...]"]
+Find = Callable[[Pin | None], "tuple[Verdict, ...]"]
 
 
 def discover(*, isolated: bool = False) -> tuple[Verdict, ...]:

@@ -1,8 +1,7 @@
 """Text from outside, made safe to print: metadata of plugins, errors of vendors.
 
 Such text may contain anything. An escape character could move the cursor, rename the
-window or overwrite what accel prints; a line end could add lines that look like
-accel's.
+window or overwrite the output; a line end could add lines that look like accel's.
 """
 
 from collections.abc import Iterable

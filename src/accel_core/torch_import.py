@@ -87,7 +87,7 @@ def _import_named_packages() -> None:
 
 
 def _run_own_entry_point() -> None:
-    """Run what torch's autoload, which was off, would have run of accel itself."""
+    """Run what torch's autoload, which was off, would have run of accel-train."""
     for entry_point in entry_points(TORCH_GROUP):
         if (entry_point.name, entry_point.distribution) == OWN_ENTRY_POINT:
             entry_point.load()()

@@ -50,4 +50,8 @@ def failing(tmp_path_factory):
 @pytest.mark.parametrize("name", BROKEN)
 def test_caught_by_what_is_meant_for_it(name, failing):
     meant = BROKEN[name].meant
-    assert failing[name] == ([meant] if meant else [])
+    if meant == "hooks_fit":
+        # Its declaration is not read, so nothing else of it holds either.
+        assert meant in failing[name]
+    else:
+        assert failing[name] == ([meant] if meant else [])

@@ -85,7 +85,7 @@ def test_who_fails_before_there_is_an_accelerator_is_told_of(at):
         (
             Fault("accel_backends", returns=None),
             Status.INVALID,
-            "expected accel_core.Backend",
+            "the plugin declares no backend",
         ),
         (
             Fault("accel_create", returns="an accelerator"),
@@ -171,6 +171,6 @@ def test_every_hook_has_its_fault():
         fake("acme", Fault("accel_op_builders", raises=OSError("no kernels"))),
         isolated=True,
     ):
-        first = providers.providers(accel_core.get_accelerator().backend)[0]
+        first = providers(accel_core.get_accelerator().backend)[0]
         assert "accel-fake-acme" in first.name
         assert "no kernels" in first.advice

@@ -6,13 +6,14 @@ import re
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from accel_tests import layouts
 from accel_tests.libraries import COMPILER, Libraries
 
-from accel_core import Provenance, Status, TorchBuild, Verdict
+from accel_core import Backend, Provenance, Status, TorchBuild, Verdict
 from accel_core.hardware import vendors
 from accel_tools.doctor import libraries as libraries_under_test
 from accel_tools.doctor import vendor_package as under_test
@@ -169,10 +170,14 @@ def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(
     step = f"not known without pyelftools: {vendors.install_command('accel-tools', extra='doctor')}"
     assert missing_libraries(()) == step
     cause = "OSError: libhccl.so: cannot open shared object file"
+    backend = Backend("npu", vendor_import="x")
     failed = Verdict(
-        "npu", Status.BROKEN, f"torch_npu failed: {cause}", "", cause, None, "", 1.0, 700, "npu", ("x",),
-        Provenance("accel-npu", "1"), False,
-    )  # fmt: skip
+        "npu",
+        Provenance("accel-npu", "1"),
+        backend,
+        status=Status.BROKEN,
+        cause=cause,
+    )
     unmet = [
         Unmet(name, "_C.so", NOT_FOUND) for name in ("libhccl.so", "libascendcl.so")
     ]
@@ -183,7 +188,7 @@ def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(
     )
     monkeypatch.undo()
     assert candidates._also_missing(failed, unmet) == also
-    assert candidates._also_missing(failed._replace(cause="ValueError: no"), []) == ""
+    assert candidates._also_missing(replace(failed, cause="ValueError: no"), []) == ""
 
 
 # ---------------------------------------------------------------------------- vendor package

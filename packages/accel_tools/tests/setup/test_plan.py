@@ -226,7 +226,7 @@ def plugins_table(monkeypatch):
             self.load = lambda: table
 
     return lambda table: monkeypatch.setattr(
-        recipes, "entry_points", lambda _: (EntryPoint(table),)
+        recipes, "permitted_entry_points", lambda _: (EntryPoint(table),)
     )
 
 

@@ -207,7 +207,7 @@ def test_the_type_of_what_no_plugin_declares_is_no_placeholder(accel):
     named = accel.json("doors", "foo")
     assert (named["name"], named["device_type"]) == ("generic", "foo")
     assert (
-        "For generic (accel-core), torch's device type foo. Another"
+        "For generic (torch-foo), torch's device type foo. Another"
         in accel("doors", "foo").stdout
     )
     assert accel.json("doors", "generic")["device_type"] == ""

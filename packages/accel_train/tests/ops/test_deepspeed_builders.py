@@ -61,22 +61,6 @@ def test_a_builder_that_says_no_is_quoted_without_colours(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_what_another_thread_prints_meanwhile_is_not_taken_for_its_complaint(capsys):
-    class Slow(Builder):
-        def is_compatible(self, verbose=False):
-            if verbose:
-                thread = threading.Thread(
-                    target=print, args=("[WARNING] of somebody else's",)
-                )
-                thread.start()
-                thread.join(10)
-            return super().is_compatible(verbose)
-
-    builder = Slow(compatible=False, says="[WARNING] odd_op needs libodd.")
-    assert op_builders.compatibility(builder) == "odd_op needs libodd"
-    assert capsys.readouterr().out == "[WARNING] of somebody else's\n"
-
-
 @pytest.mark.skipif(os.name == "nt", reason="programs without an extension")
 def test_what_has_to_be_compiled_needs_a_compiler_ninja_and_for_cuda_the_toolkit(
     tools, monkeypatch

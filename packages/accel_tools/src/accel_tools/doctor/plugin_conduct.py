@@ -151,7 +151,7 @@ class _Watch:
 
 
 #: Modules between the plugin and us: what carries out its calls, and what puts its changes back.
-_OTHERS = (*OWN_MODULES, "importlib", "os", "pluggy")
+_OTHERS = (*OWN_MODULES, "functools", "importlib", "os", "pluggy")
 
 
 def _line_of_plugin(frame: FrameType | None) -> str:
