@@ -22,7 +22,8 @@ from accel_train.launch import command_line
 #: Tried as the script of a command line that names none.
 SCRIPT = ["1", "train.py"]
 #: A name in capitals that a module or a class gives a value.
-CONSTANT = re.compile(r"^\s*([A-Z][A-Z0-9_]+)\s*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
+#: A keyword argument on a line of its own has no space before its sign.
+CONSTANT = re.compile(r"^\s*([A-Z][A-Z0-9_]+)(?::[^=\n]+)? =(?!=)", re.MULTILINE)
 #: What the tools and the devices made for tests read; the sources of users' variables are others.
 READS = re.compile(r"\"((?:DEV_|ACCEL_SIMULATE|STANDIN_)[A-Z0-9_]*)\"")
 

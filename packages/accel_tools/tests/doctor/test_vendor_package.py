@@ -13,7 +13,7 @@ import pytest
 from accel_tests import layouts
 from accel_tests.libraries import COMPILER, Libraries
 
-from accel_core import Backend, Provenance, Status, TorchBuild, Verdict
+from accel_core import Backend, Provenance, Reason, Status, TorchBuild, Verdict, Why
 from accel_core.hardware import vendors
 from accel_tools.doctor import libraries as libraries_under_test
 from accel_tools.doctor import vendor_package as under_test
@@ -170,12 +170,16 @@ def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(
     step = f"not known without pyelftools: {vendors.install_command('accel-tools', extra='doctor')}"
     assert missing_libraries(()) == step
     cause = "OSError: libhccl.so: cannot open shared object file"
-    backend = Backend("npu", vendor_import="x")
+    backend = Backend("npu", 700, "npu", vendor_import="x")
     failed = Verdict(
         "npu",
         Provenance("accel-npu", "1"),
         backend,
         status=Status.BROKEN,
+        why=Why(
+            Reason.VENDOR_FAILS,
+            {"what": "torch_npu failed", "cause": cause, "step": ""},
+        ),
         cause=cause,
     )
     unmet = [

@@ -212,5 +212,5 @@ def test_the_type_of_what_no_plugin_declares_is_no_placeholder(accel):
     )
     assert accel.json("doors", "generic")["device_type"] == ""
     assert (
-        "For generic (accel-core). Another backend" in accel("doors", "generic").stdout
+        "For generic (torch-foo). Another backend" in accel("doors", "generic").stdout
     )
