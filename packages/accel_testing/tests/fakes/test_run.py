@@ -49,7 +49,11 @@ def test_a_child_has_what_is_installed(torch_world, monkeypatch):
         backend, accelerator=CPUAccelerator(backend), version="1.0", isolated=True
     ):
         assert accel_core.get_accelerator().name == "acme"
-        code = "import accel_core; print([f'{c.reason}. {c.hint}' for c in accel_core.discover() if c.name == 'acme'])"
+        code = (
+            "import accel_core\n"
+            "found = [each for each in accel_core.discover() if each.name == 'acme']\n"
+            "print([f'{each.reason}. {each.hint}' for each in found])"
+        )
         said = run(code, path=[SIMULATED]).stdout
         assert "was installed by a test of another process" in said
         assert "give its class" in said
