@@ -280,13 +280,13 @@ def autoload_failure(
     cause, _ = torch_import.cause_and_step(error)
     place = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
     reason = one_line(f"{package} fails when torch loads it ({place}): {cause}")
-    return errors.BackendUnavailableError(reason, hint=remedy(package, "fails with"))
+    hint = f"`import torch` fails with it: {remedy(package)}"
+    return errors.BackendUnavailableError(reason, hint=hint)
 
 
-def remedy(package: Provenance, does: str) -> str:
+def remedy(package: Provenance) -> str:
     """Return how to keep `import torch` from loading a package."""
-    step = f"pip uninstall {package.distribution}, or set {torch_import.AUTOLOAD}=0"
-    return f"`import torch` {does} it: {step}"
+    return f"pip uninstall {package.distribution}, or set {torch_import.AUTOLOAD}=0"
 
 
 def current_device() -> Any:

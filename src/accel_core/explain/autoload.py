@@ -14,6 +14,7 @@ from typing import Any
 
 from accel_core import builtin, checks, torch_import
 from accel_core.backend import Backend, Provenance, decode_backend
+from accel_core.build import report_to
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import child
 from accel_core.settings import Settings
@@ -27,7 +28,9 @@ class AutoloadConflict:
 
     #: A clause that names the package.
     reason: str
-    hint: str
+    step: str
+    #: A clause on the user's own `import torch`; empty if it is not known.
+    effect: str = ""
     #: Type and message of the error, which end the reason; empty if there was none.
     cause: str = ""
     #: The distribution that does not work; empty if the package works.
@@ -38,13 +41,21 @@ class AutoloadConflict:
     def beside(self, verdicts: Sequence[Verdict]) -> str:
         """Return it in words, with verdicts that are read too.
 
-        A cause that one of them has as well is not repeated.
+        A cause that one of them has as well is not repeated, nor is the step if that
+        verdict has one for the user.
         """
         for verdict in verdicts:
             if verdict.cause and verdict.cause == self.cause:
                 reason = self.reason.removesuffix(f": {self.cause}")
-                return f"{reason}, for the same reason as {verdict.name}. {self.hint}"
+                is_helped = verdict.hint not in ("", report_to(verdict.distribution))
+                hint = self.effect if is_helped and self.effect else self.hint
+                return f"{reason}, for the same reason as {verdict.name}. {hint}"
         return str(self)
+
+    @property
+    def hint(self) -> str:
+        """The effect and the next step."""
+        return f"{self.effect}: {self.step}" if self.effect else self.step
 
     def __str__(self) -> str:
         return f"{self.reason}. {self.hint}"
@@ -154,9 +165,10 @@ def _failing(package: Provenance, how: str, cause: str = "") -> AutoloadConflict
     place = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
     return AutoloadConflict(
         one_line(f"{package} fails when torch loads it ({place}): {how}"),
-        builtin.remedy(package, "fails with"),
-        one_line(cause),
-        package.distribution,
+        builtin.remedy(package),
+        effect="`import torch` fails with it",
+        cause=one_line(cause),
+        distribution=package.distribution,
     )
 
 
@@ -172,7 +184,9 @@ def _unknown(package: Provenance, ending: str) -> AutoloadConflict:
 def _taking(package: Provenance, what: str) -> AutoloadConflict:
     loaded = f"{package}, which torch loads ({package.value}),"
     return AutoloadConflict(
-        one_line(f"{loaded} {what}"), builtin.remedy(package, "loads")
+        one_line(f"{loaded} {what}"),
+        builtin.remedy(package),
+        effect="`import torch` loads it",
     )
 
 

@@ -42,13 +42,13 @@ def test_list_without_a_card(without_cann):
     # The user's own `import torch` is broken, and it is said by whom and what helps; torch is not to blame.
     [said] = json.loads(ended.stdout)["autoload"]
     assert said.startswith(
-        "torch-npu 2.13.0 fails when torch loads it (torch.backends: torch_npu ="
+        "torch_npu 2.13.0 fails when torch loads it (torch.backends: torch_npu ="
     )
     # Its reason has the library, and its hint the one remedy.
     assert said.endswith(", for the same reason as npu. `import torch` fails with it")
     generic = verdict(ended, "generic")
     assert (
-        "a plugin claims what announces one to torch (torch-npu: npu)"
+        "a plugin claims what announces one to torch (torch_npu: npu)"
         in generic["reason"]
     )
 
@@ -97,9 +97,8 @@ def test_get_accelerator_falls_back_and_says_why(without_cann):
 def test_without_a_card_it_is_not_even_imported(without_cann):
     code = GET + "import sys\nfound = accel_core.selection().autoload\n"
     code += "print(json.dumps(['torch_npu' in sys.modules, *found]))"
-    imported, said = without_cann(code).answer
-    assert imported is False
-    assert "pip uninstall torch-npu, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0" in said
+    # What the user's own `import torch` would do, commands find out, in a child process.
+    assert without_cann(code).answer == [False]
 
 
 def test_a_pin_is_refused_with_the_library_and_the_fix(without_cann):
