@@ -185,9 +185,10 @@ def ask_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
     built, also if a pin may be honoured without a device.
     """
     answer = ask_plugin(verdict, group)
-    is_refused = answer is not None and not answer.usable
-    if answer is not None and is_refused and not (pinned and answer.lacks_device):
-        return answer
+    if answer is not None and not answer.usable:
+        is_honoured = pinned and answer.lacks_device
+        if not is_honoured:
+            return answer
     try:
         log_step("importing torch")
         # Before the state is noted: what torch sets is not the vendor's.

@@ -75,19 +75,22 @@ def generic_of_type(pin: Pin) -> tuple[Verdict, ...]:
     if f"accel-{pin.name}" in OWN_DISTRIBUTIONS or not is_device_type(pin.name):
         return ()
     backend = replace(GENERIC, device_type=pin.name)
-    packages = [
-        package
-        for package in packages_called(pin.name)
-        if pin.distribution in ("", normalize_distribution(package.distribution))
-    ]
-    if packages:
-        return tuple(_builtin(backend, package) for package in packages)
-    if pin.distribution or "torch" not in sys.modules:
-        return ()
+    found = []
+    for package in packages_called(pin.name):
+        distribution = normalize_distribution(package.distribution)
+        if pin.distribution in ("", distribution):
+            found.append(_builtin(backend, package))
+    if not found and not pin.distribution and _has_torch_device(pin.name):
+        found.append(_builtin(backend, OWN))
+    return tuple(found)
+
+
+def _has_torch_device(device_type: str) -> bool:
+    """Whether torch is imported, and its accelerator is of this type."""
+    if "torch" not in sys.modules:
+        return False
     device = current_device()
-    if device is None or device.type != pin.name:
-        return ()
-    return (_builtin(backend, OWN),)
+    return device is not None and device.type == device_type
 
 
 def _builtin(backend: Backend, source: Provenance) -> Verdict:
@@ -179,32 +182,41 @@ def _unless_declared(
 def _by_torchs_build(verdict: Verdict, others: tuple[Backend, ...]) -> Verdict | None:
     """Judge by what torch was built for, while it is not imported."""
     build = torch_import.torch_build()
-    built_for = []
-    if build is not None and (build.cuda or build.hip):
-        built_for.append("cuda")
-    if build is not None and build.xpu:
-        built_for.append("xpu")
-    if sys.platform == "darwin":
-        built_for.append("mps")
+    built_for = _device_types_of(build)
     declared = {other.device_type for other in others}
     if not declared.issuperset(built_for):
         return None
     if built_for:
         why = Why(Reason.DECLARED_BY, {"device_type": ", ".join(built_for)})
         return replace(verdict, status=Status.STANDS_ASIDE, why=why)
-    claims = [
-        f"{package.distribution}: {declarers[0]}"
-        for package in autoload_packages()
-        if (declarers := declarers_of(package, others))
-    ]
+    claims = []
+    is_any_undeclared = False
+    for package in autoload_packages():
+        declarers = declarers_of(package, others)
+        if declarers:
+            claims.append(f"{package.distribution}: {declarers[0]}")
+        else:
+            is_any_undeclared = True
     facts = {
         "torch": str(build or "torch"),
         "claims": claims,
-        "undeclared": bool(undeclared_packages(others)),
+        "undeclared": is_any_undeclared,
     }
     return replace(
         verdict, status=Status.NO_DEVICE, why=Why(Reason.TORCH_HAS_NONE, facts)
     )
+
+
+def _device_types_of(build: torch_import.TorchBuild | None) -> list[str]:
+    """Return the device types that torch was built for on this platform."""
+    device_types = []
+    if build is not None and (build.cuda or build.hip):
+        device_types.append("cuda")
+    if build is not None and build.xpu:
+        device_types.append("xpu")
+    if sys.platform == "darwin":
+        device_types.append("mps")
+    return device_types
 
 
 def resolved(backend: Backend, others: tuple[Backend, ...]) -> Backend:
@@ -325,17 +337,7 @@ def slot_is_held(
     """Return the error of a device that comes too late for the slot, with what frees it."""
     package = package_of(backend)
     pin = f"set DS_ACCELERATOR={pin_of(package) if package else backend.name}"
-    holders = {
-        module.partition(".")[0]
-        for other in others
-        if other.device_type == holder
-        for module in other.vendor_imports
-    }
-    loaded = [
-        each.distribution
-        for each in autoload_packages()
-        if not holders or each.top in holders
-    ]
+    loaded = _autoloaded_for(holder, others)
     is_autoloaded = torch_import.autoload_is_on() and not torch_import.imported_by_us
     if loaded and is_autoloaded:
         who = " and ".join(loaded)
@@ -345,3 +347,18 @@ def slot_is_held(
         hint = f"{pin} before Python starts, and import nothing of {holder}'s"
     reason = f"torch's one PrivateUse1 slot is held by {holder} in this process"
     return errors.BackendUnavailableError(reason, hint=hint)
+
+
+def _autoloaded_for(device_type: str, others: tuple[Backend, ...]) -> list[str]:
+    """Return the autoloaded distributions that may have registered the device type: those
+    of the backends that declare it, or all if none of `others` does.
+    """
+    packages = set()
+    for other in others:
+        if other.device_type == device_type:
+            packages |= {module.partition(".")[0] for module in other.vendor_imports}
+    loaded = []
+    for package in autoload_packages():
+        if not packages or package.top in packages:
+            loaded.append(package.distribution)
+    return loaded

@@ -260,11 +260,7 @@ def _check_driver(verdict: Verdict, context: Context) -> Verdict | None:
     at the first use.
     """
     backend, root = verdict.declaration, context.root
-    if not verdict.seen or verdict.seen.nodes or not backend.hardware.name:
-        return None
-    if _is_running(verdict):
-        return None
-    if bus.device_nodes(backend.hardware.shared_nodes, root):
+    if _is_running(verdict) or not _is_without_node(verdict, root):
         return None
     driver = backend.hardware.driver_file
     if driver and not hardware.path_exists(driver, root):
@@ -274,6 +270,14 @@ def _check_driver(verdict: Verdict, context: Context) -> Verdict | None:
     if has_nodes and place.container and place.step(backend):
         return without_device(verdict, Reason.NODES_WITHHELD, root=root)
     return None
+
+
+def _is_without_node(verdict: Verdict, root: str) -> bool:
+    """Whether the hardware is on the bus, and no device node of it exists."""
+    declared = verdict.declaration.hardware
+    if not declared.name or not verdict.seen or verdict.seen.nodes:
+        return False
+    return not bus.device_nodes(declared.shared_nodes, root)
 
 
 def _check_requirements(verdict: Verdict, _context: Context) -> Verdict | None:

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -391,16 +391,22 @@ def _resolve(new: object) -> Accelerator:
 
 def _warn_of_fallback(record: Selection) -> None:
     """Warn once a job, at the user's line that led here."""
+    if record.how is not How.FALLBACK or "fallback" in _warned:
+        return
     reported = [verdict for verdict in record.verdicts if verdict.is_reported]
     missing = record.missing_plugins
-    if record.how is not How.FALLBACK or not (missing or reported):
-        return
-    if "fallback" in _warned:
+    if not missing and not reported:
         return
     _warned.add("fallback")
     must_act = bool(missing) or any(v.needs_attention for v in reported)
-    if not _is_reporting_rank(must_act):
-        return
+    if _is_reporting_rank(must_act):
+        warning = _fallback_warning(reported, missing)
+        warnings.warn(warning, stacklevel=user_stacklevel())
+
+
+def _fallback_warning(
+    reported: Sequence[Verdict], missing: Sequence[str]
+) -> errors.AcceleratorFallbackWarning:
     from accel_core.explain import messages
 
     in_full = LOGGER.isEnabledFor(logging.DEBUG)
@@ -408,7 +414,7 @@ def _warn_of_fallback(record: Selection) -> None:
     warning = errors.AcceleratorFallbackWarning(text)
     is_absence = all(messages.is_merely_absent(verdict) for verdict in reported)
     warning.merely_absent = is_absence and not missing
-    warnings.warn(warning, stacklevel=user_stacklevel())
+    return warning
 
 
 def _is_reporting_rank(must_act: bool) -> bool:

@@ -97,10 +97,14 @@ def _declared_for(
     pin: Pin, installed: Sequence[Provenance], settings: Settings, load: Load
 ) -> tuple[Verdict, ...]:
     """Return the backends of plugins that the pin means."""
-    named = [e for e in installed if pin.matches(e.name.lower(), e.distribution)]
-    if len({normalize_distribution(e.distribution) for e in named}) > 1:
-        return tuple(_unread(e, Why(Reason.NOT_LOADED)) for e in named)
-    others = [e for e in installed if e not in named]
+    named, others = [], []
+    for plugin in installed:
+        if pin.matches(plugin.name.lower(), plugin.distribution):
+            named.append(plugin)
+        else:
+            others.append(plugin)
+    if len({normalize_distribution(plugin.distribution) for plugin in named}) > 1:
+        return tuple(_unread(plugin, Why(Reason.NOT_LOADED)) for plugin in named)
     for plugins in (named, others):
         declared = _declared_by(plugins, settings, load)
         meant = [v for v in declared if pin.matches(v.name, v.distribution)]

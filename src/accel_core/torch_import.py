@@ -270,7 +270,7 @@ def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
     if isinstance(namespace, ModuleType):
         modules.append(namespace.__name__)
     for name in _KEY_FUNCTIONS:
-        modules.append(origin(getattr(namespace, name, None)))  # noqa: PERF401
+        modules.append(origin(getattr(namespace, name, None)))
     for module in modules:
         if module and module.partition(".")[0] not in own:
             return module

@@ -104,16 +104,10 @@ def _considered(selection: Selection, headline: str) -> list[page.Part]:
     """List the verdicts that are not in the headline."""
     if selection.chosen is not None:
         heading = "Why not the others"
-        others = [
-            v for v in selection.verdicts if v.name != selection.name or not v.usable
-        ]
+        others = _not_chosen(selection)
     else:
         heading = "What was considered"
-        others = [
-            v
-            for v in selection.verdicts
-            if v.usable or one_line(v.reason) not in headline
-        ]
+        others = _not_mentioned(selection, headline)
     if not others:
         return []
     rows, uninstalled = messages.folded(others)
@@ -122,6 +116,24 @@ def _considered(selection: Selection, headline: str) -> list[page.Part]:
         text = messages.uninstalled(uninstalled).capitalize()
         bullets.append([(f"{text} (`accel why NAME` says how)", "dim")])
     return [page.heading(heading), page.bullets(bullets)]
+
+
+def _not_chosen(selection: Selection) -> list[Verdict]:
+    """Return the verdicts but that on the chosen backend."""
+    others = []
+    for verdict in selection.verdicts:
+        if verdict.name != selection.name or not verdict.usable:
+            others.append(verdict)
+    return others
+
+
+def _not_mentioned(selection: Selection, headline: str) -> list[Verdict]:
+    """Return the verdicts whose reason the headline does not give."""
+    others = []
+    for verdict in selection.verdicts:
+        if verdict.usable or one_line(verdict.reason) not in headline:
+            others.append(verdict)
+    return others
 
 
 def _listed(heading: str, lines: Sequence[str]) -> list[page.Part]:
@@ -197,12 +209,36 @@ def _of_backend(pin: Pin, settings: Settings) -> _Answer:
     Raises `BackendNotFoundError` if there is none.
     """
     surveyed = _surveyed(settings)
+    meant = _verdicts_on(pin, surveyed, settings)
+    standings = [_standing(verdict, surveyed, settings) for verdict in meant]
+    assert surveyed.selection is not None
+    autoload = surveyed.selection.autoload
+    parts = _pages_of(standings) + _listed(page.AUTOLOAD, autoload)
+    is_usable = any(standing.verdict.usable for standing in standings)
+    document = {
+        "name": str(pin),
+        "backends": [standing.to_dict() for standing in standings],
+        "autoload": list(autoload),
+    }
+    return _Answer(document, parts, 0 if is_usable else 1)
+
+
+def _verdicts_on(pin: Pin, surveyed: Survey, settings: Settings) -> list[Verdict]:
+    """Return the verdicts on the backends that `pin` means: by name, else by torch's
+    device type.
+
+    Raises `BackendNotFoundError` if there is none.
+    """
     meant = [v for v in surveyed.verdicts if pin.matches(v.name, v.distribution)]
     if not meant:
         meant = _of_type(pin, surveyed, settings)
     if not meant:
         raise BackendNotFoundError(messages.not_found(f"accel why {pin}", pin))
-    standings = [_standing(verdict, surveyed, settings) for verdict in meant]
+    return meant
+
+
+def _pages_of(standings: Sequence[_Standing]) -> list[page.Part]:
+    """Return the pages of the backends, one after the other, a blank line between."""
     shown = messages.relevant([standing.verdict for standing in standings])
     parts: list[page.Part] = []
     for standing in standings:
@@ -211,15 +247,7 @@ def _of_backend(pin: Pin, settings: Settings) -> _Answer:
         if parts:
             parts.append(page.paragraph())
         parts += _backend_page(standing, standings)
-    autoload = surveyed.selection.autoload if surveyed.selection else ()
-    parts += _listed(page.AUTOLOAD, autoload)
-    is_usable = any(standing.verdict.usable for standing in standings)
-    document = {
-        "name": str(pin),
-        "backends": [standing.to_dict() for standing in standings],
-        "autoload": list(autoload),
-    }
-    return _Answer(document, parts, 0 if is_usable else 1)
+    return parts
 
 
 def _surveyed(settings: Settings) -> Survey:

@@ -27,11 +27,13 @@ class AutoloadConflict:
     """Effect of an installed package on `import torch`, and the next step."""
 
     #: A clause that names the package.
-    reason: str
+    what: str
     step: str
+    #: How it went wrong, in the words of an error or of a process's end; may be empty.
+    how: str = ""
     #: A clause on the user's own `import torch`; empty if it is not known.
     effect: str = ""
-    #: Type and message of the error, which end the reason; empty if there was none.
+    #: Type and message of the first error of `how`; empty if there was none.
     cause: str = ""
     #: The distribution that does not work; empty if the package works.
     distribution: str = ""
@@ -46,11 +48,15 @@ class AutoloadConflict:
         """
         for verdict in verdicts:
             if verdict.cause and verdict.cause == self.cause:
-                reason = self.reason.removesuffix(f": {self.cause}")
                 is_helped = verdict.hint not in ("", report_to(verdict.distribution))
                 hint = self.effect if is_helped and self.effect else self.hint
-                return f"{reason}, for the same reason as {verdict.name}. {hint}"
+                return f"{self.what}, for the same reason as {verdict.name}. {hint}"
         return str(self)
+
+    @property
+    def reason(self) -> str:
+        """What is wrong with the package, and how it went wrong."""
+        return f"{self.what}: {self.how}" if self.how else self.what
 
     @property
     def hint(self) -> str:
@@ -164,8 +170,9 @@ def _step(package: Provenance) -> str:
 def _failing(package: Provenance, how: str, cause: str = "") -> AutoloadConflict:
     place = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
     return AutoloadConflict(
-        one_line(f"{package} fails when torch loads it ({place}): {how}"),
+        one_line(f"{package} fails when torch loads it ({place})"),
         builtin.remedy(package),
+        how=one_line(how),
         effect="`import torch` fails with it",
         cause=one_line(cause),
         distribution=package.distribution,

@@ -211,15 +211,25 @@ def fallback(
 
 def _in_one_line(reported: Sequence[Verdict]) -> str:
     """Return the reasons that are not only an absence, and all absences at once."""
-    rows = [row for row in folded(reported)[0] if not is_merely_absent(row.verdict)]
-    shown = [row.verdict for row in rows]
-    texts = [f"{row.verdict.label(shown)}: {row.reason}" for row in rows]
-    absent = [v.hardware for v in reported if v.absent and v.status is Status.NO_DEVICE]
+    texts = _labelled_reasons(reported)
+    absent, not_installed = [], []
+    for verdict in reported:
+        if verdict.absent and verdict.status is Status.NO_DEVICE:
+            absent.append(verdict.hardware)
+        if _is_uninstalled(verdict):
+            not_installed.append(verdict)
     if absent:
         texts.append(none_found(absent))
     if texts:
         return "; ".join(texts)
-    return uninstalled(v for v in reported if _is_uninstalled(v))
+    return uninstalled(not_installed)
+
+
+def _labelled_reasons(reported: Sequence[Verdict]) -> list[str]:
+    """Return the reasons that are not only an absence, each after its backend's label."""
+    rows = [row for row in folded(reported)[0] if not is_merely_absent(row.verdict)]
+    shown = [row.verdict for row in rows]
+    return [f"{row.verdict.label(shown)}: {row.reason}" for row in rows]
 
 
 def reasons(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
