@@ -46,6 +46,14 @@ def planned(world, tmp_path):
     return run
 
 
+def test_dashes_before_the_script_end_our_options(tmp_path):
+    script = tmp_path / "show.py"
+    script.write_text("import sys; print(sys.argv[1:])")
+    words = ["--no-bind", "--nproc-per-node", "1", "--", str(script), "--logs", "x"]
+    done = run_python(["-c", accel("run", *words)], clean_environment())
+    assert done.succeeded().stdout == "['--logs', 'x']\n"
+
+
 def test_a_rank_for_each_device_and_the_backend_passed_on(planned):
     done = planned(OMP_NUM_THREADS="").succeeded()
     first, common, *ranks = done.stdout.splitlines()

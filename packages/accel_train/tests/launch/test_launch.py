@@ -306,6 +306,17 @@ class TestPlan:
         (tmp_path / "train.py").write_text("")
         launch.check_script(command_line.parse(["train.py"]))
 
+    @pytest.mark.parametrize("option", ["--logs", "--t", "--nnodes", "-m", "--backend"])
+    def test_what_follows_the_script_is_the_scripts(self, option):
+        parsed = command_line.parse(["train.py", option, "x"])
+        assert parsed.training_script == "train.py"
+        assert parsed.training_script_args == [option, "x"]
+
+    def test_an_option_is_not_abbreviated(self, capsys):
+        with pytest.raises(SystemExit):
+            command_line.parse(["--max-restart", "3", "train.py"])
+        assert "Did you mean --max-restarts?" in capsys.readouterr().err
+
     def test_the_plan_is_told_in_words(self, sixteen_cores):
         arguments = command_line.parse(
             ["--nnodes", "2", "--communication-backend", "gloo", "train.py"]

@@ -13,13 +13,6 @@ from accel_train.commands import launcher
 
 __all__ = ["command"]
 
-_UNTOUCHED = {
-    "ignore_unknown_options": True,
-    "allow_interspersed_args": False,
-    "help_option_names": [],
-}
-
-
 #: What completes: the launcher's options that are used most, for all of them would need DeepSpeed.
 _OFFERED = (
     *(
@@ -56,7 +49,6 @@ accelerator:
 @click.command(
     "deepspeed",
     cls=launcher.Launcher,
-    context_settings=_UNTOUCHED,
     add_help_option=False,
 )
 @launcher.words(*_OFFERED)

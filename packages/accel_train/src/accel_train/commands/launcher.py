@@ -18,6 +18,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Launcher(click.Command):
     """A command whose arguments and options another parser reads; its one argument does all completion."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take all words as they are: click would drop a `--` before the script."""
+        ctx.params["arguments"] = tuple(args)
+        return []
+
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[CompletionItem]:

@@ -26,16 +26,9 @@ _OFFERED = (
 )  # fmt: skip
 #: Entry points that name the module that each rank runs before the script, where `--doctor` asks for it.
 _BEFORE = "accel.before_ranks"
-_UNTOUCHED = {
-    "ignore_unknown_options": True,
-    "allow_interspersed_args": False,
-    "help_option_names": [],
-}
 
 
-@click.command(
-    "run", cls=launcher.Launcher, context_settings=_UNTOUCHED, add_help_option=False
-)
+@click.command("run", cls=launcher.Launcher, add_help_option=False)
 @launcher.words(*_OFFERED)
 def command(arguments: tuple[str, ...]) -> None:
     """Start the ranks of a script on this host, as torchrun does.

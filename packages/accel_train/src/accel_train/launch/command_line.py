@@ -118,6 +118,8 @@ def _beside_ours(
         parents=parsers,
         conflict_handler="resolve",
         add_help=False,
+        # Else an option of the script that begins like two of torchrun's is an error.
+        allow_abbrev=False,
     )
     parser.add_argument("-h", "--help", action=_Help, all_of_it=False, unseen=unseen)
     parser.add_argument("--help-all", action=_Help, all_of_it=True, unseen=unseen)
