@@ -55,7 +55,7 @@ class AutoloadConflict:
 
     @property
     def reason(self) -> str:
-        """What is wrong with the package, and how it went wrong."""
+        """The sentence without the next step: what the package does, and how it ended."""
         return f"{self.what}: {self.how}" if self.how else self.what
 
     @property
