@@ -269,7 +269,8 @@ def test_the_worker_starts_the_script_unless_it_is_refused(tmp_path, status, sta
     (tmp_path / "first.py").write_text(
         f"import sys\nprint(sys.argv[1:], flush=True)\nsys.exit({status})"
     )
-    plan = json.dumps([{"device": "cpu", "cores": "", "environment": {"MINE": "1"}}])
+    rank = {"device": "cpu", "cores": "", "environment": {"MINE": "1"}}
+    plan = json.dumps({"launcher": os.getpid(), "started": "", "ranks": [rank]})
     words = [f"--plan={plan}", "--before=first", "--command", "echo", "ran"]
     environ = {
         **children.clean_environment(LOCAL_RANK="0"),

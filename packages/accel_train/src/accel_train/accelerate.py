@@ -31,6 +31,7 @@ from accel_core.errors import IntegrationError, IntegrationMissingError
 from accel_core.interface.devices import current_torch_accelerator
 from accel_train.import_hook import ImportHook
 from accel_train.launch.communication import communication_of
+from accel_train.launch.launchers import adopt_launcher
 from accel_train.launch.variables import LOCAL_RANK
 from accel_train.moving import keep_parameters
 
@@ -76,6 +77,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
         )  # by its own rules, which number the ranks' CPUs
         os.environ[_DEVICE] = "cpu"
         return _as_chosen(state, ours)
+    adopt_launcher()
     is_rank = bool(os.environ.get(LOCAL_RANK.name, "").strip())
     index = _index_of_rank(ours) if is_rank else ours.current_device()
     ours.set_device(index)

@@ -2,8 +2,12 @@
 
 import json
 import os
+import signal
+import socket
 import sys
+import time
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from accel_tests.children import accel, clean_environment, executable, run_python
@@ -254,6 +258,70 @@ def test_a_command_is_started_too_or_named(tmp_path):
         "accel run: ./run.sh cannot be started: No such file or directory"
         in done.stderr
     )
+
+
+#: Two ranks that save their work at the signal; the launcher is their parent.
+SAVING = """
+import os, signal, sys, time
+def save(number, frame):
+    print("saved by", signal.Signals(number).name, flush=True)
+    sys.exit()
+signal.signal(signal.SIGUSR1, save)
+if os.environ["RANK"] == "0":
+    time.sleep(1)
+    os.kill(os.getppid(), signal.SIGUSR1)
+time.sleep(60)
+"""
+
+
+def test_the_signal_by_which_slurm_announces_the_end_reaches_the_script(tmp_path):
+    (tmp_path / "save.py").write_text(SAVING)
+    options = ["-m", "accel_core", "run", "--nproc-per-node", "2", "save.py"]
+    environ = clean_environment(DS_ACCELERATOR="cpu")
+    done = run_python(options, environ, cwd=tmp_path)
+    assert done.returncode == 128 + signal.SIGUSR1
+    assert done.stdout.count("saved by SIGUSR1") >= 1
+
+
+#: It ends the launcher by a signal that nobody can handle.
+KILLING = """
+import os, signal, sys, time
+from pathlib import Path
+Path(sys.argv[1]).write_text(str(os.getpid()))
+os.kill(os.getppid(), signal.SIGKILL)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux kills the rank")
+def test_a_rank_does_not_outlive_a_launcher_that_was_killed(tmp_path):
+    (tmp_path / "kill.py").write_text(KILLING)
+    options = ["-m", "accel_core", "run", "--nproc-per-node", "1", "kill.py", "pid"]
+    done = run_python(options, clean_environment(DS_ACCELERATOR="cpu"), cwd=tmp_path)
+    assert done.returncode == -signal.SIGKILL
+    rank = int((tmp_path / "pid").read_text())
+    end = time.monotonic() + 20
+    while is_running(rank):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def is_running(pid):
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+    return "State:\tZ" not in status
+
+
+def test_a_port_in_use_is_named_with_another(tmp_path):
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+        options = ["--nproc-per-node", "1", "--master-port", str(port)]
+        _, done = launch(tmp_path, *options, "tell.py")
+    assert done.returncode == 1
+    assert f"127.0.0.1:{port}: the port is in use on this host" in done.stderr
+    assert f"--master-port {port + 1}" in done.stderr
 
 
 #: As Ctrl-C does.

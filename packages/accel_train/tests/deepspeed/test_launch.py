@@ -61,9 +61,26 @@ def test_two_ranks_on_this_host(launch, variables, device, backend):
     assert ranks(
         answers, name=device, same=True, total=2.0, backend=backend, others=False
     ) == [0, 1]
-    assert [a["arguments"] for a in answers] == [
-        [f"--local_rank={n}", "--epochs", "2"] for n in (0, 1)
-    ]
+    assert [a["arguments"] for a in answers] == [["--epochs", "2"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("source", "passed"),
+    [
+        ("import sys; print('given', sys.argv[1:])", "['--epochs', '2']"),
+        (
+            "import sys; print('given', sys.argv[1:])  # --local_rank",
+            "['--local_rank=0', '--epochs', '2']",
+        ),
+    ],
+)
+def test_local_rank_is_passed_to_a_script_that_knows_it(
+    child, folder, on_cpu, source, passed
+):
+    (folder / "shows.py").write_text(source)
+    words = ["--num_gpus", "1", "--master_port", str(free_port())]
+    ended = child([*ACCEL, *words, "shows.py", "--epochs", "2"], on_cpu, cwd=folder)
+    assert f"given {passed}" in ended.succeeded().stdout
 
 
 VISIBLE = [

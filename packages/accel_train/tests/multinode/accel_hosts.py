@@ -66,8 +66,10 @@ class Hosts:
     Skips the test where they cannot be made: that needs Linux, root, iproute2 and util-linux.
     """
 
-    def __init__(self, names):
+    def __init__(self, names, *, misnamed=False):
+        """`misnamed`: each host's own name is 127.0.1.1 to itself, as Debian's installer has it."""
         self.names = list(names)
+        self._misnamed = misnamed
         self.transcript = Transcript()
         self._job = f"{_PREFIX}-{os.getpid()}"
         self._switch = f"{self._job}-switch"
@@ -92,15 +94,12 @@ class Hosts:
         _ip(f"netns add {self._switch}")
         _ip(f"-n {self._switch} link add bridge type bridge")
         _ip(f"-n {self._switch} link set bridge up")
-        table = "127.0.0.1 localhost\n" + "".join(
-            f"{_SUBNET}.{number} {name}\n" for number, name in enumerate(self.names, 1)
-        )
         for number, name in enumerate(self.names, 1):
             space = self._space(name)
             # `ip netns exec` puts these files in the places of /etc/hosts and /etc/nsswitch.conf.
             folder = Path("/etc/netns", space)
             folder.mkdir(parents=True)
-            (folder / "hosts").write_text(table)
+            (folder / "hosts").write_text(self._table(name))
             (folder / "nsswitch.conf").write_text("hosts: files\n")
             _ip(f"netns add {space}")
             _ip(
@@ -110,6 +109,16 @@ class Hosts:
             _ip(f"-n {space} address add {_SUBNET}.{number}/24 dev eth0")
             for link in ("eth0", "lo"):
                 _ip(f"-n {space} link set {link} up")
+
+    def _table(self, own):
+        """The hosts file of the host with this name."""
+        lines = ["127.0.0.1 localhost"]
+        for number, name in enumerate(self.names, 1):
+            address = f"{_SUBNET}.{number}"
+            if self._misnamed and name == own:
+                address = "127.0.1.1"
+            lines.append(f"{address} {name}")
+        return "\n".join(lines) + "\n"
 
     def _remove(self):
         for started in self._started:

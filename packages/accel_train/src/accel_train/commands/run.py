@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import signal
 import sys
+import tempfile
+from pathlib import Path
 
 import click
 
@@ -15,7 +19,7 @@ from accel_core.log import LOGGER
 from accel_core.settings import permitted_entry_points
 from accel_core.text import one_line
 from accel_train.commands import launcher
-from accel_train.launch import command_line, forked, launch, plan
+from accel_train.launch import command_line, forked, launch, network, plan
 from accel_train.launch.plan import Machine, RankPlan
 
 __all__ = ["command"]
@@ -86,8 +90,17 @@ def _launch(
                 f"accel run --doctor needs accel-tools: {vendors.install_command('accel-tools')}"
             )
         before = announced[0].value
+    several = network.for_several_hosts(parsed)
+    for sentence in several.said:
+        click.echo(f"Note: {sentence}", err=True)
+    os.environ.update(several.variables)
+    if several.configuration:
+        given = [parsed.rdzv_conf] if parsed.rdzv_conf else []
+        parsed.rdzv_conf = ",".join([*given, several.configuration])
+    folder = tempfile.mkdtemp(prefix="accel-run-")
+    started = Path(folder, "started")
     try:
-        launch.launch(parsed, machine, plans, before)
+        launch.launch(parsed, machine, plans, before, str(started))
     except ChildFailedError as error:
         click.echo(str(error), err=True)
         sys.exit(1)
@@ -105,11 +118,41 @@ def _launch(
         RendezvousError,
     ) as error:  # a port, a folder, a network
         LOGGER.debug("torchrun's error", exc_info=True)
-        # torchrun's own words on an argument; else those of the network, which it hides.
-        cause = None if isinstance(error, ValueError) else error.__cause__
-        raise LaunchError(
-            f"torchrun cannot start the job: {_first_line(cause or error)}"
-        ) from error
+        raise _launch_error(error, parsed, has_started=started.exists()) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _launch_error(
+    error: Exception, parsed: argparse.Namespace, *, has_started: bool
+) -> LaunchError:
+    """Return torchrun's error in words: the start of the ranks has failed, or a job has ended."""
+    # torchrun's own words on an argument; else those of the network, which it hides.
+    cause = None if isinstance(error, ValueError) else error.__cause__
+    words = _first_line(cause or error)
+    if has_started:
+        return LaunchError(
+            f"the ranks of this host were running, and torchrun ended the job: {words}"
+        )
+    if "EADDRINUSE" in words:  # torch's DistNetworkError has it in its text alone
+        return LaunchError(
+            f"torchrun cannot listen at {_address(parsed)}: the port is in use on this host, perhaps by a "
+            f"run that has not ended. Give another port, on all hosts: {_port_option(parsed)}"
+        )
+    return LaunchError(f"torchrun cannot start the job: {words}")
+
+
+def _address(parsed: argparse.Namespace) -> str:
+    """Return where the hosts meet."""
+    return parsed.rdzv_endpoint or f"{parsed.master_addr}:{parsed.master_port}"
+
+
+def _port_option(parsed: argparse.Namespace) -> str:
+    """Return torchrun's option for the port, with the next port."""
+    if not parsed.rdzv_endpoint:
+        return f"--master-port {parsed.master_port + 1}"
+    host, _, port = parsed.rdzv_endpoint.rpartition(":")
+    return f"--rdzv-endpoint {host}:{int(port) + 1}"
 
 
 def _first_line(error: BaseException) -> str:

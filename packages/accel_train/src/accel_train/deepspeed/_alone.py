@@ -10,20 +10,13 @@ from typing import Any
 
 from accel_core import is_installed
 from accel_core.errors import IntegrationMissingError
+from accel_train.launch.launchers import adopt_launcher, launched_by
 
 __all__ = ["COMM", "serve"]
 
 #: Where DeepSpeed's `init_distributed()` is, and the function that it calls to ask MPI.
 COMM = "deepspeed.comm.comm"
 _ASKS_MPI = "mpi_discovery"
-#: What launchers tell each of several processes: how many there are.
-_SIZES = (
-    "WORLD_SIZE",
-    "OMPI_COMM_WORLD_SIZE",
-    "PMI_SIZE",
-    "MV2_COMM_WORLD_SIZE",
-    "SLURM_STEP_NUM_TASKS",
-)
 _NEEDED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -41,6 +34,9 @@ def serve(module: Any) -> None:
     def asked(*args: Any, **kwargs: Any) -> Any:
         if is_installed("mpi4py"):
             return theirs(*args, **kwargs)
+        adopt_launcher()
+        if all(os.environ.get(name) for name in _NEEDED):
+            return None
         _require_alone(os.environ)
         for name, value in _alone().items():
             os.environ.setdefault(name, value)
@@ -51,18 +47,26 @@ def serve(module: Any) -> None:
 
 
 def _require_alone(environ: Mapping[str, str]) -> None:
-    several = next(
-        (name for name in _SIZES if environ.get(name, "1") not in ("", "1")), None
-    )
-    if several is None and environ.get("RANK", "0") != "0":
-        several = "RANK"
-    if several is not None:
+    several = _sign_of_others(environ)
+    if several:
         missing = [name for name in _NEEDED if name not in environ]
         raise IntegrationMissingError(
             f"{several}={environ[several]} says that this is one of several processes, and DeepSpeed needs "
             f"{', '.join(missing)} in each. Start it with `accel deepspeed` or torchrun, which set them, or "
             "let DeepSpeed ask MPI: `pip install mpi4py`."
         )
+
+
+def _sign_of_others(environ: Mapping[str, str]) -> str:
+    """Return the variable that says that this is one of several processes; empty if none does."""
+    if environ.get("WORLD_SIZE", "1") not in ("", "1"):
+        return "WORLD_SIZE"
+    if environ.get("RANK", "0") != "0":
+        return "RANK"
+    launcher = launched_by(environ)
+    if launcher is None:
+        return ""
+    return launcher.world_size or launcher.rank
 
 
 def _alone() -> dict[str, str]:

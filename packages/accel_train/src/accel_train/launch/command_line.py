@@ -81,6 +81,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "PET_NPROC_PER_NODE" not in os.environ
     ):  # how torchrun takes options from the environment
         parser.set_defaults(nproc_per_node="auto")
+    handled = parser.get_default("signals_to_handle")
+    # torch 2.6 has no such option.
+    if handled and os.name != "nt" and "PET_SIGNALS_TO_HANDLE" not in os.environ:
+        # Slurm announces the end of a job's time by one of these, for the script to save its work.
+        parser.set_defaults(signals_to_handle=f"{handled},SIGUSR1,SIGUSR2")
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
         parser.error(

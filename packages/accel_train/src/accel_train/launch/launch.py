@@ -196,11 +196,12 @@ def launch(
     machine: Machine,
     plans: Sequence[RankPlan],
     before: str = "",
+    started: str = "",
 ) -> None:
     """Start torchrun's agent, and return when all ranks on this host have succeeded.
 
-    `before`: a module that each rank runs before its script. Raises torch's `ChildFailedError` if ranks
-    failed and no restart is left.
+    `before`: a module that each rank runs before its script. `started`: a file that is made when a rank
+    starts. Raises torch's `ChildFailedError` if ranks failed and no restart is left.
     """
     from torch.distributed.elastic.multiprocessing.errors import record
     from torch.distributed.run import run
@@ -217,15 +218,19 @@ def launch(
         os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     arguments.nproc_per_node = str(len(plans))
     if not bypasses_worker(arguments):
-        _insert_worker(arguments, plans, before)
+        _insert_worker(arguments, plans, before, started)
     record(run)(arguments)
 
 
 def _insert_worker(
-    arguments: argparse.Namespace, plans: Sequence[RankPlan], before: str
+    arguments: argparse.Namespace,
+    plans: Sequence[RankPlan],
+    before: str,
+    started: str,
 ) -> None:
     """Make the command of each rank our worker's, which becomes the script's.
 
+    The worker makes the file `started`, unless that is empty.
     torchrun names a job in its messages by the first argument without a dash, which stays the script.
     """
     if arguments.module and arguments.no_python:
@@ -237,7 +242,12 @@ def _insert_worker(
         if arguments.no_python
         else "--python"
     )
-    plan = json.dumps([p._asdict() for p in plans], separators=(",", ":"))
+    # A rank ends with the process that starts it, and that is this one.
+    ranks = [plan._asdict() for plan in plans]
+    plan = json.dumps(
+        {"launcher": os.getpid(), "started": started, "ranks": ranks},
+        separators=(",", ":"),
+    )
     arguments.training_script_args = [
         "-maccel_train.launch.worker",
         f"--plan={plan}",

@@ -22,6 +22,7 @@ from accel_train.launch import arguments
 from accel_train.launch import line as lines
 from accel_train.launch.agreement import OldStoreError, Record, Round, agree
 from accel_train.launch.communication import communication_of
+from accel_train.launch.launchers import adopt_launcher
 from accel_train.launch.rendezvous import Meeting, Rank, is_launched, meet, read_rank
 from accel_train.launch.variables import LOCAL_RANK
 from accel_train.launch.watch import Watch, speakers
@@ -237,6 +238,8 @@ def init_process_group(
         and not is_launched()
     ):
         rank, world_size, store = 0, 1, distributed.HashStore()
+    if rank is None and store is None:
+        adopt_launcher()
     there = None
     if (
         distributed.is_initialized()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core.errors import LaunchError, RankLostError
 from accel_core.torch_import import import_torch
+from accel_train.launch.launchers import launched_by
 from accel_train.launch.variables import (
     LOCAL_RANK,
     MASTER_ADDR,
@@ -58,11 +59,7 @@ def read_rank(
     needed += [MASTER_ADDR.name, MASTER_PORT.name] if rendezvous else []
     missing = [name for name in needed if not env.get(name, "").strip()]
     if missing:
-        raise LaunchError(
-            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set: this process was not "
-            "started as a rank, and single_process=True does not say that it may run alone. Start the script "
-            "with accel run (or torchrun), on one host: accel run train.py"
-        )
+        raise LaunchError(_not_a_rank(missing, env))
     if rendezvous:
         MASTER_PORT.read(env)  # its complaint is clearer than torch's
     place = Rank(
@@ -80,11 +77,28 @@ def read_rank(
     return place
 
 
-def is_launched() -> bool:
-    """Return whether a launcher made this process a rank: one of its variables is set."""
-    return any(
-        os.environ.get(variable.name, "").strip() for variable in (RANK, WORLD_SIZE)
+def _not_a_rank(missing: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Return a message on variables that are not set, with what sets them."""
+    verb = "is" if len(missing) == 1 else "are"
+    which = f"{', '.join(missing)} {verb} not set"
+    launcher = launched_by(environ)
+    if launcher is not None:
+        return (
+            f"{which}: {launcher.name} started this process as rank {environ[launcher.rank]} and does not "
+            f"tell it. Set {' and '.join(missing)} for all ranks; MASTER_ADDR is the host of rank 0."
+        )
+    return (
+        f"{which}: this process was not started as a rank, and single_process=True does not say that it may "
+        "run alone. Start the script with accel run (or torchrun), on one host: accel run train.py"
     )
+
+
+def is_launched() -> bool:
+    """Return whether a launcher made this process a rank: torchrun, MPI's or Slurm's."""
+    for variable in (RANK, WORLD_SIZE):
+        if os.environ.get(variable.name, "").strip():
+            return True
+    return launched_by(os.environ) is not None
 
 
 class Meeting(NamedTuple):

@@ -7,6 +7,7 @@ from accel_core.settings import Variable, whole_number
 __all__ = [
     "ACCEL_COMMUNICATION_BACKEND",
     "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
     "MASTER_ADDR",
     "MASTER_PORT",
     "RANK",
@@ -16,6 +17,7 @@ __all__ = [
 RANK = Variable("RANK", whole_number, 0)
 WORLD_SIZE = Variable("WORLD_SIZE", whole_number, 1)
 LOCAL_RANK = Variable("LOCAL_RANK", whole_number, 0)
+LOCAL_WORLD_SIZE = Variable("LOCAL_WORLD_SIZE", whole_number, 1)
 MASTER_ADDR = Variable("MASTER_ADDR", str, "")
 MASTER_PORT = Variable("MASTER_PORT", whole_number, 0)
 #: Set by `accel run`: torch.distributed's backend for its ranks.

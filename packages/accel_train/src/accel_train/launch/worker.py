@@ -8,11 +8,14 @@ It is a process of its own, so that OpenMP and the vendor's runtime find their v
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from accel_train.launch.cores import parse_ranges
 
@@ -20,6 +23,8 @@ __all__ = ["REFUSED", "main"]
 
 #: The status by which a module that runs before the script keeps it from starting: EX_CONFIG of sysexits.h.
 REFUSED = 78
+#: Linux's number of the request (linux/prctl.h).
+_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -28,8 +33,11 @@ def main(arguments: Sequence[str]) -> None:
     before = ""
     if kind.startswith("--before="):
         before, kind, *command = kind.removeprefix("--before="), *command
-    ranks = json.loads(plan.removeprefix("--plan="))
-    mine = ranks[int(os.environ["LOCAL_RANK"])]
+    job = json.loads(plan.removeprefix("--plan="))
+    _end_with(job["launcher"])
+    if job["started"]:
+        Path(job["started"]).touch()
+    mine = job["ranks"][int(os.environ["LOCAL_RANK"])]
     os.environ.update(mine["environment"])
     cores = parse_ranges(mine["cores"])
     if cores:
@@ -56,6 +64,18 @@ def main(arguments: Sequence[str]) -> None:
         raise SystemExit(
             f"accel run: {command[0]} cannot be started: {error.strerror}"
         ) from None
+
+
+def _end_with(launcher: int) -> None:
+    """Have Linux kill this process when its parent, the launcher, has ended, however that ends.
+
+    The script inherits this from the worker. Elsewhere a rank may outlive a launcher that is killed.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != launcher:  # it had ended before
+        raise SystemExit(128 + signal.SIGKILL)
 
 
 def _go_through(module: str, own: Iterable[str]) -> None:
