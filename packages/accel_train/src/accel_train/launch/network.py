@@ -23,8 +23,8 @@ _SIOCGIFADDR = 0x8915
 _ADDRESS = slice(20, 24)
 
 
+class Several(NamedTuple):
     """Variables, configuration and sentences for a job on several hosts."""
-    """What a job on several hosts needs on this one."""
 
     #: Variables to set.
     variables: dict[str, str]
