@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 
 class UvChoice(NamedTuple):
-    """What uv's `--torch-backend=auto` finds on the machine."""
+    """Hardware for which uv's `--torch-backend=auto` finds the index."""
 
     #: `"NVIDIA's driver 550.54.15"`.
     hardware: str
