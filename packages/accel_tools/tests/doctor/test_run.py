@@ -1,6 +1,7 @@
 """Topics side by side, the ranks' differences, and the codes that the pages tell."""
 
 import json
+import os
 import re
 import threading
 import time
