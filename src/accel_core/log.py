@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 #: The log: the choice at INFO, each step before it at DEBUG.
 LOGGER = logging.getLogger("accel_core")
-#: The format of a record in `accel -v` and in a bundle of the doctor.
+#: The format of a record in `accel -v`.
 LINES = logging.Formatter(
     "[accel %(asctime)s.%(msecs)03d %(process)d] %(message)s", "%H:%M:%S"
 )

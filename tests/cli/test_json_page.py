@@ -12,6 +12,7 @@ from accel_core.backend import RECORDS
 from accel_testing.conformance.catalogue import checks
 from accel_testing.conformance.document import to_dict
 from accel_testing.conformance.records import Card, Outcome, Result
+from accel_tools.setup.machines import Machine
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 #: Mappings whose keys are whatever is there.
@@ -67,9 +68,11 @@ def plain(names):
 @pytest.mark.skipif(
     not PAGE.exists(), reason="the documents are not in this distribution"
 )
-def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel, tmp_path):
-    machine = tmp_path / "machine.json"
-    machine.write_text('{"system": "darwin", "architecture": "arm64", "files": {}}')
+def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(
+    accel, tmp_path, monkeypatch
+):
+    mac = Machine(str(tmp_path), "darwin", "arm64", "3.12")
+    monkeypatch.setattr("accel_tools.commands.setup.machines.here", lambda _: mac)
     pages = {title: plain(names) for title, names in documented().items()}
     accel.install_card()
     accel.world.distribution("torch-vendored", "2.0")
@@ -110,9 +113,7 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel, tmp_
             "doctor", "--topic", "candidates", "early", status=1
         ),
         "accel doctor --list": accel.json("doctor", "--list"),
-        "accel setup": accel.json(
-            "setup", "--machine", str(machine), "--format", "pip"
-        ),
+        "accel setup": accel.json("setup", "--format", "pip"),
         "accel doors": accel.json("doors", "cpu", "--all"),
         "accel facts": accel.json("facts", ACCEL_BLOCK="checked"),
         "accel verify": {"schema": 1, **to_dict(CARD)},

@@ -1,8 +1,11 @@
 """`accel -v`, and the fall-back's warning and errors as a command says them."""
 
+import io
+import logging
 import re
 
 from accel_core.backend import Hardware
+from accel_core.log import LOGGER, logged_by
 
 
 def test_verbose_says_what_is_tried_and_when_also_in_child_processes(accel):
@@ -95,3 +98,13 @@ def test_errors_repeat_the_command_that_was_typed(accel):
         assert done.returncode == 2
         start = f"Error: accel {' '.join(arguments[:2])}: no installed distribution declares npx."
         assert done.stderr.startswith(start), done.stderr
+
+
+def test_a_log_for_a_block_leaves_the_logger_as_it_was():
+    before = LOGGER.level, [*LOGGER.handlers]
+    text = io.StringIO()
+    with logged_by(logging.StreamHandler(text)):
+        LOGGER.debug("a %s", "line")
+    LOGGER.debug("after the block")
+    assert text.getvalue().endswith("] a line\n")
+    assert (LOGGER.level, LOGGER.handlers) == before

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import tomllib
 from accel_steps.collect import said
-from accel_steps.world import followed, may_mount
+from accel_steps.world import followed
+from accel_tests.children import may_mount
 from accel_tests.tools import TREE
 
 from accel_core import AccelError

@@ -1,7 +1,6 @@
 """Where a step is followed: one shell, in a scratch folder, on this machine or on one that a mount shows."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -27,6 +26,8 @@ MACHINES = {
         "nodes": ("/dev/kfd", "/dev/mkfd"),
         "files": (),
     },
+    # An integrated GPU of Intel's that is older than Arc.
+    "iris": {"pci": ("8086:9a49/030000",), "nodes": (), "files": ()},
     "wsl": {"pci": (), "nodes": ("/dev/dxg",), "files": ()},
     "nothing": {"pci": (), "nodes": (), "files": ()},
 }
@@ -34,14 +35,6 @@ MACHINES = {
 _USUAL = ("null", "zero", "full", "random", "urandom", "tty")
 #: Between the outputs of the first try and the second.
 _MARK = "=== the step was followed ==="
-
-
-def may_mount():
-    """Whether this process may make a mount namespace."""
-    done = subprocess.run(
-        ["unshare", "--mount", "true"], capture_output=True, check=False
-    )
-    return done.returncode == 0
 
 
 def followed(folder, *, before, attempt, step, again, machine=""):

@@ -4,6 +4,7 @@ Everything that starts Python goes through `start` and `finish`; the folders' ow
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ __all__ = [
     "executable",
     "finish",
     "kill",
+    "may_mount",
 ]
 __all__ += [
     "program",
@@ -91,6 +93,16 @@ def run_python(arguments, environ, *, timeout=240, cwd=None):
 def run_command(command, environ, *, timeout=240, cwd=None):
     """Run a command to its end."""
     return finish(of_core.start(command, environ, cwd=cwd), timeout)
+
+
+def may_mount():
+    """Whether this process may make a mount namespace."""
+    if shutil.which("unshare") is None:
+        return False
+    done = subprocess.run(
+        ["unshare", "--mount", "true"], capture_output=True, check=False
+    )
+    return done.returncode == 0
 
 
 def executable(path, text="", *, by="/bin/sh"):

@@ -2,10 +2,10 @@
 
 import json
 import os
+import re
 import signal
 import sys
 import time
-import zipfile
 from pathlib import Path
 
 import click
@@ -374,12 +374,8 @@ def test_an_interrupt_ends_it_at_once_with_all_its_children(accel, tmp_path):
         time.sleep(0.02)
 
 
-# ---------------------------------------------------------------------------- doctor files
-# `accel doctor`: the files that it writes, which name nobody; and `--fix`, where nothing is done unasked.
-
-
-# ---------------------------------------------------------------------------- doctor files
-# `accel doctor --issue`, `--bundle` and `--html`: what is written, where, and that it names nobody.
+# ---------------------------------------------------------------------------- doctor issue
+# `accel doctor --issue`: a report that anybody may read.
 
 
 SECRETS = {
@@ -392,90 +388,58 @@ SECRETS = {
 @pytest.fixture
 def broken(accel, tmp_path):
     """A vendor whose package fails, and says more than strangers should read."""
-    said = (
+    message = (
         f"libacme.so: cannot open {tmp_path}/private work/libacme.so for carolina: wintermute, "
         "https://carolina:hf_verysecrettoken@index.acme.internal/simple, card GPU-8932f937-d72c-4106"
     )
-    accel.world.module("torch_acme", f"raise ImportError({said!r})")
+    accel.world.module("torch_acme", f"raise ImportError({message!r})")
     accel.world.backend("acme", 700, vendor_import="torch_acme")
     accel.install("npu", priority=500)
     return accel
 
 
-def test_all_three_tell_what_is_wrong_and_name_nobody(broken, tmp_path):
-    bundle, page, home = tmp_path / "visit.zip", tmp_path / "visit.html", str(tmp_path)
-    done = broken(
-        "doctor",
-        "--issue",
-        "--bundle",
-        str(bundle),
-        "--html",
-        str(page),
-        HOME=home,
-        **SECRETS,
-    )
+def test_the_report_for_an_issue_has_statuses_reasons_and_versions(broken):
+    done = broken("doctor", "--issue")
     assert done.returncode == 1, done.stderr
-    assert done.stdout.startswith(
-        "### accel doctor\n\n~~~text\nnpu is chosen, and 2 things are wrong, first acme: "
-    )
-    assert (
-        "! acme: broken: torch_acme failed: ImportError: libacme.so: cannot open"
-        in done.stdout
-    )
-    assert "~/libacme.so for <user>: <$ACME_LICENCE>, https://<host>" in done.stdout
-    assert "card GPU-<uuid>" in done.stdout
-    assert "accel-npu 1.5 is installed beside accel-core" in done.stdout
-    assert f"{bundle} is written" in done.stderr
-    archive = zipfile.ZipFile(bundle)
-    files = {name: archive.read(name).decode() for name in archive.namelist()}
-    assert list(files) == [
-        "report.json",
-        "report.md",
-        "distributions.txt",
-        "log.txt",
-        "machine.json",
-    ]
-    assert files["report.md"].strip() == done.stdout.strip()
-    report = json.loads(files["report.json"])
-    assert [row["name"] for row in report["ranking"]][:2] == ["acme", "npu"]
-    assert report["versions"]["accel-npu"] == "1.5"
-    assert "accel-npu==1.5" in files["distributions.txt"].splitlines()
-    assert "acme: broken, after" in files["log.txt"]
-    # What was written for the log did not reach the terminal.
-    assert "[accel " not in done.stderr
-    shown = page.read_text()
-    assert shown.startswith("<!DOCTYPE html>")
-    assert "://" not in shown.replace(
-        "https://&lt;host&gt;", ""
-    )  # it asks nobody for anything
-    for told in ("torch_acme failed", "Ranking", "accel-npu", "Versions"):
-        assert told in shown
-    for text in (*files.values(), shown):
-        for secret in (
-            *SECRETS.values(),
-            str(tmp_path),
-            "private work",
-            "acme.internal",
-        ):
-            assert secret not in text
-    setup = broken("setup", "--machine", str(bundle), "--format", "pip")
-    assert (setup.returncode, setup.stdout.partition(" torch")[0]) == (
-        0,
-        "pip install",
-    ), setup.stderr
+    assert done.stdout.startswith("### accel doctor\n\n**Versions**\n\n~~~text\n")
+    for line in (
+        "1. acme (accel-acme), priority 700: broken, vendor_fails\n",
+        "2. npu (accel-npu), priority 500: usable, chosen\n",
+        "! acme: candidates.broken\n",
+    ):
+        assert line in done.stdout
+    assert re.search(r"(?m)^accel-npu +1\.5$", done.stdout)
 
 
-def test_what_is_refused_leaves_the_file_that_is_there(broken, tmp_path):
-    there = tmp_path / "visit.html"
-    there.write_text("mine")
-    done = broken("doctor", "--html", str(there))
-    assert done.returncode == 1
-    assert (
-        f"--html {there}: it exists already. Give another name, or --force to replace it."
-        in done.stderr
-    )
-    assert there.read_text() == "mine"
-    assert "both write to stdout" in broken("doctor", "--issue", "--json").stderr
+def test_the_report_for_an_issue_has_no_text_of_a_vendor(broken, tmp_path):
+    made = broken("doctor", "--issue", HOME=str(tmp_path), **SECRETS).stdout
+    texts = ("libacme.so", "ImportError", "private work", "acme.internal", "GPU-8932")
+    for private in (*SECRETS.values(), str(tmp_path), *texts):
+        assert private not in made
+
+
+def test_the_report_with_messages_says_what_they_may_hold(broken):
+    done = broken("doctor", "--issue", "--with-messages")
+    assert "Messages may hold paths, host names and names of people" in done.stdout
+    assert "torch_acme failed: ImportError: libacme.so: cannot open" in done.stdout
+    assert "for carolina: wintermute" in done.stdout
+
+
+def test_the_help_says_what_messages_may_hold(accel):
+    words = " ".join(accel("doctor", "--help").stdout.split())
+    assert "Messages may hold paths, host names and names of people." in words
+
+
+def test_two_documents_on_stdout_are_refused(accel):
+    done = accel("doctor", "--issue", "--json")
+    assert done.returncode == 2
+    assert "both write to stdout: give one of them." in done.stderr
+
+
+def test_messages_without_a_report_are_refused(accel):
+    done = accel("doctor", "--with-messages")
+    assert done.returncode == 2
+    assert "--with-messages is for the report: give --issue too." in done.stderr
 
 
 # ---------------------------------------------------------------------------- doctor fix

@@ -1,5 +1,6 @@
 """`accel setup`: its command on stdout, its reasons on stderr, what it refuses, and what it runs."""
 
+import functools
 import json
 import os
 import shutil
@@ -9,28 +10,18 @@ import venv
 
 import pytest
 from accel_tests.children import executable, run_command, run_python
+from accel_tests.computers import Computer
 from click.testing import CliRunner
 
 from accel_core import Backend
+from accel_core.hardware import bus
 from accel_testing import installed
 from accel_tools.commands.setup import command
+from accel_tools.setup import machines
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="reads /sys and /dev"
 )
-
-H100 = {
-    "/sys/bus/pci/devices/0000:17:00.0/modalias": "pci:v000010DEd00002330sv000010DEsd000016C1bc03sc02i00",
-    "/sys/module/nvidia/version": "550.54.15",
-}
-
-
-@pytest.fixture
-def machine(tmp_path):
-    """A saved machine with one H100."""
-    file = tmp_path / "h100.json"
-    file.write_text(json.dumps({"python": "3.12", "files": H100}))
-    return str(file)
 
 
 def run(*words, path=None, given=""):
@@ -48,57 +39,75 @@ def run(*words, path=None, given=""):
     )
 
 
-def test_the_command_is_all_of_stdout(machine):
-    done = run("--machine", machine, "--format", "uv")
-    assert (done.returncode, done.stdout.partition(" accel")[0]) == (
-        0,
-        "uv pip install torch",
-    )
-    assert done.stdout.endswith("--torch-backend=cu129\n")
-    assert (
-        "NVIDIA GPU (PCI 10de:2330 at 0000:17:00.0); NVIDIA's driver 550.54.15"
-        in done.stderr
-    )
-    assert "PyTorch's build cu129 runs on NVIDIA's driver 550.54.15" in done.stderr
+@pytest.fixture
+def setup_on(tmp_path, monkeypatch):
+    """`setup_on(signs, *words)`: run it in this process on a machine with these files and PCI functions."""
+
+    def run_on(signs, *words):
+        bus.pci_devices.cache_clear()
+        computer = Computer(tmp_path / "machine")
+        for sign in signs:
+            computer.sign(sign)
+        if NVIDIA_DRIVER in signs:
+            computer.write(NVIDIA_DRIVER, "550.54.15")
+        here = functools.partial(machines.here, root=computer.path)
+        monkeypatch.setattr("accel_tools.commands.setup.machines.here", here)
+        return CliRunner().invoke(command, words, env={"COLUMNS": "300"})
+
+    return run_on
 
 
-def test_without_a_command_stdout_is_empty_and_the_status_1(tmp_path):
-    file = tmp_path / "gaudi.json"
-    modalias = "pci:v00001DA3d00001020sv00001DA3sd00001020bc12sc00i00"
-    file.write_text(
-        json.dumps({"files": {"/sys/bus/pci/devices/0000:33:00.0/modalias": modalias}})
-    )
-    done = run("--machine", str(file))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert (
-        "Unknown: no public table says which packages the Intel Gaudi needs. See"
-        in done.stderr
-    )
+NVIDIA_DRIVER = "/sys/module/nvidia/version"
+H100 = (NVIDIA_DRIVER, "10de:2330 030200")
+GAUDI = ("1da3:1020 120000",)
 
 
-def test_json_has_everything(machine):
-    document = json.loads(run("--machine", machine, "--json", "--format", "pip").stdout)
+def test_the_command_is_all_of_stdout(setup_on):
+    done = setup_on(H100, "--format", "pip")
+    assert done.exit_code == 0
+    index = "https://download.pytorch.org/whl/cu129"
+    assert done.stdout.startswith(f"pip install torch --index-url {index}")
+    assert done.stdout.count("\n") == 1
+
+
+def test_the_reasons_are_on_stderr(setup_on):
+    shown = setup_on(H100, "--format", "pip").stderr
+    seen = "NVIDIA GPU (PCI 10de:2330 at 0000:81:00.0); NVIDIA's driver 550.54.15"
+    assert f"Seen: {seen}" in shown
+    assert "PyTorch's build cu129 runs on NVIDIA's driver 550.54.15" in shown
+    assert "a table of " in shown
+
+
+def test_with_uv_the_choice_is_uvs_and_is_named(setup_on):
+    done = setup_on(H100, "--format", "uv")
+    assert done.stdout.startswith("uv pip install torch ")
+    assert done.stdout.endswith(" --torch-backend=auto\n")
+    why = "uv chooses PyTorch's build for NVIDIA's driver 550.54.15  uv\n"
+    assert why in done.stderr
+
+
+def test_without_a_command_stdout_is_empty_and_the_status_1(setup_on):
+    done = setup_on(GAUDI)
+    assert (done.exit_code, done.stdout) == (1, "")
+    unknown = "Unknown: no public table says which packages the Intel Gaudi needs. See"
+    assert unknown in done.stderr
+
+
+def test_json_has_everything(setup_on):
+    document = json.loads(setup_on(H100, "--json", "--format", "dockerfile").stdout)
+    assert document["schema"] == 1
     assert document["machine"]["nvidia_driver"] == "550.54.15"
-    assert (document["torch_backend"], document["backend"], document["schema"]) == (
-        "cu129",
-        "cuda",
-        1,
-    )
-    assert document["command"].startswith(
-        "pip install torch --index-url https://download.pytorch.org/whl/"
-    )
-    assert [part["what"] for part in document["parts"]] == [
-        "torch",
-        "accel-core",
-        "accel-cuda",
-    ]
+    assert (document["torch_backend"], document["backend"]) == ("cu129", "cuda")
+    assert "RUN pip install --no-cache-dir torch" in document["command"]
+    parts = [part["what"] for part in document["parts"]]
+    assert parts == ["torch", "accel-core", "accel-cuda"]
     assert document["given"] == []
 
 
 BAD = [
     (["--yes"], 2, "--yes needs --run."),
     (["--run", "--json"], 2, "leave out --json"),
-    (["--run", "--python", "3.12"], 2, "leave out --machine and --python"),
+    (["--run", "--python", "3.12"], 2, "leave out --python"),
     (["--run", "--format", "conda"], 2, "--run needs --format pip or uv"),
     (
         ["--torch", "newest"],
@@ -132,7 +141,6 @@ BAD = [
     (["AMD"], 2, "Did you mean 'rocm'?"),
     (["Ascend"], 2, "Did you mean 'npu'?"),
     (["gpu"], 2, "'gpu' is not known, expected one of cpu, cuda,"),
-    (["--machine", "/nowhere.json"], 1, "/nowhere.json cannot be read: No such file"),
 ]
 
 
@@ -144,33 +152,35 @@ def test_bad_input(words, status, why):
     assert isinstance(done.exception, SystemExit)
 
 
-#: What is named, what is shown of it, and its command for pip; none of it is on the machine. The rows for
-#: each backend are in test_plan.py.
-INDEX = "torch --index-url https://download.pytorch.org/whl"
+#: What is named, what is shown of it, the name of PyTorch's index, and our plugin. The rows for each backend
+#: are in test_plan.py.
 GIVEN = [
     (
         ("cuda", "--driver", "570.86"),
         "NVIDIA GPU, NVIDIA's driver 570.86",
-        f"{INDEX}/cu129",
+        "cu129",
         "accel-cuda",
     ),
-    (("xpu",), "Intel discrete GPU", f"{INDEX}/xpu", "accel-xpu"),
+    (("xpu",), "Intel discrete GPU", "xpu", "accel-xpu"),
 ]
 
 
-@pytest.mark.parametrize(("words", "given", "torch", "packages"), GIVEN)
-def test_what_is_named_is_believed_and_shown(tmp_path, words, given, torch, packages):
-    """On a machine without any accelerator, whose accel has none of the plugins."""
-    (tmp_path / "sys").mkdir()
-    document = json.loads(
-        run(*words, "--machine", str(tmp_path), "--json", "--format", "pip").stdout
-    )
+@pytest.mark.parametrize(("words", "given", "index", "plugin"), GIVEN)
+def test_what_is_named_is_planned_for_without_its_device(
+    setup_on, words, given, index, plugin
+):
+    form = ("--format", "requirements")
+    document = json.loads(setup_on((), *words, *form, "--json").stdout)
     assert (", ".join(document["given"]), document["unknown"]) == (given, "")
-    with_core = packages.replace("accel-", "accel-core accel-")
-    assert document["command"] == f"pip install {torch} && pip install {with_core}"
-    shown = run(*words, "--machine", str(tmp_path), "--format", "pip").stderr
+    address = f"--index-url https://download.pytorch.org/whl/{index}"
+    assert document["command"].startswith(f"{address}\ntorch\n")
+    assert document["packages"] == ["accel-core", plugin]
+
+
+def test_what_is_named_and_not_found_here_is_shown(setup_on):
+    shown = setup_on((), "cuda", "--driver", "570.86", "--format", "pip").stderr
     assert "Seen: no accelerator; linux on x86_64" in shown
-    assert f"As given, not found here: {given}\n" in shown
+    assert "As given, not found here: NVIDIA GPU, NVIDIA's driver 570.86\n" in shown
 
 
 FAKE_UV = """

@@ -1,15 +1,20 @@
 """Machines made of files: `planned_for` plans for one."""
 
-import json
-
 import pytest
+from accel_tests.computers import Computer
 
 from accel_core.hardware import bus
-from accel_tools.setup import machines
+from accel_tools.setup.machines import Machine
 from accel_tools.setup.planning import planned
 
-#: Keys of a machine's description that `machine.json` has too.
-_ABOUT = ("system", "architecture", "python", "nvidia_smi", "glibc")
+#: What a machine is unless its description has another value.
+_USUAL = {
+    "system": "linux",
+    "architecture": "x86_64",
+    "python": "3.12",
+    "nvidia_smi": "",
+    "glibc": "",
+}
 
 
 def modalias(function):
@@ -37,28 +42,27 @@ def files_of(machine):
     return files
 
 
-@pytest.fixture
-def saved_machine(tmp_path, monkeypatch):
-    """A machine, which goes through the file that `accel setup --machine` reads: a context manager."""
-
-    def save(machine):
-        bus.pci_devices.cache_clear()
-        about = {key: machine[key] for key in _ABOUT if key in machine}
-        file = tmp_path / "machine.json"
-        file.write_text(
-            json.dumps({"python": "3.12", **about, "files": files_of(machine)})
-        )
-        return machines.saved(str(file))
-
-    return save
+def machine_in(folder, description):
+    """Write the files of a described machine below a folder; return the machine."""
+    bus.pci_devices.cache_clear()
+    computer = Computer(folder)
+    for path, text in files_of(description).items():
+        computer.write(path, text)
+    about = {key: description.get(key, usual) for key, usual in _USUAL.items()}
+    return Machine(computer.path, **about)
 
 
 @pytest.fixture
-def planned_for(saved_machine):
+def described_machine(tmp_path):
+    """`described_machine(description)`: a machine whose files are in a folder."""
+    return lambda description: machine_in(tmp_path / "machine", description)
+
+
+@pytest.fixture
+def planned_for(described_machine):
     """Plan for such a machine."""
 
-    def plan(machine, name="", **wanted):
-        with saved_machine(machine) as saved:
-            return planned(saved, name, **wanted)
+    def plan(description, name="", **wanted):
+        return planned(described_machine(description), name, **wanted)
 
     return plan

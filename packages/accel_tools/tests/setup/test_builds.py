@@ -1,14 +1,15 @@
-"""PyTorch's builds: the table that serves where uv is missing is uv's own answer, at each of its borders."""
+"""PyTorch's builds: the table has uv's own choice at each of its borders."""
 
 import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import urllib.request
-from pathlib import Path
 
 import pytest
-from accel_tests.children import executable
+from accel_tests.children import may_mount
 from packaging.version import Version
 
 from accel_tools.setup import builds
@@ -33,32 +34,78 @@ ARCHITECTURES = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def without_uv(monkeypatch):
-    """No uv on PATH from when it is called."""
-    return lambda: monkeypatch.setattr(builds.shutil, "which", lambda _: None)
-
-
-ASKED = [
-    (builds.for_nvidia, DRIVERS),
-    (lambda driver: builds.for_nvidia(driver, system="win32"), DRIVERS_ON_WINDOWS),
-    (builds.for_amd, ARCHITECTURES),
-]
+def uv_chooses(system="linux", within=(), **variables):
+    """The index in which uv looks for torch: its error names the address, as the proxy refuses to connect."""
+    command = [
+        *within, "uv", "pip", "compile", "-", "--no-cache", "--no-config", "--no-deps",
+        "--torch-backend=auto", "--python", sys.executable, "--python-platform", system,
+    ]  # fmt: skip
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HTTPS_PROXY": "http://127.0.0.1:1",
+        "UV_HTTP_RETRIES": "0",
+        **variables,
+    }
+    done = subprocess.run(
+        command,
+        input="torch",
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    address = re.search(rf"{re.escape(builds.INDEX)}/([\w.]+)/torch/", done.stderr)
+    assert address or "Unknown AMD GPU architecture" in done.stderr, done.stderr
+    return address[1] if address else ""
 
 
 @needs_uv
-@pytest.mark.parametrize(("ask", "values"), ASKED, ids=["linux", "windows", "amd"])
-def test_the_table_says_what_uv_says(ask, values, without_uv):
-    of_uv = [ask(value) for value in values]
-    assert {build.source.partition(" ")[0] for build in of_uv if build.name} == {"uv"}
-    without_uv()
-    of_table = [ask(value) for value in values]
-    assert [build.name for build in of_table] == [build.name for build in of_uv]
-    assert {build.source for build in of_table} == {f"a table of {builds.TABLE_DATE}"}
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_the_table_has_uvs_choice_for_a_driver(driver):
+    choice = uv_chooses(UV_CUDA_DRIVER_VERSION=driver)
+    assert builds.for_nvidia(driver).name == choice.replace("cpu", "")
 
 
-def test_a_version_of_torch_takes_the_newest_build_that_the_driver_runs(without_uv):
-    without_uv()
+@needs_uv
+@pytest.mark.parametrize("driver", DRIVERS_ON_WINDOWS)
+def test_the_table_has_uvs_choice_for_a_driver_on_windows(driver):
+    choice = uv_chooses("windows", UV_CUDA_DRIVER_VERSION=driver)
+    assert builds.for_nvidia(driver, system="win32").name == choice.replace("cpu", "")
+
+
+@needs_uv
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_table_has_uvs_choice_for_an_amd_gpu(architecture):
+    choice = uv_chooses(UV_AMD_GPU_ARCHITECTURE=architecture)
+    assert builds.for_amd(architecture).name == choice
+
+
+#: Hides the machine's own folder below an empty one, in which the file appears, and runs the arguments.
+WITH_FILE = """set -e
+mount -t tmpfs tmpfs $(dirname $(dirname $FILE)) && mkdir $(dirname $FILE) && echo "$TEXT" > $FILE
+exec "$@"
+"""
+
+
+@needs_uv
+@pytest.mark.skipif(not may_mount(), reason="may not make a mount namespace")
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("/sys/module/nvidia/version", "550.54.15"),
+        (
+            "/proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5",
+        ),
+    ],
+)
+def test_uv_reads_the_driver_in_the_files_that_setup_reads(file, text):
+    within = ["unshare", "--mount", "sh", "-c", WITH_FILE, "sh"]
+    assert uv_chooses(within=within, FILE=file, TEXT=text) == "cu129"
+
+
+def test_a_version_of_torch_takes_the_newest_build_that_the_driver_runs():
     versions = ("2.6.0", "2.8", "2.9.1", "2.12.0", "2.15.0")
     drivers = ("470.57.02", "550.54.15", "580.65.06")
     assert {
@@ -88,27 +135,6 @@ def test_a_vega_card_takes_the_last_build_whose_libraries_have_code_for_it(
         "2.9.1": "rocm6.3",
         "2.12.0": "",
     }
-
-
-def test_a_uv_that_fails_or_says_nothing_leaves_the_answer_to_the_table(
-    monkeypatch, tmp_path
-):
-    executable(tmp_path / "uv", "echo 'error: unknown option' >&2; exit 2")
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin")
-    assert builds.for_nvidia("550.54.15").name == "cu129"
-    assert builds.for_amd("gfx90a").source.startswith("a table")
-
-
-@needs_uv
-def test_a_users_own_settings_of_uv_change_nothing(monkeypatch, tmp_path):
-    monkeypatch.setenv("UV_TORCH_BACKEND", "cpu")
-    monkeypatch.setenv("UV_INDEX_URL", "https://example.invalid/simple")
-    monkeypatch.setenv("UV_CUDA_DRIVER_VERSION", "440.33")
-    Path(tmp_path, "uv.toml").write_text("[pip]\ntorch-backend = 'cpu'\n")
-    monkeypatch.chdir(tmp_path)
-    build = builds.for_nvidia("550.54.15")
-    assert build.name == "cu129"
-    assert build.source.startswith("uv ")
 
 
 PYTHONS = [

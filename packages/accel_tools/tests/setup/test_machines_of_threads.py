@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_tools.setup import builds, formats
+from accel_tools.setup import formats
 
 MACHINES = [
     json.loads(line)
@@ -43,12 +43,6 @@ ADDRESSES = {
     "wheels for Python 3.11 to 3.15, torch 2.14 from 3.10": "pytorch.org", "Macs with Intel": "pytorch.org",
     "no file in WSL2 has the version": "nvidia.com", "AMD has its own for WSL2": "rocm.docs.amd.com",
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def without_uv(monkeypatch):
-    """The table answers, which test_builds.py compares with uv's answers."""
-    monkeypatch.setattr(builds.shutil, "which", lambda _: None)
 
 
 @pytest.mark.parametrize(

@@ -101,14 +101,13 @@ def test_what_nobody_knows_is_said_with_an_address(
 
 
 def test_a_makers_torch_that_is_here_is_named_with_what_to_compare(
-    saved_machine, monkeypatch
+    described_machine, monkeypatch
 ):
     monkeypatch.setattr(
         by_build, "torch_build", lambda: TorchBuild("2.8.0+metax3.5.3.9")
     )
-    with saved_machine({"pci": ["9999:4001/038000"]}) as saved:
-        said = planning.planned(saved._replace(file="")).unknown
-    assert said.startswith(
+    machine = described_machine({"pci": ["9999:4001/038000"]})
+    assert planning.planned(machine).unknown.startswith(
         "whether torch 2.8.0+metax3.5.3.9, which is MetaX's build, is of one release with"
     )
 
@@ -310,6 +309,68 @@ def test_the_formats(form):
     assert formats.FORMATS[form](made) == EVERY[form]
 
 
+INSTINCT, VEGA = ({"pci": [MI300], "gfx": [0, version]} for version in (90402, 90006))
+#: Machines for which uv chooses the index itself, and what it needs for that.
+CHOSEN_BY_UV = {
+    "NVIDIA's driver in a file": (HOPPER, ""),
+    "an AMD GPU": (INSTINCT, "env UV_AMD_GPU_ARCHITECTURE=gfx942 "),
+    "an AMD GPU beside an NVIDIA driver": (
+        {**INSTINCT, "nvidia": "580.65.06"},
+        "env UV_AMD_GPU_ARCHITECTURE=gfx942 ",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("machine", "variables"), CHOSEN_BY_UV.values(), ids=CHOSEN_BY_UV
+)
+def test_uv_chooses_the_index_for_hardware_that_it_knows(
+    planned_for, machine, variables
+):
+    found = plan.for_uv(planned_for(machine))
+    assert found.torch_backend == plan.AUTO
+    assert found.parts[0].source == "uv"
+    line = formats.command(found, "uv")
+    assert line.startswith(f"{variables}uv pip install torch ")
+    assert line.endswith(" --torch-backend=auto")
+
+
+WSL = {
+    "files": {
+        "/proc/version": "microsoft",
+        "/usr/lib/wsl/drivers/nv_dispi.inf_amd64_1/x": "",
+    },
+    "nvidia_smi": "560.94",
+}
+#: What uv does not know, or does not find: the machine, what is asked for, and our answer.
+NOT_CHOSEN_BY_UV = {
+    "Volta": (VOLTA, "", {}, "cu126"),
+    "Vega": (VEGA, "", {}, "rocm6.3"),
+    "Jetson Thor": (THOR, "", {}, "cu130"),
+    "Intel GPU": ({"pci": [ARC]}, "", {}, "xpu"),
+    "no accelerator": ({}, "", {}, "cpu"),
+    "the CPU of a machine with a GPU": (HOPPER, "cpu", {}, "cpu"),
+    "Ascend NPU": ({"pci": [ASCEND]}, "", {}, "cpu"),
+    "a driver that only nvidia-smi names": (WSL, "", {}, "cu129"),
+    "a driver of another machine": ({}, "cuda", {"driver": "550.54.15"}, "cu129"),
+    "a toolkit": (HOPPER, "cuda", {"toolkit": "12.8"}, "cu128"),
+    "a release of torch": (HOPPER, "", {"torch": "2.9.1"}, "cu130"),
+}
+
+
+@pytest.mark.parametrize(
+    ("machine", "name", "wanted", "index"),
+    NOT_CHOSEN_BY_UV.values(),
+    ids=NOT_CHOSEN_BY_UV,
+)
+def test_our_table_chooses_the_index_where_uv_would_not_find_it(
+    planned_for, machine, name, wanted, index
+):
+    found = plan.for_uv(planned_for(machine, name, **wanted))
+    assert found.torch_backend == index
+    assert formats.command(found, "uv").endswith(f" --torch-backend={index}")
+
+
 #: A checkout that accel-core was installed from, and an address of its repository.
 CHECKOUT = "/src/accel"
 REPOSITORY = "git+https://example.org/accel@0a1b"
@@ -407,7 +468,6 @@ def test_versions_that_are_given(planned_for, name, given, index, unknown):
 
 
 OLD = {"pci": [H100], "nvidia": "450.80.02"}
-INSTINCT, VEGA = ({"pci": [MI300], "gfx": [0, version]} for version in (90402, 90006))
 ONE_BUILD = "An environment holds one build of torch, so each needs its own."
 TWO_MAKERS = {"pci": [H100, MI300], "nvidia": "580.65.06", "gfx": [90402]}
 JETSON = {

@@ -86,10 +86,9 @@ def uv():
 
 @pytest.mark.parametrize(("target", "machine", "build"), MACHINES)
 def test_a_machine_gets_the_build_that_setup_answers(
-    index, saved_machine, target, machine, build, tmp_path
+    index, described_machine, target, machine, build, tmp_path
 ):
-    with saved_machine(machine) as saved:
-        source = torch_build.source(TORCH, machine=saved)
+    source = torch_build.source(TORCH, machine=described_machine(machine))
     assert source.index == index.address.replace(torch_build.BUILD, build)
     assert f"the build for the {target}" in source.why
     assert index.asked == [f"/{build}/torch/"]
@@ -143,10 +142,9 @@ PLACES = {
 
 @pytest.mark.parametrize(("machine", "on_disk", "where"), PLACES.values(), ids=PLACES)
 def test_an_index_is_asked_only_where_no_other_place_has_the_build(
-    index, saved_machine, machine, on_disk, where
+    index, described_machine, machine, on_disk, where
 ):
-    with saved_machine(machine) as saved:
-        source = torch_build.source(TORCH, on_disk, saved)
+    source = torch_build.source(TORCH, on_disk, described_machine(machine))
     needs_index = machine is H100
     assert bool(source.index) is needs_index
     assert bool(index.asked) is needs_index
@@ -159,15 +157,14 @@ def test_an_index_that_is_named_is_not_asked(monkeypatch):
     assert torch_build.source(TORCH).index == "http://127.0.0.1:9/mine"
 
 
-def test_an_index_that_is_silent_is_waited_for_and_left(monkeypatch, saved_machine):
+def test_an_index_that_is_silent_is_waited_for_and_left(monkeypatch, described_machine):
     monkeypatch.setattr(torch_build, "PATIENCE", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv(
             "DEV_TORCH_INDEX", f"http://127.0.0.1:{silent.getsockname()[1]}/{{build}}"
         )
         began = time.monotonic()
-        with saved_machine({}) as saved:
-            source = torch_build.source(TORCH, machine=saved)
+        source = torch_build.source(TORCH, machine=described_machine({}))
     assert time.monotonic() - began < 5
     assert (source.index, source.is_second_best) == ("", True)
     assert "/cpu, which does not answer: " in source.why

@@ -12,8 +12,9 @@ from accel_core.cli import page
 from accel_core.cli.output import answering
 from accel_core.settings import Pin
 from accel_core.text import one_line
-from accel_tools.cli import handing_on, mending
+from accel_tools.cli import mending
 from accel_tools.cli.progress import Progress
+from accel_tools.doctor.issue import MAY_HOLD, issue
 from accel_tools.doctor.records import Examined, Finding, Level, Report, Visit
 from accel_tools.doctor.run import end_given_up, visited
 from accel_tools.doctor.topics import TOPICS
@@ -40,7 +41,17 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 )
 @options.probe_timeout
 @options.as_json
-@handing_on.outlets
+@click.option(
+    "--with-messages",
+    is_flag=True,
+    help=f"With --issue: add messages. {MAY_HOLD}.",
+)
+@click.option(
+    "--issue",
+    "for_issue",
+    is_flag=True,
+    help="Print Markdown for a bug report: codes, statuses, versions and names alone.",
+)
 @mending.options
 @click.pass_context
 def command(
@@ -51,7 +62,8 @@ def command(
     topics: tuple[str, ...],
     timeout: float | None,
     as_json: bool,
-    outlets: handing_on.Outlets,
+    for_issue: bool,
+    with_messages: bool,
     mend: mending.Mending,
 ) -> None:
     """Report what is wrong here, or with each NAME, and the next step.
@@ -60,7 +72,7 @@ def command(
     packages don't count), 1 = warnings or errors, 2 = bad usage. These are errors: no backend works; a pinned
     backend does not work; a present device does not work; torch cannot be imported.
     """
-    outlets.check(as_json=as_json)
+    _check(for_issue=for_issue, with_messages=with_messages, as_json=as_json)
     mend.check(as_json=as_json)
     with answering(as_json=as_json) as output:
         visit = Visit(options.read_settings(timeout), dict(os.environ), names)
@@ -68,13 +80,10 @@ def command(
             mending.write_list(visit, TOPICS, output, as_json=as_json)
             ctx.exit(0)
         wanted = [topic for topic in TOPICS if not topics or topic.name in topics]
-        with outlets.log() as lines, Progress(len(wanted)) as progress:
+        with Progress(len(wanted)) as progress:
             report = visited(visit, wanted, progress.show)
-        issue = outlets.write(
-            visit, report, lines, lambda it: _page(it, in_unicode=True, everything=True)
-        )
-        if issue:
-            output.write(issue)
+        if for_issue:
+            output.write(issue(visit, report, with_messages=with_messages))
         elif as_json:
             output.write_json(report.to_dict())
         else:
@@ -86,6 +95,15 @@ def command(
             report = mend.offer(visit, report)
     end_given_up()
     ctx.exit(report.exit_status)
+
+
+def _check(*, for_issue: bool, with_messages: bool, as_json: bool) -> None:
+    if for_issue and as_json:
+        raise click.UsageError(
+            "--issue and --json both write to stdout: give one of them."
+        )
+    if with_messages and not for_issue:
+        raise click.UsageError("--with-messages is for the report: give --issue too.")
 
 
 def _page(report: Report, *, in_unicode: bool, everything: bool) -> list[page.Part]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
 
 import click
 
@@ -19,7 +17,7 @@ from accel_tools.setup import environment, installed, machines
 from accel_tools.setup.formats import FORMATS, HERE
 from accel_tools.setup.formats import command as line_of
 from accel_tools.setup.machines import Machine
-from accel_tools.setup.plan import Plan, for_installation
+from accel_tools.setup.plan import Plan, for_installation, for_uv
 from accel_tools.setup.planning import names, planned, toolkits
 from accel_tools.setup.recipes import parsed_version
 
@@ -93,12 +91,6 @@ def _name(value: str) -> str:
     "--torch", callback=_version, metavar="X.Y.Z", help="Version of torch to install."
 )
 @click.option(
-    "--machine",
-    "file",
-    metavar="FILE",
-    help="Plan for another machine: a bundle, or a copy of its /sys and /dev.",
-)
-@click.option(
     "--driver",
     callback=_version,
     metavar="VERSION",
@@ -121,7 +113,6 @@ def command(
     form: str | None,
     python: str,
     torch: str,
-    file: str | None,
     driver: str,
     toolkit: str,
     run: bool,
@@ -136,20 +127,21 @@ def command(
     installs nothing without --run. The command goes to stdout, the reasons to stderr. Exit status: 0 with a
     command, 1 without one.
     """
-    _check(run=run, yes=yes, form=form, file=file, python=python, as_json=as_json)
+    _check(run=run, yes=yes, form=form, python=python, as_json=as_json)
     name = _name(name)
     _check_given(name, driver, toolkit)
-    with answering(as_json=as_json) as output, _machine(file, python) as machine:
+    with answering(as_json=as_json) as output:
+        machine = machines.here(python)
         chosen = form or environment.default_format()
         plan = planned(machine, name, torch, driver=driver, toolkit=toolkit)
-        plan = for_installation(plan, is_new=not machine.is_here or chosen not in HERE)
+        plan = for_installation(plan, is_new=chosen not in HERE)
+        if chosen == "uv":
+            plan = for_uv(plan)
         line = line_of(plan, chosen)
-        wrong = installed.faults(plan, machine) if machine.is_here else ()
-        blocked = (
-            tuple(environment.problems(chosen))
-            if machine.is_here and chosen in HERE and line
-            else ()
-        )
+        wrong = installed.faults(plan, machine)
+        blocked: tuple[str, ...] = ()
+        if chosen in HERE and line:
+            blocked = tuple(environment.problems(chosen))
         if as_json:
             output.write_json(_document(plan, machine, chosen, line, wrong, blocked))
         else:  # the command alone on stdout: accel setup --format dockerfile > Dockerfile
@@ -171,7 +163,6 @@ def _check(
     run: bool,
     yes: bool,
     form: str | None,
-    file: str | None,
     python: str,
     as_json: bool,
 ) -> None:
@@ -179,10 +170,8 @@ def _check(
         raise click.UsageError("--yes needs --run.")
     if run and as_json:
         raise click.UsageError("--run prints the installer's output: leave out --json.")
-    if run and (file or python):
-        raise click.UsageError(
-            "--run installs for this Python on this machine: leave out --machine and --python."
-        )
+    if run and python:
+        raise click.UsageError("--run installs for this Python: leave out --python.")
     if run and form not in (None, *HERE):
         raise click.UsageError(
             f"--run needs --format pip or uv; {form} is a file to save."
@@ -218,15 +207,6 @@ def _check_given(name: str, driver: str, toolkit: str) -> None:
         raise click.UsageError(
             f"--toolkit: {toolkit!r} is not a version of {known[name]}, expected one such as {such}."
         )
-
-
-@contextlib.contextmanager
-def _machine(file: str | None, python: str) -> Iterator[Machine]:
-    if file is None:
-        yield machines.here(python)
-    else:
-        with machines.saved(file, python) as machine:
-            yield machine
 
 
 def _run(plan: Plan, line: str, blocked: tuple[str, ...], *, yes: bool) -> None:

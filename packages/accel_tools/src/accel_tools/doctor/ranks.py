@@ -10,9 +10,11 @@ exit status is `REFUSED` if no rank's script may start.
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import json
 import os
 import platform
+import re
 import signal
 import sys
 import time
@@ -27,7 +29,7 @@ from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import processes
 from accel_core.settings import read as read_settings
 from accel_core.text import one_line
-from accel_tools.doctor.identity import may_be_told
+from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor.records import Visit
 from accel_tools.doctor.run import examine
 from accel_tools.doctor.topics import machine, visible_devices
@@ -43,15 +45,22 @@ _LOOK, _MEET = 20.0, 60.0
 _CLOSING = 5.0
 #: What differs between ranks of one host by design: ranks are bound to cores of their own; memory is in use.
 _OF_A_RANK = ("cores", "memory", "time of cores")
-#: Variables that tell a rank which one it is.
-_PLACE = (
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_PORT",
-)
+#: Variables whose values are compared, with a shell's stars.
+_COMPARED = re.compile(
+    "|".join(
+        fnmatch.translate(pattern)
+        for pattern in (
+            "DS_ACCELERATOR", "DS_ALLOW_DEPRECATED_FP16", "ACCEL_ALLOW", "ACCEL_BLOCK", "ACCEL_STRICT",
+            "ACCEL_PROBE", "ACCEL_PROBE_TIMEOUT", "ACCEL_COMPILE", "ACCEL_INTEGRATIONS",
+            "ACCEL_COMMUNICATION_BACKEND", "ACCEL_VENDOR_DEFAULTS", "ACCEL_SIMULATE", "*_VISIBLE_DEVICES",
+            "*_VISIBLE_MODULES", "*_VERSION", "ZE_AFFINITY_MASK", "ZE_FLAT_DEVICE_HIERARCHY",
+            "ONEAPI_DEVICE_SELECTOR", "CUDA_DEVICE_ORDER", "HSA_OVERRIDE_GFX_VERSION",
+            "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_DISABLE_REQUIRE", AUTOLOAD, "PYTORCH_CUDA_ALLOC_CONF",
+            "PYTORCH_NPU_ALLOC_CONF", "OMP_NUM_THREADS", "ACCELERATE_USE_CPU", "ACCELERATE_TORCH_DEVICE",
+            "PT_HPU_LAZY_MODE", "PT_HPU_LAZY_ACC_PAR_MODE",
+        )
+    )
+)  # fmt: skip
 #: Rank 0's word that no script may start.
 _REFUSED = "refused"
 #: The most that a rank's record may hold, in characters of one text and in facts.
@@ -150,7 +159,7 @@ def _look(me: Rank, own: Sequence[str], limit: float) -> Looked:
     facts.update(
         (name, value)
         for name, value in sorted(visit.environ.items())
-        if may_be_told(name, value) and name not in (*_PLACE, *own)
+        if _COMPARED.match(name) and name not in own
     )
     topics = [machine.TOPIC]
     if not any("VISIBLE" in name or name == "ZE_AFFINITY_MASK" for name in own):

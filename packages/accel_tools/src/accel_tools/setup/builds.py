@@ -1,12 +1,7 @@
-"""PyTorch's own builds for NVIDIA, AMD and Intel; uv knows them, and a dated table is used without uv."""
+"""PyTorch's own builds for NVIDIA, AMD and Intel: a dated table of what uv chooses, for others."""
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
-import sys
 from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
@@ -32,6 +27,7 @@ __all__ = [
     "has",
     "index_of",
     "is_retired",
+    "is_vega",
     "lacks_volta",
     "oldest_driver",
     "platform_fits",
@@ -143,17 +139,14 @@ _OLDEST = "cu118"
 #: The newest release, and the one before it, which pip takes for a Python that the newest left: of releases
 #: that the table lacks, the Pythons of these two are assumed to have wheels. PyPI's wheels, 2026-11-24.
 _NEWEST, _BEFORE = "2.15", "2.14"
-#: Where uv looks for torch, in its log: the first address is the one that it takes.
-_ASKED = re.compile(rf"{re.escape(INDEX)}/([\w.]+)/torch/")
-_PATIENCE = 10.0
 
 
 class Build(NamedTuple):
-    """One of PyTorch's indexes, and the source that says that it fits."""
+    """One of PyTorch's indexes, and the source that states that it fits."""
 
     #: Its name in the address, which is uv's `--torch-backend`: `"cu130"`; empty where none fits.
     name: str
-    #: `"uv 0.13.9"`, or `"a table of 2026-11-24"`.
+    #: An address, or `"a table of 2026-11-24"`.
     source: str
 
 
@@ -203,15 +196,8 @@ def has(torch: str, build: str) -> bool:
 
 def for_nvidia(driver: str, torch: str = "", system: str = "linux") -> Build:
     """Return the build for NVIDIA's driver of that version."""
-    names, source = _ask_uv(system, UV_CUDA_DRIVER_VERSION=driver)
-    if not names:
-        names = [
-            name
-            for name, *oldest in _NVIDIA
-            if _at_least(driver, oldest[system == "win32"])
-        ]
-        source = _TABLE
-    return Build(_first(names, "cu", torch, system), source)
+    names = _run_by(driver, system)
+    return Build(_first(names, "cu", torch, system), _TABLE)
 
 
 def oldest_driver(system: str) -> str:
@@ -223,18 +209,18 @@ def oldest_driver(system: str) -> str:
 
 def for_amd(architecture: str, torch: str = "") -> Build:
     """Return the build for an AMD GPU of that architecture, `"gfx90a"`."""
-    if architecture in _VEGA:
+    if is_vega(architecture):
         return Build(_first(_WITH_VEGA, "rocm", torch), _VEGA_SOURCE)
-    names, source = _ask_uv("linux", UV_AMD_GPU_ARCHITECTURE=architecture)
-    if not names:
-        oldest = _AMD.get(architecture)
-        names = [
-            f"rocm{version}"
-            for version in _ROCM
-            if oldest and _at_least(version, oldest)
-        ]
-        source = _TABLE
-    return Build(_first(names, "rocm", torch), source)
+    oldest = _AMD.get(architecture)
+    names = [
+        f"rocm{version}" for version in _ROCM if oldest and _at_least(version, oldest)
+    ]
+    return Build(_first(names, "rocm", torch), _TABLE)
+
+
+def is_vega(architecture: str) -> bool:
+    """Return whether an AMD GPU is a Vega, for which uv names builds that have no code for it."""
+    return architecture in _VEGA
 
 
 def for_toolkit(
@@ -280,12 +266,16 @@ def toolkits(kind: str) -> str:
 
 def runs(driver: str, build: str, system: str = "linux") -> bool:
     """Return whether NVIDIA's driver of that version runs that build."""
-    names = [
+    return _runs(build, _run_by(driver, system), "cu")
+
+
+def _run_by(driver: str, system: str) -> list[str]:
+    """The builds of uv's list that NVIDIA's driver of that version runs, newest first."""
+    return [
         name
         for name, *oldest in _NVIDIA
         if _at_least(driver, oldest[system == "win32"])
     ]
-    return _runs(build, names, "cu")
 
 
 def gpus_of(build: str) -> tuple[str, ...]:
@@ -360,47 +350,3 @@ def _at_least(version: str, oldest: str) -> bool:
         return Version(version) >= Version(oldest)
     except InvalidVersion:
         return False
-
-
-def _ask_uv(system: str, **variables: str) -> tuple[list[str], str]:
-    """The indexes that uv would search, in its order, and uv's version; nothing where it cannot say.
-
-    Offline and without its cache it fails to find torch, and its log has the addresses that it asked for.
-    """
-    program = shutil.which("uv")
-    if program is None:
-        return [], ""
-    command = [
-        *(
-            program,
-            "pip",
-            "compile",
-            "-",
-            "--offline",
-            "--no-cache",
-            "--no-config",
-            "-vv",
-        ),
-        *("--torch-backend=auto", "--python", sys.executable),
-        *("--python-platform", "windows" if system == "win32" else "linux"),
-    ]
-    environ = {
-        name: value for name, value in os.environ.items() if not name.startswith("UV_")
-    }
-    environ |= {**variables, "NO_COLOR": "1", "RUST_LOG": "uv=trace"}
-    try:
-        done = subprocess.run(
-            command,
-            input="torch",
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return [], ""
-    version = re.search(r"DEBUG uv (\d\S*)", done.stderr)
-    return list(
-        dict.fromkeys(_ASKED.findall(done.stderr))
-    ), f"uv {version[1]}" if version else "uv"

@@ -9,7 +9,7 @@ from accel_tools.setup import builds
 from accel_tools.setup.hardware import KEPLER, UNNAMED, VOLTA
 from accel_tools.setup.installed import OWN_BUILDS, unfit
 from accel_tools.setup.machines import Machine
-from accel_tools.setup.plan import Part, Plan, requirement, with_plugin
+from accel_tools.setup.plan import Part, Plan, UvChoice, requirement, with_plugin
 
 __all__ = ["PYTORCH", "by_build"]
 
@@ -47,7 +47,7 @@ def by_build(plan: Plan, machine: Machine, torch: str) -> Plan:
         return plan._replace(unknown=unfit, url=PYTORCH)
     if plan.target in OWN_BUILDS:
         return plan._replace(
-            unknown=_makers_own(plan.target, machine), url=OWN_BUILDS[plan.target][1]
+            unknown=_makers_own(plan.target), url=OWN_BUILDS[plan.target][1]
         )
     if plan.target == "NVIDIA GPU":
         return _nvidia(plan, machine, torch)
@@ -64,9 +64,9 @@ def by_build(plan: Plan, machine: Machine, torch: str) -> Plan:
     return _processor(plan, machine, torch)
 
 
-def _makers_own(label: str, machine: Machine) -> str:
+def _makers_own(label: str) -> str:
     maker, _, kind = label.partition(" ")
-    build = torch_build() if machine.is_here else None
+    build = torch_build()
     if build is None or unfit(build, label, ""):
         return f"{maker} builds torch for its {kind}s itself, and accel-cuda needs that build"
     what = f"whether torch {build.version}, which is {maker}'s build, is of one release with the driver"
@@ -181,30 +181,42 @@ def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
         if unfit:
             return plan._replace(unknown=f"{limit}: {unfit}", url=_NVIDIA_DRIVER)
     if generation == VOLTA and builds.lacks_volta(build.name):
-        if not builds.has(torch, builds.LAST_WITH_VOLTA):
-            what = (
-                f"torch {torch} has no build with code for the GPUs here, from {VOLTA}"
-            )
-            return plan._replace(unknown=what, url=PYTORCH)
-        build = builds.Build(builds.LAST_WITH_VOLTA, builds.VOLTA_SOURCE)
-        why = f"newer builds have no code for the GPUs here, from {VOLTA}"
-        why += f"; NVIDIA's driver is {driver}" if driver else ""
+        return _volta(plan, torch)
+    if not torch and _uv_finds_driver(plan, machine):
+        plan = plan._replace(uv=UvChoice(f"NVIDIA's driver {driver}"))
     return with_plugin(_pytorch(plan, torch, build, why))
+
+
+def _volta(plan: Plan, torch: str) -> Plan:
+    """The plan for GPUs that newer builds have no code for."""
+    if not builds.has(torch, builds.LAST_WITH_VOLTA):
+        what = f"torch {torch} has no build with code for the GPUs here, from {VOLTA}"
+        return plan._replace(unknown=what, url=PYTORCH)
+    build = builds.Build(builds.LAST_WITH_VOLTA, builds.VOLTA_SOURCE)
+    why = f"newer builds have no code for the GPUs here, from {VOLTA}"
+    why += f"; NVIDIA's driver is {plan.driver}" if plan.driver else ""
+    return with_plugin(_pytorch(plan, torch, build, why))
+
+
+def _uv_finds_driver(plan: Plan, machine: Machine) -> bool:
+    """Whether uv would read the version that this plan is for, in the same files.
+
+    Where no file has it, uv needs `nvidia-smi` on `PATH`, and chooses the CPU's build without it.
+    """
+    is_found = plan.driver == plan.hardware.nvidia
+    return is_found and not plan.toolkit and not machine.nvidia_smi
 
 
 def _without_driver(plan: Plan, machine: Machine) -> Plan:
     in_wsl = plan.kind == "WSL2"
-    notes: tuple[str, ...] = (_ELSEWHERE[plan.target],)
     if machine.system == "linux" and not in_wsl:
         what = "NVIDIA's driver is not loaded, and its version decides which build fits"
         if plan.hardware.generation == VOLTA:
             what += f"; {_LAST_DRIVER_WITH_VOLTA} is the last for the GPUs here, from {VOLTA}"
     else:
-        what = f"no file {'in WSL2' if in_wsl else 'here'} has the version of NVIDIA's driver"
-        if machine.is_here:
-            what += ", and nvidia-smi names none"
-        else:
-            notes = ("On that machine `accel setup` asks nvidia-smi.", *notes)
+        where = "in WSL2" if in_wsl else "here"
+        what = f"no file {where} has the version of NVIDIA's driver, and nvidia-smi names none"
+    notes = (_ELSEWHERE[plan.target],)
     return plan._replace(unknown=what, url=_NVIDIA_DRIVER, notes=notes)
 
 
@@ -240,6 +252,10 @@ def _amd(plan: Plan, machine: Machine, torch: str) -> Plan:
         else ()
     )
     why = f"PyTorch's build {build.name} has code for {gfx}"
+    if not torch and not builds.is_vega(gfx):
+        # uv itself asks ROCm's rocm_agent_enumerator, which a machine with the driver alone lacks.
+        variables = (f"UV_AMD_GPU_ARCHITECTURE={gfx}",)
+        plan = plan._replace(uv=UvChoice(f"the AMD GPU architecture {gfx}", variables))
     return with_plugin(_pytorch(plan, torch, build, why))._replace(notes=notes)
 
 

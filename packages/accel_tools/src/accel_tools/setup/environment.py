@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from accel_tools.setup import builds
-from accel_tools.setup.plan import Plan
+from accel_tools.setup.plan import AUTO, Plan
 
 __all__ = ["default_format", "problems", "runnable", "unreachable"]
 
@@ -80,16 +80,16 @@ def unreachable(plan: Plan) -> str:
 
     PyPI is not checked, because pip may be configured with another index.
     """
-    addresses = (
-        [f"{builds.index_of(plan.torch_backend)}/torch/"] if plan.torch_backend else []
-    )
-    for address in addresses:
-        try:
-            with urllib.request.urlopen(address, timeout=_PATIENCE):
-                continue
-        except urllib.error.HTTPError as error:
-            if error.code in (401, 403):
-                return f"{address} refuses access ({error.code})"
-        except (OSError, ValueError) as error:
-            return f"{address} cannot be reached: {getattr(error, 'reason', error)}"
-    return ""
+    if not plan.torch_backend:
+        return ""
+    # All of PyTorch's indexes are on one server, so any answers for the one that uv will choose.
+    index = builds.CPU if plan.torch_backend == AUTO else plan.torch_backend
+    address = f"{builds.index_of(index)}/torch/"
+    try:
+        with urllib.request.urlopen(address, timeout=_PATIENCE):
+            return ""
+    except urllib.error.HTTPError as error:
+        is_refused = error.code in (401, 403)
+        return f"{address} refuses access ({error.code})" if is_refused else ""
+    except (OSError, ValueError) as error:
+        return f"{address} cannot be reached: {getattr(error, 'reason', error)}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from accel_core.hardware import vendors
 from accel_tools.setup import builds
-from accel_tools.setup.plan import Plan
+from accel_tools.setup.plan import AUTO, Plan
 
 __all__ = ["FORMATS", "HERE", "command"]
 
@@ -62,7 +62,10 @@ def _pip(plan: Plan) -> str:
 
 def _uv(plan: Plan) -> str:
     backend = [f"--torch-backend={plan.torch_backend}"] if plan.torch_backend else []
-    return _quoted("uv", "pip", "install", plan.torch, *_arguments(plan), *backend)
+    install = _quoted("uv", "pip", "install", plan.torch, *_arguments(plan), *backend)
+    if plan.torch_backend == AUTO and plan.uv and plan.uv.variables:
+        return f"{_quoted('env', *plan.uv.variables)} {install}"
+    return install
 
 
 def _conda(plan: Plan) -> str:

@@ -8,7 +8,19 @@ from accel_core import packages
 from accel_core.hardware import vendors
 from accel_tools.setup.hardware import Hardware
 
-__all__ = ["Part", "Plan", "for_installation", "requirement", "with_plugin"]
+__all__ = [
+    "AUTO",
+    "Part",
+    "Plan",
+    "UvChoice",
+    "for_installation",
+    "for_uv",
+    "requirement",
+    "with_plugin",
+]
+
+#: uv's own choice of PyTorch's index: `uv pip install --torch-backend=auto`.
+AUTO = "auto"
 
 
 class Part(NamedTuple):
@@ -17,8 +29,17 @@ class Part(NamedTuple):
     #: A requirement, `"torch-npu==2.12.0"`, or a thing, `"CANN 9.1.0"`.
     what: str
     why: str
-    #: Who says so: an address, `"uv 0.13.9"`, or a dated table.
+    #: Who says so: an address, `"uv"`, or a dated table.
     source: str = ""
+
+
+class UvChoice(NamedTuple):
+    """Hardware for which uv's `--torch-backend=auto` finds the index."""
+
+    #: `"NVIDIA's driver 550.54.15"`.
+    hardware: str
+    #: Variables that tell uv what it does not find itself: `("UV_AMD_GPU_ARCHITECTURE=gfx942",)`.
+    variables: tuple[str, ...] = ()
 
 
 class Plan(NamedTuple):
@@ -33,7 +54,7 @@ class Plan(NamedTuple):
     python: str
     #: torch's requirement: `"torch==2.12.0"`; empty where nothing is known to fit.
     torch: str = ""
-    #: PyTorch's index by name, `"cu130"`; empty for PyPI.
+    #: PyTorch's index by name, `"cu130"`; empty for PyPI; `AUTO` if uv chooses.
     torch_backend: str = ""
     #: Requirements that PyPI has.
     packages: tuple[str, ...] = ()
@@ -50,6 +71,8 @@ class Plan(NamedTuple):
     toolkit: str = ""
     #: What was given and is not found here: `("NVIDIA GPU", "NVIDIA's driver 570.86")`.
     given: tuple[str, ...] = ()
+    #: The hardware for which uv chooses the index itself, if uv installs; else `None`.
+    uv: UvChoice | None = None
 
     @property
     def kind(self) -> str:
@@ -69,6 +92,17 @@ def with_plugin(plan: Plan) -> Plan:
         return plan
     part = Part(plugin, f"accel's plugin for the {plan.target}")
     return plan._replace(packages=(*plan.packages, plugin), parts=(*plan.parts, part))
+
+
+def for_uv(plan: Plan) -> Plan:
+    """Leave the choice of PyTorch's index to uv, if it knows the hardware."""
+    if plan.uv is None or plan.unknown:
+        return plan
+    torch, *others = plan.parts
+    why = f"uv chooses PyTorch's build for {plan.uv.hardware}"
+    return plan._replace(
+        torch_backend=AUTO, parts=(Part(torch.what, why, "uv"), *others)
+    )
 
 
 def for_installation(plan: Plan, *, is_new: bool) -> Plan:

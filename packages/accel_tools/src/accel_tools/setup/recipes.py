@@ -30,7 +30,6 @@ __all__ = [
     "Row",
     "Toolkit",
     "installed_toolkit",
-    "known_files",
     "parsed",
     "parsed_version",
     "recipes",
@@ -157,17 +156,6 @@ def _row(number: int, row: Any) -> Row:
             f"row {number}: source: expected the https address of the page that says so"
         )
     return made
-
-
-def known_files() -> dict[str, str]:
-    """Return the files of all toolkits, as in `Toolkit.files`, for saving a machine."""
-    tables, _ = recipes()
-    return {
-        glob: fact
-        for r in tables.values()
-        if r.toolkit
-        for glob, fact in r.toolkit.files.items()
-    }
 
 
 def installed_toolkit(recipe: Recipe, machine: Machine) -> Version | None:
