@@ -77,7 +77,7 @@ def _from_another_file(changed: PurePosixPath, test: str, text: str) -> int:
             if test.startswith("tests/truth/") and changed.parts[0] != "changelog.d"
             else FAR
         )
-    if changed.parts[0] == "tools" and f'load("{changed.stem}")' in text:
+    if changed.parts[0] in ("tools", "lab") and f'load("{changed.stem}"' in text:
         return 1
     return 3 if f'"{changed.name}"' in text else FAR
 
