@@ -1,6 +1,7 @@
 """Everything that a person or CI runs. `./dev` lists the sessions, `./dev NAME` sets one up and runs it.
 
-A session that is one run of pytest, or of a tool, is a row of sessions.toml; the others are functions here.
+A session that is one run of pytest, or of a tool, is a row of sessions.toml, or of lab/sessions.toml if it
+records a trial; the others are functions here. A session's tag is its group in the list.
 The environments are in `.nox/`, kept from run to run (tools/environments.py).
 Anything odd after a branch switch: delete `.nox`.
 """
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parent
 sys.path.insert(
     0, str(ROOT / "tools")
 )  # a plain `nox` does not have the noxfile's folder in its path
+from affected import UNTIL, near_tests  # noqa: E402
 from environments import (  # noqa: E402
     BACKEND,
     CLEAN,
@@ -40,15 +42,12 @@ from environments import (  # noqa: E402
     prepare,
     pytest,
     require,
-    shared,
     torch_home,
     watched,
     without,
 )
-from running import Step, run_steps  # noqa: E402
-from touched import UNTIL, near_tests  # noqa: E402
 
-nox.needs_version = ">=2025.2.9"
+nox.needs_version = ">=2026.10.20"  # has --parallel
 nox.options.reuse_venv = "yes"
 nox.options.default_venv_backend = BACKEND
 nox.options.download_python = "never"
@@ -80,7 +79,7 @@ OF_OTHERS = [
     "packages/accel_train/tests/trainers",
     "plugins/accel_npu/tests/real",
     "plugins/accel_tpu/tests/real",
-    *(f"tests/{name}" for name in ("faults", "site", "fuzz", "soak")),
+    *(f"tests/{name}" for name in ("faults", "site", "fuzz", "stress")),
 ]
 # With coverage, which is measured by night, the tests for the night run too.
 BY_DAY = () if MEASURED else ("-m", "not nightly")
@@ -102,7 +101,6 @@ class Row(NamedTuple):
     several: bool = True
     always: Sequence[str] = ()
     tool: Sequence[str] = ()
-    home: str = "tests"
     groups: Sequence[str] = WITH_TORCH
     extra: Sequence[str] = ()
     plugins: bool = True
@@ -144,22 +142,31 @@ class Row(NamedTuple):
         ]
 
 
-ROWS = {
-    name: Row(**row)
-    for name, row in nox.project.load_toml(ROOT / "sessions.toml").items()
-}
-SHARED = ("tests", "touched", "fuzz", "faults", "simulated", "docs")
-# Sessions that need the same packages, torch among them, use one environment.
-shared(dict.fromkeys(SHARED, "tests") | {name: row.home for name, row in ROWS.items()})
-for name, row in ROWS.items():
+ROWS: dict[str, Row] = {}
 
-    def of_row(session: nox.Session, row: Row = row) -> None:
+
+def add_rows(path: Path) -> None:
+    """Make a session of each row of a table; its tag is the row's group."""
+    for tag, rows in nox.project.load_toml(path).items():
+        for name, row in rows.items():
+            ROWS[name] = Row(**row)
+            add_session(name, ROWS[name], tag)
+
+
+def add_session(name: str, row: Row, tag: str) -> None:
+    """Make a session of a row."""
+
+    def of_row(session: nox.Session) -> None:
         row.run(session)
 
     of_row.__doc__ = row.about  # which `nox --list` prints
-    nox.session(of_row, name=name, venv_backend="shared")
-# The sessions of the distributions, which `tests` runs at once.
-PARTS = ("core", "train", "tools", "testing", "plugins")
+    nox.session(of_row, name=name, tags=[tag])
+
+
+add_rows(ROOT / "sessions.toml")
+add_rows(ROOT / "lab" / "sessions.toml")
+# The sessions of the distributions, which `all-tests` runs at once.
+PARTS = ("core", "pkg-train", "pkg-tools", "pkg-testing", "plugins")
 EVERYTHING = Row("", [folder for part in PARTS for folder in ROWS[part].tests])
 
 
@@ -175,10 +182,10 @@ What next?  {activate} puts `accel` and this Python on your path. Then
 README.md, "Use", has the four lines for a program of your own. `./dev test` runs the tests.
 """
 # Sessions of CI with environments of their own, most of them with frameworks.
-APART = "site simulated npu_real tpu_real ipex_real deepspeed deepspeed_oldest trainers doors multinode"
+APART = "site simulated npu-real tpu-real ipex-real deepspeed deepspeed-oldest trainers doors multinode"
 
 
-@nox.session
+@nox.session(tags=["start"])
 def demo(session: nox.Session) -> None:
     """List the backends, and train a small network on the one that is chosen."""
     prepare(session, "example", torch=True)
@@ -201,37 +208,42 @@ def demo(session: nox.Session) -> None:
     print(AFTER_THE_DEMO.format(activate=f"`{script}`" if WINDOWS else f"`. {script}`"))
 
 
-@nox.session(venv_backend="none")
+@nox.session(venv_backend="none", tags=["start"])
+def check(session: nox.Session) -> None:
+    """Lint, types, and the tests that your diff against main touches: about a minute, once installed.
+
+    While you work; `./dev test` before you hand in.
+    """
+    for name in ("lint", "types"):
+        session.notify(name, posargs=())
+    session.notify("affected")
+
+
+@nox.session(venv_backend="none", tags=["start"])
 def test(session: nox.Session) -> None:
     """Lint, types, the core's tests, and those of what has changed against main.
 
     `--all`: the documents, the wheels and the tests of all distributions; with and without torch. Sessions
     with frameworks, devices or a browser are left out, as each has an environment of its own.
+    Other arguments go to pytest, and nothing else runs: ./dev test PATH -k WORD
     """
-    if "--all" in session.posargs:
+    if session.posargs == ["--all"]:
         print(
             f"Left out: {APART.replace(' ', ', ')}. CI runs those too; `./dev NAME` runs one."
         )
-        oldest = next(iter(interpreters()))
-        steps = ["docs", "lint", "types", "tests", f"tests_torchfree({oldest})"]
-        failed = run_steps([*map(Step, steps)], beside=Step("wheels"), until=3)
+        for name in ("all-tests", f"torchfree({next(iter(interpreters()))})"):
+            session.notify(name, posargs=())
+        # Two at a time, as each uses one core; the output of each comes at its end.
+        two = (sys.executable, "-m", "nox", "--parallel", "2", "--sessions")
+        session.run(*two, "wheels", "docs", "lint", "types", external=True)
+    elif session.posargs:
+        session.notify("all-tests")
     else:
         parts = [
             part for part in PARTS if part == "core" or changed(ROOT, folders(part))
         ]
-        failed = run_steps([*map(Step, ("lint", "types", *parts))])
-    if failed:
-        session.error("not every session passed")
-
-
-@nox.session(venv_backend="none")
-def quick(session: nox.Session) -> None:
-    """Lint, types, and the tests that your diff against main touches: about a minute, once installed.
-
-    While you work; `./dev test` before you hand in.
-    """
-    if run_steps([*map(Step, ("lint", "types", "touched"))]):
-        session.error("not every session passed")
+        for name in ("lint", "types", *parts):
+            session.notify(name)
 
 
 def folders(part: str) -> list[str]:
@@ -242,11 +254,11 @@ def folders(part: str) -> list[str]:
 # ---------------------------------------------------------------------------- tests
 
 
-@nox.session(venv_backend="shared")
-def touched(session: nox.Session) -> None:
+@nox.session(tags=["tests"])
+def affected(session: nox.Session) -> None:
     """Run the tests that your diff against main touches, the nearest first, for 40 seconds at most.
 
-    tools/touched.py says which those are. A test for which no time is left is skipped, and counted as such.
+    tools/affected.py says which those are. A test for which no time is left is skipped, and counted as such.
     """
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
@@ -274,7 +286,7 @@ def touched(session: nox.Session) -> None:
         "1",
         "-q",
         "-p",
-        "touched",
+        "affected",
         "-m",
         ORDINARY,
     )
@@ -282,8 +294,8 @@ def touched(session: nox.Session) -> None:
     pytest(session, *several, *session.posargs, *found, env=env)
 
 
-@nox.session(venv_backend="shared")
-def tests(session: nox.Session) -> None:
+@nox.session(name="all-tests", tags=["tests"])
+def all_tests(session: nox.Session) -> None:
     """Run the tests of all distributions at once (`DEV_COVERAGE=1`: the night's too, with coverage)."""
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
@@ -300,7 +312,7 @@ def tests(session: nox.Session) -> None:
     )
 
 
-# What differs without torch, or on the oldest Python; the rest is the same code as in session `tests`.
+# What differs without torch, or on the oldest Python; the rest is the same code as in session `all-tests`.
 WITHOUT_TORCH = Row(
     "",
     [
@@ -318,11 +330,11 @@ WITHOUT_TORCH = Row(
 )
 
 
-@nox.session
+@nox.session(tags=["tests"])
 @nox.parametrize(
     "python", [nox.param(path, id=version) for version, path in interpreters().items()]
 )
-def tests_torchfree(session: nox.Session) -> None:
+def torchfree(session: nox.Session) -> None:
     """Run without torch what differs then, on the oldest and on the newest Python; all of it but on Linux."""
     prepare(session, "test")
     row = (
@@ -333,7 +345,7 @@ def tests_torchfree(session: nox.Session) -> None:
     pytest(session, *(session.posargs or row.arguments()), env=CLEAN)
 
 
-@nox.session(venv_backend="shared")
+@nox.session(tags=["night"])
 def fuzz(session: nox.Session) -> None:
     """Feed what people, plugins and machines may write to what reads it: 15 minutes, or `--seconds N`."""
     prepare(session, *WITH_TORCH, torch=True)
@@ -343,7 +355,7 @@ def fuzz(session: nox.Session) -> None:
         session.run("python", "tools/fuzz_bytes.py", env={**CLEAN, "PYTHONPATH": path})
 
 
-@nox.session(venv_backend="shared")
+@nox.session(tags=["night"])
 def faults(session: nox.Session) -> None:
     """Run the fault matrix: thousands of cells in half an hour; records them for their page."""
     prepare(session, *WITH_TORCH, torch=True)
@@ -359,7 +371,7 @@ def faults(session: nox.Session) -> None:
         session.run("python", "tools/fault_record.py", seen)
 
 
-@nox.session(venv_backend="shared")
+@nox.session(tags=["devices"])
 def simulated(session: nox.Session) -> None:
     """Run every plugin on its simulated device (needs a C++ compiler; built once and kept).
 
@@ -388,7 +400,7 @@ def simulated(session: nox.Session) -> None:
 OF_DEEPSPEED = ("howto/from-deepspeed", "howto/from-deepspeeds-abstract-accelerator")
 
 
-@nox.session
+@nox.session(tags=["frameworks"])
 def deepspeed(session: nox.Session) -> None:
     """Train with DeepSpeed on our accelerators: a simulated device nobody has heard of, and others by night.
 
@@ -411,7 +423,7 @@ def deepspeed(session: nox.Session) -> None:
         pytest(session, *session.posargs, env=env)
         return
     own = "packages/accel_train/tests/deepspeed"
-    # By day session `tests` runs those that need no DeepSpeed; they measure the same code.
+    # By day session `all-tests` runs those that need no DeepSpeed; they measure the same code.
     more = [
         f"packages/accel_train/tests/ops/test_{of}.py"
         for of in ("arguments", "deepspeed_builders")
@@ -426,7 +438,7 @@ def deepspeed(session: nox.Session) -> None:
     session.run("python", "tools/run_documents.py", "README.md", *pages, env=env)
 
 
-@nox.session
+@nox.session(name="deepspeed-oldest", tags=["frameworks"])
 def deepspeed_oldest(session: nox.Session) -> None:
     """Activate and launch the oldest DeepSpeed that is supported."""
     prepare(
@@ -452,7 +464,7 @@ def deepspeed_oldest(session: nox.Session) -> None:
     pytest(session, *SEVERAL, *(session.posargs or found), env=for_deepspeed(session))
 
 
-@nox.session
+@nox.session(tags=["frameworks"])
 def trainers(session: nox.Session) -> None:
     """Train with Lightning, Accelerate, Transformers and TRL on our accelerators."""
     prepare(session, "test", "example", "docs", "trainers", torch=True)
@@ -473,7 +485,7 @@ def trainers(session: nox.Session) -> None:
     measured(session, found, env, f"--include={ours}")
 
 
-@nox.session
+@nox.session(tags=["release"], allow_parallel=True)
 def wheels(session: nox.Session) -> None:
     """Build every distribution into dist/ and test the wheels in clean environments."""
     prepare(session, "build", "release", "test", "lint", "types", project=False)
@@ -495,7 +507,7 @@ def wheels(session: nox.Session) -> None:
     )
 
 
-@nox.session
+@nox.session(tags=["release"])
 def release(session: nox.Session) -> None:
     """Build everything into dist/ and check it for a release. Publishes nothing.
 
@@ -509,7 +521,7 @@ def release(session: nox.Session) -> None:
 # ---------------------------------------------------------------------------- checks
 
 
-@nox.session
+@nox.session(tags=["checks"], allow_parallel=True)
 def lint(session: nox.Session) -> None:
     """Check style (ruff), the import layers (import-linter) and the English of docstrings and pages."""
     prepare(session, "lint", project=False)
@@ -528,7 +540,7 @@ def lint(session: nox.Session) -> None:
     session.run("python", "tools/plain_english.py")
 
 
-@nox.session
+@nox.session(tags=["checks"])
 def fix(session: nox.Session) -> None:
     """Format the code and apply ruff's safe fixes."""
     prepare(session, "lint", project=False)
@@ -538,7 +550,7 @@ def fix(session: nox.Session) -> None:
     session.run("ruff", "format", ".")
 
 
-@nox.session
+@nox.session(tags=["checks"], allow_parallel=True)
 def types(session: nox.Session) -> None:
     """Check types with mypy, strict."""
     prepare(session, "types", torch=True)
@@ -546,7 +558,7 @@ def types(session: nox.Session) -> None:
     watched(session, "mypy", *session.posargs, env={"MYPYPATH": plugins})
 
 
-@nox.session
+@nox.session(tags=["release"])
 def surface(session: nox.Session) -> None:
     """Compare the public names with those of the last release's tag (griffe)."""
     prepare(session, "surface", project=False)
@@ -562,7 +574,7 @@ def surface(session: nox.Session) -> None:
     )
 
 
-@nox.session(venv_backend="shared")
+@nox.session(tags=["checks"], allow_parallel=True)
 def docs(session: nox.Session) -> None:
     """Check the documents, run their code, build the site into site/; `--write` writes the generated pages.
 
@@ -592,7 +604,7 @@ def docs(session: nox.Session) -> None:
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
 
 
-@nox.session
+@nox.session(tags=["checks"])
 def site(session: nox.Session) -> None:
     """Open the site that `./dev docs` built in headless Chromium: errors, search, phone, light and dark."""
     if not (ROOT / "site" / "index.html").is_file():

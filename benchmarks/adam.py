@@ -1,6 +1,6 @@
 """One step of Adam on the CPU: ours against DeepSpeed's compiled operator and against torch.optim.
 
-`./dev bench_deepspeed` runs it; DeepSpeed compiles its operator at the first run, which takes minutes. All
+`./dev bench-deepspeed` runs it; DeepSpeed compiles its operator at the first run, which takes minutes. All
 sides work on the same four float32 tensors, so that they meet the same memory, with torch's threads.
 """
 

@@ -1,6 +1,6 @@
 """The first `get_accelerator()` against DeepSpeed's, and what activating adds to the import of DeepSpeed.
 
-Torch is imported before, and no vendor is installed. `./dev bench_deepspeed` runs it, and benchmarks/adam.py,
+Torch is imported before, and no vendor is installed. `./dev bench-deepspeed` runs it, and benchmarks/adam.py,
 in an environment of its own. Of the first `get_accelerator()` only DeepSpeed's module
 `deepspeed.accelerator.real_accelerator` is measured, not the import of the whole of DeepSpeed; its parent
 package is entered into `sys.modules` as a bare namespace so that its `__init__` does not run.

@@ -3,7 +3,7 @@
 Each program trains one step of a small network and ends there; the clock runs from the start of the process.
 Both forms of a program are the same but for the lines in `_FORMS`. On `acme`, a simulated device, plain torch
 trains there without accel too; a framework cannot, so its peer trains on the CPU of that process, with the
-device beside it. What is not installed is left out: `./dev bench_first_step` has all of them.
+device beside it. What is not installed is left out: `./dev bench-first-step` has all of them.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The kernels are the CPU's, on memory of the host's: what is measured is what the way through the device adds.
 Both sides run on the calling thread, so its processor time is taken: what else runs on the machine counts
 less.
-Needs a C++ compiler, and `packages/accel_simulated` in the environment (session `tests` has it).
+Needs a C++ compiler, and `packages/accel_simulated` in the environment (session `all-tests` has it).
 """
 
 from __future__ import annotations

@@ -12,17 +12,17 @@ RUN, WORKFLOW = ROOT / ".ci" / "run", ROOT / ".github" / "workflows" / "ci.yml"
 
 #: What the half hour of `.ci/run` has no room for.
 ONLY_IN_JOBS = (
-    "tpu_real",
+    "tpu-real",
     "docs",
     "site",
-    "deepspeed_oldest",
+    "deepspeed-oldest",
     "multinode",
     "trainers",
     "doors",
 )
 
 MARK = "pytest.mark.nightly"
-#: What sessions tests, simulated, deepspeed, trainers, tpu_real and wheels run of it.
+#: What sessions all-tests, simulated, deepspeed, trainers, tpu-real and wheels run of it.
 WHOLE = ["plugins/accel_rbln", "plugins/accel_tpu"]
 WHOLE += [f"tests/{p}" for p in ("cli", "examples", "steps", "test_dev", "wheels")]
 WHOLE += [
@@ -44,7 +44,7 @@ def test_both_run_the_same_sessions():
     (in_turn,) = re.findall(r"(?m)^sessions=\((.+)\)$", run)
     (in_jobs,) = re.findall(r"(?m)^ +sessions: \[(.+)\]$", workflow)
     # What `site` opens is built by `docs`, which is a part of `test` in `.ci/run`.
-    assert sorted(re.findall(r"\w+", in_jobs)) == sorted(
+    assert sorted(re.findall(r"[\w-]+", in_jobs)) == sorted(
         [*ONLY_IN_JOBS, *in_turn.split()]
     )
     assert re.search(r"(?m)^run test --all\b", run)
@@ -55,7 +55,7 @@ def test_what_the_test_session_says_it_leaves_out_is_what_ci_runs_besides():
     source = (ROOT / "noxfile.py").read_text()
     (said,) = re.findall(r'(?m)^APART = "(.+)"', source)
     (in_jobs,) = re.findall(r"(?m)^ +sessions: \[(.+)\]$", WORKFLOW.read_text())
-    assert sorted([*said.split(), "docs"]) == sorted(re.findall(r"\w+", in_jobs))
+    assert sorted([*said.split(), "docs"]) == sorted(re.findall(r"[\w-]+", in_jobs))
 
 
 def marked_nightly():
@@ -80,11 +80,11 @@ def test_each_nightly_mark_has_its_reason():
 
 
 def test_the_night_runs_each_test_that_is_marked_for_it():
-    """In a folder that nightly.yml names, or that a measured session runs whole; tpu_real does so by day."""
+    """In a folder that nightly.yml names, or that a measured session runs whole; tpu-real does so by day."""
     night = (ROOT / ".github/workflows/nightly.yml").read_text()
     named = [*re.findall(r"\b(?:packages|plugins)(?:/[\w.]+)+", night), *WHOLE]
     assert re.search(
-        r"(?m)^ +- tests\n +- simulated\n +- deepspeed\n +- trainers$", night
+        r"(?m)^ +- all-tests\n +- simulated\n +- deepspeed\n +- trainers$", night
     )
     assert [
         name for name in marked_nightly() if not name.startswith(tuple(named))

@@ -1,6 +1,7 @@
 """`./dev`: a session's help, what one reads while it works and where it cannot, and the tests near a diff."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,18 +15,47 @@ from accel_tests.tools import TREE, load
 
 _BOOTSTRAP = load("bootstrap")
 _RUNNING = load("running")
-_TOUCHED = load("touched")
+_AFFECTED = load("affected")
 
 
 def test_help_of_a_session_runs_nothing(capsys, monkeypatch):
     monkeypatch.setattr(
         _BOOTSTRAP, "ensure_environment", lambda: pytest.fail("an environment was made")
     )
-    assert _BOOTSTRAP.main(["lint", "tests", "--help"]) == 0
+    assert _BOOTSTRAP.main(["lint", "core", "--help"]) == 0
     told = capsys.readouterr().out
     assert told.startswith("./dev lint\n\nCheck style (ruff)")
-    assert "Arguments go to pytest: ./dev tests PATH -k WORD" in told
+    assert "Arguments go to pytest: ./dev core PATH -k WORD" in told
     assert "go to pytest: ./dev lint" not in told
+
+
+def test_the_list_begins_with_three_sessions():
+    first = _BOOTSTRAP.help_text(_BOOTSTRAP.sessions()).split("\n\n")[1]
+    assert [line.split()[0] for line in first.splitlines()] == ["demo", "check", "test"]
+
+
+def test_each_session_is_listed_once_but_those_of_the_lab():
+    known = _BOOTSTRAP.sessions()
+    listed = re.findall(r"(?m)^  ([\w-]+)  ", _BOOTSTRAP.help_text(known))
+    assert sorted(listed) == sorted(
+        name for name, session in known.items() if session.group != "lab"
+    )
+
+
+def test_the_list_has_the_sessions_that_nox_has():
+    listing = [_RUNNING.DEV_PYTHON, "-m", "nox", "--list"]
+    if not _RUNNING.DEV_PYTHON.is_file():
+        pytest.skip("`./dev` has an environment with nox")
+    done = subprocess.run(listing, cwd=TREE, capture_output=True, text=True, check=True)
+    noxes = re.findall(r"(?m)^[*-] ([\w-]+)", done.stdout)
+    assert {*noxes} == _BOOTSTRAP.sessions().keys()
+
+
+def test_the_readme_of_the_lab_has_each_of_its_sessions():
+    known = _BOOTSTRAP.sessions()
+    lab = {name for name, session in known.items() if session.group == "lab"}
+    readme = (TREE / "lab/README.md").read_text(encoding="utf-8")
+    assert {*re.findall(r"(?m)^\| `\./dev ([\w-]+)`", readme)} == lab
 
 
 class Change(NamedTuple):
@@ -73,14 +103,14 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.file)
 def test_the_nearest_tests_come_first(change):
-    found = _TOUCHED.near_tests(TREE, [change.file], ["tests/fuzz"])
+    found = _AFFECTED.near_tests(TREE, [change.file], ["tests/fuzz"])
     assert found[0] == change.nearest
     assert change.near in found
     assert change.far not in found
 
 
 def test_a_plugin_gets_its_own_tests_but_not_those_of_another_session():
-    found = _TOUCHED.near_tests(
+    found = _AFFECTED.near_tests(
         TREE,
         ["plugins/accel_npu/src/accel_npu/device.py"],
         ["plugins/accel_npu/tests/real"],
@@ -91,15 +121,15 @@ def test_a_plugin_gets_its_own_tests_but_not_those_of_another_session():
 
 
 def test_a_change_without_a_test_near_it_has_none():
-    assert _TOUCHED.near_tests(TREE, ["changelog.d/25.misc.1.md"], []) == []
+    assert _AFFECTED.near_tests(TREE, ["changelog.d/25.misc.1.md"], []) == []
 
 
 def test_what_no_time_is_left_for_is_skipped(monkeypatch):
-    monkeypatch.setenv(_TOUCHED.UNTIL, "0")
+    monkeypatch.setenv(_AFFECTED.UNTIL, "0")
     with pytest.raises(pytest.skip.Exception, match="no time is left"):
-        _TOUCHED.pytest_runtest_setup()
-    monkeypatch.delenv(_TOUCHED.UNTIL)
-    _TOUCHED.pytest_runtest_setup()
+        _AFFECTED.pytest_runtest_setup()
+    monkeypatch.delenv(_AFFECTED.UNTIL)
+    _AFFECTED.pytest_runtest_setup()
 
 
 # ---------------------------------------------------------------------------- where it may not write
@@ -112,10 +142,12 @@ def clone(tmp_path):
     shutil.copytree(
         TREE / "tools", folder / "tools", ignore=shutil.ignore_patterns("__pycache__")
     )
+    (folder / "lab").mkdir()
     for name in (
         "dev",
         "noxfile.py",
         "sessions.toml",
+        "lab/sessions.toml",
         "constraints.txt",
         "pyproject.toml",
     ):
@@ -275,29 +307,3 @@ def test_pytests_command_line_is_short_and_one_process_names_each_test():
     assert len(shown("-n", "2", *["tests/test_dev.py"] * 100)) < 150
     assert " -v " in shown("tests/test_dev.py")
     assert "-v" not in shown("-n", "2", "tests/test_dev.py")
-
-
-def test_sessions_are_counted_and_told_what_is_left(monkeypatch, tmp_path, capfd):
-    stand_in = tmp_path / "nox.py"
-    stand_in.write_text(
-        "import sys; print('ran', sys.argv[1]); sys.exit(sys.argv[1] == 'types')"
-    )
-    words = [sys.executable, str(stand_in)]
-    monkeypatch.setattr(_RUNNING, "_command", lambda step: [*words, step.session])
-    monkeypatch.setattr(_RUNNING, "NOX", tmp_path)
-    monkeypatch.setattr(_RUNNING, "_SECONDS", tmp_path / "seconds.json")
-    (tmp_path / "seconds.json").write_text('{"wheels": 80, "docs": 60.2, "tests": 300}')
-    steps = [_RUNNING.Step(name) for name in ("docs", "types", "tests")]
-    assert _RUNNING.run_steps(steps, beside=_RUNNING.Step("wheels"), until=2) == 1
-    assert [line for line in capfd.readouterr().out.splitlines() if line] == [
-        "1 of 4  wheels, beside the next: its output comes at its end (last time 80 s)",
-        "2 of 4  docs (last time 60 s; at least 6 min to the end)",
-        "ran docs",
-        "3 of 4  types (at least 5 min to the end)",
-        "ran types",
-        "ran wheels",
-        "4 of 4  tests (last time 5 min)",
-        "ran tests",
-        "3 of 4 passed; failed: types",
-    ]
-    assert set(_RUNNING._times()) == {"wheels", "docs", "tests"}

@@ -2,8 +2,8 @@
 
     python tools/bootstrap.py              list the sessions
     python tools/bootstrap.py test         run one (or several: lint types)
-    python tools/bootstrap.py tests -k pin  what follows the names goes to the session
-    python tools/bootstrap.py tests --help  say what that session does, and run nothing
+    python tools/bootstrap.py core -k pin  what follows the names goes to the session
+    python tools/bootstrap.py core --help  say what that session does, and run nothing
 
 Only the standard library: it must run on a machine that has nothing else. It installs into `.dev/` and
 `.nox/` beside it and nowhere else, so a pip that refuses to touch the system (PEP 668) does not matter.
@@ -19,8 +19,10 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from running import (
     DEV,
@@ -28,10 +30,8 @@ from running import (
     NOX,
     ROOT,
     CommandFailedError,
-    Step,
     quietly,
     reason,
-    run_steps,
     unwritable,
 )
 
@@ -41,37 +41,83 @@ OLDEST_TORCH = (2, 6)
 _FOR_PYTEST = "\n\nArguments go to pytest: ./dev {} PATH -k WORD"
 
 
-def sessions() -> dict[str, str]:
-    """Read what the sessions do, by name, from sessions.toml and noxfile.py: without nox or a TOML parser."""
-    tree = ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8"))
-    found = {}
-    for node in tree.body:
-        if not isinstance(node, ast.FunctionDef):
-            continue
-        if any(
-            ast.unparse(mark).startswith("nox.session") for mark in node.decorator_list
-        ):
-            takes = "posargs" in (code := ast.unparse(node)) and "pytest(" in code
-            found[node.name] = (ast.get_docstring(node) or "") + (
-                _FOR_PYTEST.format(node.name) if takes else ""
-            )
-    rows = (ROOT / "sessions.toml").read_text(encoding="utf-8")
-    for name, about, more in re.findall(
-        r'(?ms)^\[(\w+)\]\nabout = "(.+?)"$(.*?)(?=^\[|\Z)', rows
-    ):
-        found[name] = about + ("" if "\ntool" in more else _FOR_PYTEST.format(name))
+#: The groups of the list, in its order. It leaves out the group `lab`, whose sessions lab/README.md has.
+GROUPS = {
+    "start": "",
+    "checks": "Style, types, documents",
+    "tests": "Tests",
+    "devices": "Devices and vendors' packages",
+    "frameworks": "Frameworks",
+    "speed": "Speed",
+    "night": "By night",
+    "release": "Release",
+}
+
+
+class Session(NamedTuple):
+    """A session: the group that it is listed in, and its help."""
+
+    group: str
+    about: str
+
+
+def sessions() -> dict[str, Session]:
+    """Read the sessions, by name: without nox or a TOML parser."""
+    found = functions((ROOT / "noxfile.py").read_text(encoding="utf-8"))
+    for table in (ROOT / "sessions.toml", ROOT / "lab" / "sessions.toml"):
+        found |= rows(table.read_text(encoding="utf-8"))
     return found
 
 
-def help_text(known: dict[str, str]) -> str:
-    """Say what can be run."""
-    width = max(map(len, known))
+def functions(noxfile: str) -> dict[str, Session]:
+    """Read the sessions that are functions of noxfile.py."""
+    found = {}
+    for node in ast.parse(noxfile).body:
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        for mark in node.decorator_list:
+            if (
+                not isinstance(mark, ast.Call)
+                or ast.unparse(mark.func) != "nox.session"
+            ):
+                continue
+            options = {word.arg: ast.literal_eval(word.value) for word in mark.keywords}
+            name = options.get("name", node.name)
+            about = ast.get_docstring(node) or ""
+            if "posargs" in (code := ast.unparse(node)) and "pytest(" in code:
+                about += _FOR_PYTEST.format(name)
+            found[name] = Session(options["tags"][0], about)
+    return found
+
+
+def rows(table: str) -> dict[str, Session]:
+    """Read the sessions that are rows of a table."""
+    found = {}
+    for group, name, about, more in re.findall(
+        r'(?ms)^\[(\w+)\.([\w-]+)\]\nabout = "(.+?)"$(.*?)(?=^\[|\Z)', table
+    ):
+        takes_pytests = "\ntool" not in more
+        found[name] = Session(
+            group, about + (_FOR_PYTEST.format(name) if takes_pytests else "")
+        )
+    return found
+
+
+def help_text(known: dict[str, Session]) -> str:
+    """Say what can be run: three sessions first, then groups."""
     lines = [
-        f"  {name:<{width}}  {text.partition(chr(10))[0]}"
-        for name, text in known.items()
+        "./dev SESSION... [arguments]      (Windows: python tools\\bootstrap.py SESSION...)",
+        "./dev SESSION --help",
     ]
-    usage = "./dev SESSION... [arguments]      (Windows: python tools\\bootstrap.py SESSION...)"
-    return "\n".join([usage, "./dev SESSION --help", "", *lines])
+    width = max(map(len, known))
+    for group, title in GROUPS.items():
+        lines += ["", *filter(None, [title])]
+        lines += [
+            f"  {name:<{width}}  {session.about.partition(chr(10))[0]}"
+            for name, session in known.items()
+            if session.group == group
+        ]
+    return "\n".join([*lines, "", "lab/README.md has the sessions that record trials."])
 
 
 def requirements() -> list[str]:
@@ -179,7 +225,7 @@ def main(arguments: list[str]) -> int:
     )
     names, rest = arguments[:count], arguments[count:]
     if names and rest[:1] in (["-h"], ["--help"]):  # after `--` it is the session's
-        print("\n\n".join(f"./dev {name}\n\n{known[name]}" for name in names))
+        print("\n\n".join(f"./dev {name}\n\n{known[name].about}" for name in names))
         return 0
     if rest[:1] == ["--"]:
         del rest[0]
@@ -209,7 +255,20 @@ def main(arguments: list[str]) -> int:
         PIP_DISABLE_PIP_VERSION_CHECK="1", DEV_TORCH_FOUND=json.dumps(own_torch())
     )
     try:
-        return run_steps([Step(name, tuple(rest)) for name in names])
+        return subprocess.call(
+            [
+                DEV_PYTHON,
+                "-m",
+                "nox",
+                "-f",
+                ROOT / "noxfile.py",
+                "-s",
+                *names,
+                "--",
+                *rest,
+            ],
+            cwd=ROOT,
+        )
     except KeyboardInterrupt:
         return 130
 

@@ -251,7 +251,7 @@ def test_it_ships_what_a_distribution_needs(plugin):
 # The surface files: complete, and what they say of well-known names.
 
 
-_TOOL = load("compact_surfaces")
+_TOOL = load("compact_surfaces", "lab")
 FULL = Path(__file__).parents[3] / "shared" / "vendor_surfaces"
 
 

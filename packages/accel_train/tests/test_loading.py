@@ -1,6 +1,6 @@
 """`can_pin_memory` and `keep_parameters` against what torch does, a process for each device.
 
-Session tpu_real has the device whose parameters need to be kept.
+Session tpu-real has the device whose parameters need to be kept.
 """
 
 import pytest

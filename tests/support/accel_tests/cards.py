@@ -8,11 +8,11 @@ from accel_testing.conformance.document import to_record
 from accel_tests.children import run_python, without
 from accel_tests.on_simulated import environment
 
-PACKAGES = Path(__file__).parents[3] / "packages"
-#: One for each backend and device: `./dev cards` writes them.
-RECORDS = PACKAGES / "accel_testing/tests/conformance/cards"
+TREE = Path(__file__).parents[3]
+#: One for each backend and device: `./dev reports` writes them.
+RECORDS = TREE / "lab/records/reports"
 #: What fails on the simulated devices, each with its reason.
-EXPECTED = PACKAGES / "accel_simulated/tests/device/expected"
+EXPECTED = TREE / "packages/accel_simulated/tests/device/expected"
 #: Ranks, and no frameworks: those are in environments of their own.
 LEVEL = 3
 
@@ -78,5 +78,5 @@ def require_as_recorded(card, name):
         check: how for check, how in card["outcomes"].items() if said.get(check) != how
     }
     assert (other, said.keys() - card["outcomes"].keys()) == ({}, set()), (
-        "`./dev cards` writes the records"
+        "`./dev reports` writes the records"
     )

@@ -1,7 +1,7 @@
 """Properties that hold for any input: each example has a deadline and a bound on memory.
 
-Session `tests` runs a few examples of each, the same on every run; session `fuzz` sets `FUZZ_EXAMPLES` and
-runs many, others each time. Whatever failed once is an `@example` beside the property.
+Session `all-tests` runs a few examples of each, the same on every run; session `fuzz` sets `FUZZ_EXAMPLES`
+and runs many, others each time. Whatever failed once is an `@example` beside the property.
 """
 
 import os

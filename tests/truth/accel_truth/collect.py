@@ -56,11 +56,11 @@ GROUP = re.compile(
     r"(?<![\w./@\"-])(accel\.(?!toml\b)[a-z_]+)(?![\w(/])|entry-points\.\"([\w.]+)\""
 )
 SAID_GROUP = re.compile(r"groups? `([a-z_]+(?:\.[a-z_]+)+)`")
-SESSION = re.compile(r"(?:\./dev|bootstrap\.py|\bnox -s)((?: [a-z]\w+)+)(?![\w./])")
-SAID_SESSION = re.compile(r"\bsessions? `([a-z_]+)`")
+SESSION = re.compile(r"(?:\./dev|bootstrap\.py|\bnox -s)((?: [a-z][\w-]+)+)(?![\w./-])")
+SAID_SESSION = re.compile(r"\bsessions? `([a-z_-]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FILE = re.compile(
-    r"(?<![\w./-])((?:src|tests|docs|tools|plugins|examples|benchmarks|changelog\.d|\.github)/[\w./*<>-]*[\w/*>])"
+    r"(?<![\w./-])((?:src|tests|docs|tools|lab|plugins|examples|benchmarks|changelog\.d|\.github)/[\w./*<>-]*[\w/*>])"
     r"|`((?:[\w.*-]+/)+[\w.*-]+\.(?:py|md|toml|json|cpp|svg))`"
 )
 _PACKAGES = "|".join(OWN_MODULES)

@@ -13,6 +13,7 @@ from types import ModuleType
 import click
 import tomllib
 from accel_tests import variables
+from accel_tests.tools import load
 
 from accel_core.cli import accel
 from accel_core.errors import AccelError, SettingError
@@ -65,6 +66,7 @@ class Known:
             "src",
             "packages",
             "tools",
+            "lab",
             "benchmarks",
             "examples",
             "docs/tutorial",
@@ -77,6 +79,7 @@ class Known:
         for file in (
             self.root / "packages/accel_train/src/accel_train/launch/worker.py",
             *self.root.glob("tools/*.py"),
+            *self.root.glob("lab/*.py"),
         ):
             found |= set(
                 re.findall(r"\"(--[a-z-]+)=?\"", file.read_text(encoding="utf-8"))
@@ -182,6 +185,7 @@ class Known:
         )
         for place in (
             "tools",
+            "lab",
             "packages/accel_simulated/src",
             "plugins/accel_npu/tests/real",
         ):
@@ -241,10 +245,7 @@ class Known:
 
     @cached_property
     def sessions(self):
-        noxfile = (self.root / "noxfile.py").read_text(encoding="utf-8")
-        rows = (self.root / "sessions.toml").read_text(encoding="utf-8")
-        functions = re.findall(r"^def (\w+)\(session", noxfile, re.MULTILINE)
-        return {*functions, *re.findall(r"^\[(\w+)\]$", rows, re.MULTILINE)}
+        return load("bootstrap").sessions().keys()
 
     def file(self, pattern, beside):
         """Whether a path that is named is there: from the tree, from a package, beside the document."""

@@ -28,7 +28,7 @@ def sources(root):
 
 def documents(root):
     """What people read; not the changelog and its fragments, which tell of their day."""
-    places = ("docs", "tests", "examples", "benchmarks")
+    places = ("docs", "tests", "examples", "benchmarks", "lab")
     found = [file for place in places for file in (root / place).rglob("*.md")]
     found += (root / "docs/tables").glob("*.jinja")  # what pages take their tables from
     names = ("README.md", "CONTRIBUTING.md", "SECURITY.md")

@@ -49,17 +49,17 @@ def life(simulated, once):
 
 @pytest.fixture(scope="session")
 def the_page_tells():
-    """Holds what a device said of all but some rows of docs/reference/simulated.json against the record."""
+    """Holds what a device said of all but some rows of lab/records/simulated.json against the record."""
     record = json.loads(
-        (TREE / "docs/reference/simulated.json").read_text(encoding="utf-8")
+        (TREE / "lab/records/simulated.json").read_text(encoding="utf-8")
     )
 
     def compare(name, rows, unasked):
         told = record[name]
         assert rows == {
             row: cell for row, cell in told.items() if row not in unasked
-        }, "run ./dev cards"
-        assert set(unasked) <= told.keys(), "run ./dev cards"
+        }, "run ./dev reports"
+        assert set(unasked) <= told.keys(), "run ./dev reports"
 
     return compare
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from accel_tests.cards import SIMULATED, require_as_recorded, run_simulated
+from accel_tests.tools import TREE
 
 # ---------------------------------------------------------------------------- cards
 # The score card of every first-party backend on its simulated device, as `accel verify` gives it: nothing
@@ -33,8 +34,8 @@ def test_card(device, built):
 
 
 CONFORMANCE = Path(__file__).parents[3] / "accel_testing" / "tests" / "conformance"
-RECORD = CONFORMANCE / "mutants.json"
-GENERATED = CONFORMANCE / "generated.json"
+RECORD = TREE / "lab/records/mutants.json"
+GENERATED = TREE / "lab/records/generated.json"
 #: Checks that fail because they rely on what is broken: of `device_count` half of all do.
 MOST_THAT_FOLLOW = 19
 

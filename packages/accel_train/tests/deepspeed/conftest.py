@@ -140,7 +140,7 @@ def extensions(on_cpu):
 
 @pytest.fixture(scope="session")
 def deepspeed_copy(tmp_path_factory):
-    """`deepspeed_copy(patch)`: a folder for `PYTHONPATH` with DeepSpeed, patched by a file of contrib/."""
+    """`deepspeed_copy(patch)`: a folder for `PYTHONPATH`: DeepSpeed with a patch of lab/contrib/."""
     return functools.cache(
         lambda patch: copied(patch, tmp_path_factory.mktemp("patched"))
     )

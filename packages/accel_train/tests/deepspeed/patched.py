@@ -1,4 +1,4 @@
-"""Copies of the installed DeepSpeed with a patch of contrib/, which need no `activate()`."""
+"""Copies of the installed DeepSpeed with a patch of lab/contrib/, which need no `activate()`."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-CONTRIB = Path(__file__).parents[4] / "contrib"
+CONTRIB = Path(__file__).parents[4] / "lab/contrib"
 #: The patches, by what they let DeepSpeed ask.
 PATCHES = {
     name: CONTRIB / f"deepspeed-{name.replace(' ', '-')}.patch"

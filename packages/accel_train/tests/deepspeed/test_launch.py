@@ -205,7 +205,7 @@ def test_other_hosts_get_the_choice_and_the_activation(
 
 
 # ---------------------------------------------------------------------------- patched
-# DeepSpeed with the patches of contrib/: which accelerator it finds by itself, without
+# DeepSpeed with the patches of lab/contrib/: which accelerator it finds by itself, without
 # `activate()`. `training/test_training.py` trains on it.
 
 

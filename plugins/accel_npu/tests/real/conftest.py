@@ -16,7 +16,7 @@ from stand_in.children import run  # noqa: E402
 def _needs_torch_npu():
     if build.torch_npu_folder() is None:
         pytest.skip(
-            "torch_npu is not installed; `./dev npu_real` has an environment with it"
+            "torch_npu is not installed; `./dev npu-real` has an environment with it"
         )
 
 

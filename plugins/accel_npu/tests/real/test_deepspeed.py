@@ -13,7 +13,7 @@ def test_every_difference_has_its_reason(stand_in):
         version = metadata.version("deepspeed")
     except metadata.PackageNotFoundError:
         pytest.skip(
-            "deepspeed is not installed; `./dev npu_real` has an environment with it"
+            "deepspeed is not installed; `./dev npu-real` has an environment with it"
         )
     if version != DEEPSPEED:
         pytest.skip(

@@ -12,7 +12,7 @@ RECIPE = {
     # PyPI's torch for x86-64 brings CUDA, which a host with TPUs has no use for.
     "torch_index": {"x86_64": "https://download.pytorch.org/whl/cpu"},
     "rows": [
-        # Its metadata asks for torch 2.11 to 2.15; session tpu_real runs it with this
+        # Its metadata asks for torch 2.11 to 2.15; session tpu-real runs it with this
         # one.
         {
             "torch": "2.13.0",

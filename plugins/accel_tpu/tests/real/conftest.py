@@ -14,5 +14,5 @@ sys.path.insert(0, str(HERE))
 def _needs_torch_tpu():
     if not (find_spec("torch_tpu") and find_spec("fastatomstruct_xla_cpu")):
         pytest.skip(
-            "torch_tpu is not installed; `./dev tpu_real` has an environment with it"
+            "torch_tpu is not installed; `./dev tpu-real` has an environment with it"
         )

@@ -87,13 +87,13 @@ def test_frameworks(framework):
 
 
 ROOT = Path(__file__).parents[4]
-RECORD = ROOT / "docs/explanation/tpu-operators.json"
+RECORD = ROOT / "lab/records/tpu-operators.json"
 
 
 def test_what_is_recorded_comes_again(tmp_path):
     """Random numbers are not compared, and an error that does not come is seen."""
     again = tmp_path / "again.json"
-    tool = [str(ROOT / "tools/opinfo.py"), "--device", "tpu", "--jobs", "1"]
+    tool = [str(ROOT / "lab/opinfo.py"), "--device", "tpu", "--jobs", "1"]
     done = run_python(
         [*tool, "--only", "uniform", "--record", str(again)], os.environ, timeout=300
     )

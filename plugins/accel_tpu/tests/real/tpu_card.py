@@ -1,6 +1,6 @@
 """The score card of the real TorchTPU over XLA's library for the CPU, as `accel verify tpu` gives it.
 
-`.nox/tpu_real/bin/python plugins/accel_tpu/tests/real/tpu_card.py` writes the record that the docs' page of
+`.nox/tpu-real/bin/python plugins/accel_tpu/tests/real/tpu_card.py` writes the record that the docs' page of
 scores tells, and that `test_card.py` compares.
 """
 

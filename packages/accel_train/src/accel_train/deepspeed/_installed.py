@@ -75,7 +75,7 @@ def is_installed() -> bool:
 
 
 def asks_us() -> bool:
-    """Return whether the installed DeepSpeed calls accel_core itself (contrib/deepspeed-native.patch)."""
+    """Return whether the installed DeepSpeed calls accel_core itself (lab/contrib/deepspeed-native.patch)."""
     return "import accel_core" in _chooser()
 
 

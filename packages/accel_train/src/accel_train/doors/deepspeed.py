@@ -1,6 +1,6 @@
 """DeepSpeed: an entry point in group `deepspeed.accelerators`, for a DeepSpeed that looks there.
 
-No release of DeepSpeed does; contrib/deepspeed-entry-points.patch teaches it to 0.19.8.
+No release of DeepSpeed does; lab/contrib/deepspeed-entry-points.patch teaches it to 0.19.8.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The score card on the real torch_npu, as `accel verify npu` gives it to who sourced CANN's `set_env.sh`.
 
-`.nox/npu_real/bin/python plugins/accel_npu/tests/real/checks/card.py` writes the record that the docs' page
+`.nox/npu-real/bin/python plugins/accel_npu/tests/real/checks/card.py` writes the record that the docs' page
 of scores
 tells, and that `test_card.py` compares.
 """

@@ -14,7 +14,7 @@ RANKS = 2
 #: DeepSpeed's own CPU accelerator, ours, and simulated devices that DeepSpeed has never heard of: one with
 #: all that a GPU has, and one without streams, events, page-locked memory and collectives.
 BACKENDS = ("reference", "cpu", "acme", "plain")
-#: The device `acme` and no activation: a DeepSpeed with this patch of contrib/ finds our accelerator.
+#: The device `acme` and no activation: a DeepSpeed with this patch of lab/contrib/ finds our accelerator.
 PATCHED = "native"
 DEEPSPEEDS = ("cuda", "hpu", "klxpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
 #: Classes of DeepSpeed's interface, its own and small ones, on the simulated device named before a comma; and

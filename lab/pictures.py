@@ -2,7 +2,7 @@
 
 The machine is simulated (eight device nodes of Ascend NPUs, a `torch_npu` whose library is missing, a device
 "acme" with a plugin of its own); the commands are the real ones. Run it where the plugins are installed:
-`.nox/tests/bin/python tools/pictures.py`.
+`.nox/docs/bin/python lab/pictures.py`.
 """
 
 from __future__ import annotations

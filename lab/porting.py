@@ -1,6 +1,6 @@
-"""Run the programs of examples/ports in their three forms: docs/explanation/ports.json keeps what came.
+"""Run the programs of lab/porting in their three forms: lab/records/porting.json keeps what came.
 
-`ports.py [WORDS]` runs every cell, or those that have all these words in their name: `fabric accel npu`;
+`porting.py [WORDS]` runs every cell, or those that have all these words in their name: `fabric accel npu`;
 `-pipeline` is a word that they must not have. A cell is a program, a form, a simulated device and its ranks.
 Its losses are those of the accel form on the CPU, it ends with a message that `EXPECTED` has, or it is a
 fault and the status is 1. The processes are forks of one that has imported torch under `ACCEL_SIMULATE`; the
@@ -25,8 +25,8 @@ from accel_tests import forks  # noqa: E402
 from accel_tests.children import as_rank, clean_environment  # noqa: E402
 from accel_tests.ports import free_port  # noqa: E402
 
-PORTS = ROOT / "examples/ports"
-RECORD = ROOT / "docs/explanation/ports.json"
+PORTS = ROOT / "lab/porting"
+RECORD = ROOT / "lab/records/porting.json"
 PACKAGES = ("torch", "accelerate", "lightning", "deepspeed")
 FORMS, DEVICES = (
     ("cuda", "torch_accelerator", "accel"),

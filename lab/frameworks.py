@@ -1,6 +1,6 @@
-"""Run foreign software on simulated devices: docs/explanation/simulated-frameworks.json keeps what came.
+"""Run foreign software on simulated devices: lab/records/frameworks.json keeps what came.
 
-`framework_runs.py [WORDS]` runs everything, or what has all these words in its name: `accelerate acme`.
+`frameworks.py [WORDS]` runs everything, or what has all these words in its name: `accelerate acme`.
 Needs the environment of the session trainers; `./dev frameworks` starts it there.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = Path(__file__).with_name("frameworks")
-RECORD = ROOT / "docs/explanation/simulated-frameworks.json"
+RECORD = ROOT / "lab/records/frameworks.json"
 PACKAGES = ("torch", "accelerate", "transformers", "lightning")
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")

@@ -1,7 +1,7 @@
 """Extract the names and parameters of DeepSpeed's accelerator interface from its source distribution.
 
     pip download deepspeed==0.19.8 --no-deps --no-binary deepspeed -d /tmp/sdist
-    python tools/deepspeed_members.py /tmp/sdist/deepspeed-0.19.8.tar.gz \
+    python lab/deepspeed_members.py /tmp/sdist/deepspeed-0.19.8.tar.gz \
         > tests/accelerators/data/deepspeed_members.json
 
 Nothing of DeepSpeed is imported or kept but these names: they are the calling convention that its users'
@@ -37,7 +37,7 @@ def main(sdist: Path) -> int:
             "sha256": hashlib.sha256(sdist.read_bytes()).hexdigest(),
             "file": _FILE,
             "class": _CLASS,
-            "by": "tools/deepspeed_members.py",
+            "by": "lab/deepspeed_members.py",
         },
         "members": members(tree),
     }

@@ -1,10 +1,10 @@
 """Run each check of levels 1 to 3 many times on a device that is right, with every core busy.
 
-What fails is luck. `./dev luck`, or `./dev luck -- TIMES CHECK…`: 200 times each, all of them, by default.
-With `--more` they are added to those on record, of checks that have not changed since.
+What fails is luck. `./dev flakiness`, or `./dev flakiness -- TIMES CHECK…`: 200 times each, all of them, by
+default. With `--more` they are added to those on record, of checks that have not changed since.
 One process more than cores, each of which simulates `acme`, run different checks at once: they are each
-other's load. Checks that need processes of their own come after them. All are recorded in luck.json beside
-the kit's tests; of a run that is interrupted, what has run.
+other's load. Checks that need processes of their own come after them. All are recorded in
+lab/records/flakiness.json; of a run that is interrupted, what has run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFORMANCE = ROOT / "packages/accel_testing/tests/conformance"
-RECORD = CONFORMANCE / "luck.json"
+RECORD = ROOT / "lab/records/flakiness.json"
 IN_ONE = """
 import json, sys
 import accel_core

@@ -1,4 +1,4 @@
-"""Run every check of the kit on every broken accelerator, and write what fails beside the kit's tests.
+"""Run every check of the kit on every broken accelerator, and write into lab/records what fails.
 
 mutants.json has those that somebody chose, generated.json those that are made by rule. Ten minutes, in two
 processes that simulate `acme`. `./dev mutants`.
@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFORMANCE = ROOT / "packages/accel_testing/tests/conformance"
+RECORDS = ROOT / "lab/records"
 CHOSEN = """
 import json
 from conformance_mutants import trying
@@ -66,7 +67,7 @@ def _ran(program: str, record: str) -> int:
             )
     if not run.returncode:
         text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
-        (CONFORMANCE / record).write_text(text, encoding="utf-8", newline="\n")
+        (RECORDS / record).write_text(text, encoding="utf-8", newline="\n")
     return run.returncode
 
 

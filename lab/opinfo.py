@@ -2,11 +2,11 @@
 
 Each case (an operator with one dtype) runs in a worker process, which is replaced when it dies or
 takes too long; the variant it was in counts as failed, and the others of the case are run without it. What
-was seen is put into docs/explanation/simulated-operators.json in the place of what was there of the same
+was seen is put into lab/records/simulated-operators.json in the place of what was there of the same
 cases.
 
-`.nox/tpu_real/bin/python tools/opinfo.py --device tpu` runs the operators in float32 on the real TorchTPU
-over XLA's library for the CPU, into docs/explanation/tpu-operators.json.
+`.nox/tpu-real/bin/python lab/opinfo.py --device tpu` runs the operators in float32 on the real TorchTPU
+over XLA's library for the CPU, into lab/records/tpu-operators.json.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def variables(device: str) -> dict[str, str]:
     }
     kept |= {
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT / "packages/accel_simulated/tests/opinfo"),
+        "PYTHONPATH": str(ROOT / "lab/opinfo"),
     }
     if device == "tpu":
         from accel_tpu.trial import environment
@@ -278,9 +278,7 @@ def main() -> int:
         "--again", action="store_true", help="only what the record has failures of"
     )
     given = parser.parse_args()
-    given.record = (
-        given.record or ROOT / f"docs/explanation/{RECORDS[given.device]}.json"
-    )
+    given.record = given.record or ROOT / f"lab/records/{RECORDS[given.device]}.json"
     environ, limit = variables(given.device), LIMITS[given.device]
     first = Worker(environ, limit, "--cases")
     cases = [tuple(case) for case in first.first["cases"]]

@@ -1,7 +1,7 @@
-"""Run `accel verify` on every backend here, and keep the cards beside the kit's tests. `./dev cards`.
+"""Run `accel verify` on every backend here, and keep the cards in lab/records/reports. `./dev reports`.
 
-Without arguments it also asks each simulated device what it can do, and keeps docs/reference/simulated.json.
-The simulated devices, and the processor. npu's on the real torch_npu is written in session npu_real.
+Without arguments it also asks each simulated device what it can do, and keeps lab/records/simulated.json.
+The simulated devices, and the processor. npu's on the real torch_npu is written in session npu-real.
 Names of simulated devices, or `cpu`, run those alone.
 """
 
@@ -39,7 +39,7 @@ def main(names: list[str]) -> int:
         check = "simulated_checks.capabilities:slow"
         names = [name for name, vendor in DEVICES.items() if not vendor.plays]
         told = {name: run_on(name, check, name, timeout=300).answer for name in names}
-        _keep(ROOT / "docs/reference/simulated.json", told)
+        _keep(ROOT / "lab/records/simulated.json", told)
     return 0
 
 

@@ -1,9 +1,9 @@
-"""Run torchcts, a suite that others wrote for torch's backends, on the simulated device: `./dev foreign`.
+"""Run torchcts, a suite that others wrote for torch's backends, on the simulated device: `./dev torchcts`.
 
-Each of its folders by name: without one it collects for minutes. `./dev foreign -- memory rng` runs those.
-What was seen is put into docs/explanation/foreign-suite.json; a failure that `KNOWN` does not name fails.
+Each of its folders by name: without one it collects for minutes. `./dev torchcts -- memory rng` runs those.
+What was seen is put into lab/records/torchcts.json; a failure that `KNOWN` does not name fails.
 
-`./dev foreign_tpu` runs it on the real TorchTPU, over XLA's library for the CPU. There a failure fails that
+`./dev torchcts-tpu` runs it on the real TorchTPU, over XLA's library for the CPU. There a failure fails that
 the record before did not have, in a suite that it has counts of.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORD = ROOT / "docs/explanation/foreign-suite.json"
+RECORD = ROOT / "lab/records/torchcts.json"
 SUITES = (
     "device_api", "multi_device", "memory", "rng", "errors", "serialization", "strides", "training",
     "autograd", "dtypes", "workloads", "stress",

@@ -1,7 +1,7 @@
-"""Choose the tests that a diff against main touches, the nearest first: `./dev touched`, `./dev quick`.
+"""Choose the tests that a diff against main touches, the nearest first: `./dev affected`, `./dev check`.
 
 A test module is near a source file if its name has the file's name, then if its text has the module's dotted
-name, then if it lies in the folder of the file's package. As a pytest plugin (`-p touched`) it ends a run in
+name, then if it lies in the folder of the file's package. As a pytest plugin (`-p affected`) it ends a run in
 time: from `DEV_TESTS_UNTIL` on, in seconds of the epoch, it skips the rest.
 """
 
@@ -77,7 +77,7 @@ def _from_another_file(changed: PurePosixPath, test: str, text: str) -> int:
             if test.startswith("tests/truth/") and changed.parts[0] != "changelog.d"
             else FAR
         )
-    if changed.parts[0] == "tools" and f'load("{changed.stem}")' in text:
+    if changed.parts[0] in ("tools", "lab") and f'load("{changed.stem}"' in text:
         return 1
     return 3 if f'"{changed.name}"' in text else FAR
 

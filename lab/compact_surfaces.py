@@ -1,7 +1,7 @@
 """Write the surfaces of accel-simulated from the surface files that `extract_surface.py` made: names and
 signatures only.
 
-    python tools/compact_surfaces.py ../shared/vendor_surfaces
+    python lab/compact_surfaces.py ../shared/vendor_surfaces
 
 Of several versions of one module the first, newest one is kept.
 """
