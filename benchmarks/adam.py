@@ -13,8 +13,8 @@ from time import perf_counter
 from typing import Any
 
 import torch
-
 from accel_train.ops.cpu_adam import CPUAdamBuilder
+
 from benchmarks.harness import Row, in_turns, ratio_row, show
 
 #: Parameters, and pairs that are measured.
