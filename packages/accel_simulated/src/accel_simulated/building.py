@@ -1,8 +1,8 @@
 """Build the simulated device with one compiler command; the result is cached.
 
 A library is kept for its sources, torch's version and the device type, by whichever compiler.
-`torch.utils.cpp_extension` is not used: it compiles with torch imported, ninja and Python's headers. cuda, xpu
-and mps must be loaded before torch is imported, and no device needs those tools.
+`torch.utils.cpp_extension` is not used: it compiles with torch imported, ninja and Python's headers. cuda,
+xpu and mps must be loaded before torch is imported, and no device needs those tools.
 """
 
 from __future__ import annotations
