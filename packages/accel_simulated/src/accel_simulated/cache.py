@@ -13,26 +13,21 @@ import sys
 import tempfile
 from pathlib import Path
 
-from accel_core.settings import Variable
 from accel_simulated import prebuilt
 from accel_simulated.errors import BuildError
 from accel_simulated.prebuilt import Fit
 
 __all__ = ["build", "find"]
 
-#: The folder for what is compiled here.
-ACCEL_CACHE = Variable("ACCEL_CACHE", str, "")
-XDG_CACHE_HOME = Variable("XDG_CACHE_HOME", str, "")
 _NEXT_STEP = (
     "Set ACCEL_CACHE to a folder of your own, as in ACCEL_CACHE=$HOME/accel-cache."
 )
 
 
 def _folder() -> Path:
-    given = ACCEL_CACHE.read(os.environ)
-    if given:
+    if given := os.environ.get("ACCEL_CACHE"):
         return Path(given).expanduser().absolute() / "simulated"
-    caches = XDG_CACHE_HOME.read(os.environ) or "~/.cache"
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
         return Path(caches, "accel-core", "simulated").expanduser().absolute()
     except RuntimeError as error:  # a user without a home folder

@@ -186,7 +186,7 @@ def compatibility(builder: Any) -> str:
 
 
 def _missing_tool(builder: Any, needs_device: bool) -> str:
-    """What compiling needs and this machine lacks, with the next step; empty for nothing."""
+    """Return the tool for compiling that is missing, with the next step; empty if none is."""
     compiler = (os.environ.get("CXX", "").split() or ["c++"])[0]
     headers = sysconfig.get_path("include")
     # DeepSpeed's builders for SYCL set CXX=icpx themselves.
