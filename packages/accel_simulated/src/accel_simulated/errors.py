@@ -1,4 +1,4 @@
-"""What goes wrong when the simulated device is built, or a library of it is loaded."""
+"""Errors of building the simulated device, and of loading a library of it."""
 
 from __future__ import annotations
 
