@@ -24,8 +24,8 @@ print(json.dumps([used.verdict, module.scale(torch.ones(2), 2.5).tolist()]))
 @pytest.fixture
 def plugin(tmp_path):
     """A folder with the files that the page shows, each named in its first line."""
-    blocks = re.findall(r"```\w+\n(?:#|//) (accel_acme/\S+)\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)  # fmt: skip
-    wanted = {name: text for name, text in blocks if name.startswith("accel_acme/ops")}
+    block = r"```\w+\n(?:#|//) (accel_acme/ops/\S+)\n(.*?)```"
+    wanted = dict(re.findall(block, PAGE.read_text("utf-8"), re.DOTALL))
     assert sorted(wanted) == ["accel_acme/ops/scale.cpp", "accel_acme/ops/scale.py"]
     for name, text in wanted.items():
         path = tmp_path / name
