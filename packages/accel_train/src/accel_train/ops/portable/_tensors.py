@@ -20,8 +20,8 @@ __all__ = ["corrections", "update_in_groups"]
 
 #: Elements that pass through all operations of an update before the next ones do, on the CPU. In float32 they
 #: and what is computed from them are 7 MiB, which stay in its caches; of a large tensor as a whole every
-#: operation fetches all from memory. Adam on 10 million elements takes 10 ms so, and 26 ms at once (two cores
-#: of an EPYC of family 26; from 2^17 to 2^20 elements it hardly matters). No bit depends on it.
+#: operation fetches all from memory. Adam by `foreach` on 10 million elements takes 10 ms so, and 26 ms at once
+#: (two cores of an EPYC of family 26; from 2^17 to 2^20 elements it hardly matters). No bit depends on it.
 _PIECE = 2**18
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -40,8 +40,8 @@ def update_in_groups(
     same index belong together: they are on one device and have the same number of elements. Computation is in
     float32, or in float64 for float64 parameters. Tensors of that precision are passed unchanged, grouped by
     device. Other tensors are converted for one parameter at a time, so that the copies stay small. Empty
-    tensors are skipped. `elementwise`: `update` gets CPU tensors in pieces. `fused` gets
-    the rows that torch's fused kernels take: on the CPU, and all of one type, whichever it is.
+    tensors are skipped. `elementwise`: `update` gets CPU tensors in pieces. `fused` gets the rows that
+    torch's fused kernels take: on the CPU, and all of one type, whichever it is.
 
     Raises `OpInputError`, before anything is changed, for tensors that do not match. Raises it also for
     anything that is not a tensor, is sparse, is not floating point, or would be updated but repeats elements.
