@@ -20,8 +20,8 @@ __all__ = ["corrections", "update_in_groups"]
 
 #: Elements that pass through all operations of an update before the next ones do, on the CPU. In float32 they
 #: and what is computed from them are 7 MiB, which stay in its caches; of a large tensor as a whole every
-#: operation fetches all from memory. Adam by `foreach` on 10 million elements takes 10 ms so, and 26 ms at once
-#: (two cores of an EPYC of family 26; from 2^17 to 2^20 elements it hardly matters). No bit depends on it.
+#: operation fetches all from memory. Adam by `foreach` on 10 million elements takes 10 ms so, and 26 ms at
+#: once (two cores of an EPYC of family 26; 2^17 to 2^20 elements hardly differ). No bit depends on it.
 _PIECE = 2**18
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
