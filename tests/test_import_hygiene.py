@@ -214,8 +214,6 @@ BUILTIN_BASES = {
     "InvalidBackendError": (ValueError,),
     "InvalidDeviceError": (ValueError,),
     "LaunchError": (ValueError,),
-    "OpBuildError": (RuntimeError,),
-    "OpCacheError": (OSError,),
     "OpInputError": (ValueError,),
     "RankLostError": (RuntimeError,),
     "RankMismatchError": (RuntimeError,),

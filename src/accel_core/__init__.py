@@ -58,8 +58,6 @@ _MODULES = {
     "InvalidBackendError": "errors",
     "InvalidDeviceError": "errors",
     "LaunchError": "errors",
-    "OpBuildError": "errors",
-    "OpCacheError": "errors",
     "OpInputError": "errors",
     "RankLostError": "errors",
     "RankMismatchError": "errors",

@@ -29,8 +29,6 @@ from accel_core.errors import InvalidArgumentError as InvalidArgumentError
 from accel_core.errors import InvalidBackendError as InvalidBackendError
 from accel_core.errors import InvalidDeviceError as InvalidDeviceError
 from accel_core.errors import LaunchError as LaunchError
-from accel_core.errors import OpBuildError as OpBuildError
-from accel_core.errors import OpCacheError as OpCacheError
 from accel_core.errors import OpInputError as OpInputError
 from accel_core.errors import RankLostError as RankLostError
 from accel_core.errors import RankMismatchError as RankMismatchError
@@ -110,9 +108,7 @@ __all__ = [
     "InvalidDeviceError",
     "LaunchError",
     "NotImplementedBuilder",
-    "OpBuildError",
     "OpBuilderLike",
-    "OpCacheError",
     "OpCandidate",
     "OpInputError",
     "OpProvider",

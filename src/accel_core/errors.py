@@ -135,16 +135,6 @@ class ChildError(AccelError, AssertionError):
     """
 
 
-class OpBuildError(AccelError, RuntimeError):
-    """An operator cannot be compiled here, or its compiled library does not load."""
-
-
-class OpCacheError(AccelError, OSError):
-    """The folder for compiled operators cannot be written, or is not safe to load
-    from.
-    """
-
-
 class OpInputError(AccelError, ValueError):
     """An operator got an invalid argument; the message names the operator and the
     argument.

@@ -69,11 +69,8 @@ def _query(
                 raise AttributeError(
                     f"{source.value} lacks a function {_HOOK} with @accel_core.hookimpl"
                 )
-            providers = []
-            for result in hook(backend=backend):
-                results = result if isinstance(result, list) else [result]
-                providers += [_normalised(r, str(source), kind) for r in results]
-            return providers
+            results = hook(backend=backend)
+            return [_normalised(result, str(source), kind) for result in results]
     except PLUGIN_ERRORS as error:
         advice = f"{source} cannot be asked for operators: {root_cause(error)}"
         return [OpProvider({}, name=str(source), kind=kind, advice=advice)]

@@ -1,36 +1,18 @@
 """Operators, their candidate builders, and which one is used.
 
 An operator is known by the name of its builder: `FusedAdamBuilder`. Of its candidates
-the first whose builder reports that it is compatible is used. A candidate that must
-first be compiled for the CPU waits until it is, if another one can start at once. No
-builder is imported before its operator is requested.
+the first whose builder reports that it is compatible is used. No builder is imported
+before its operator is requested.
 """
 
 import importlib
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
-from accel_core.settings import Variable, flag
-
-#: Whether operators are compiled for the CPU at their first use; else one that can
-#: start at once is used.
-ACCEL_COMPILE = Variable("ACCEL_COMPILE", flag, False)
-
-
-def is_host_code(sources: Iterable[object]) -> bool:
-    """Whether all source files are C or C++, which run on the CPU; `.dp.cpp` counts as
-    SYCL.
-    """
-    code = (".c", ".cc", ".cpp", ".cxx")
-    names = [str(source) for source in sources]
-    return bool(names) and all(
-        name.endswith(code) and not name.endswith(".dp.cpp") for name in names
-    )
 
 
 @dataclass(frozen=True)
@@ -53,9 +35,8 @@ class OpProvider:
     #: A package with a module for each builder, in which a framework lists operators;
     #: empty for none.
     package: str = ""
-    #: Whether a builder that fails to import is skipped, and one that must first be
-    #: compiled for the CPU waits if another one can start at once. By default neither:
-    #: whoever installed the provider wants it used.
+    #: Whether a builder that fails to import is skipped. By default it is not: whoever
+    #: installed the provider wants it used.
     optional: bool = False
     #: Whether this provider is asked last (portable fallbacks).
     last: bool = False
@@ -76,10 +57,6 @@ class OpProvider:
         known.
         """
         return bool(builder.is_built())
-
-    def compiles_for_host(self, builder: Any) -> bool:
-        """Whether the builder's first use would compile only C++ for the CPU."""
-        return is_host_code(builder.sources())
 
     def load(self, source: str) -> type[Any]:
         """Return the builder class for `"module:Class"`; raises the errors of the
@@ -111,9 +88,7 @@ class OpCandidate:
 
     @property
     def kind(self) -> str:
-        """The kind: `"plugin"`, `"compiled"`, `"portable"`, or the provider's own
-        word.
-        """
+        """The kind: `"plugin"`, `"portable"`, or the provider's own word."""
         return self.origin.kind
 
     @property
@@ -148,34 +123,10 @@ class OpCandidate:
             return f"{self.source} cannot be made, or asked whether it is compatible: {root_cause(error)}"
 
     @cached_property
-    def has_to_be_compiled(self) -> bool:
-        """Whether its first use would compile code for the CPU without being asked to.
-
-        False for a plugin's builder, which was installed to be used, for code of a
-        device, and under `ACCEL_COMPILE=1`.
-        """
-        if (
-            not self.origin.optional
-            or self.error is not None
-            or ACCEL_COMPILE.read(os.environ)
-        ):
-            return False
-        return self.is_built is False and bool(
-            self._query(self.origin.compiles_for_host)
-        )
-
-    @cached_property
     def is_built(self) -> bool | None:
         """Whether nothing is left to compile; `None` if the builder does not say."""
-        return self._query(self.origin.is_built)
-
-    def _query(self, function: Callable[[Any], bool]) -> bool | None:
-        """The provider's answer about the builder; `None` if it has none.
-
-        `reason` may say why.
-        """
         with suppress(*PLUGIN_ERRORS):
-            return function(self._builder)
+            return self.origin.is_built(self._builder)
         return None
 
     @cached_property
@@ -204,8 +155,7 @@ class Operator:
 
     @cached_property
     def used(self) -> OpCandidate:
-        """The first compatible candidate that needs no compiling, else the first
-        compatible one.
+        """The first compatible candidate.
 
         If none is compatible, it is the first that can be imported; its `reason` says
         why. A builder that fails to import is skipped only if its provider is optional.
@@ -213,21 +163,9 @@ class Operator:
         """
         if len(self.candidates) == 1:
             return self.candidates[0]
-        waiting = []
         for candidate in self.candidates:
             if candidate.error is not None and not candidate.origin.optional:
                 return candidate
-            if candidate.has_to_be_compiled:
-                waiting.append(candidate)
-            elif not candidate.reason:
-                return candidate
-        return self._without_ready_candidate(waiting)
-
-    def _without_ready_candidate(self, waiting: list[OpCandidate]) -> OpCandidate:
-        """The first compatible one of those that wait to be compiled, else the first
-        that can be imported, else the first.
-        """
-        for candidate in waiting:
             if not candidate.reason:
                 return candidate
         for candidate in self.candidates:

@@ -230,8 +230,6 @@ VARIABLES: tuple[Variable[Any], ...] = (
 )
 #: Variables that other modules read, listed so that their misspellings are reported.
 _ELSEWHERE = (
-    "ACCEL_CACHE",
-    "ACCEL_COMPILE",
     "ACCEL_INTEGRATIONS",
     "ACCEL_COMMUNICATION_BACKEND",
     "ACCEL_UNUSED",

@@ -126,7 +126,7 @@ def test_an_answer_that_was_given_in_the_middle_of_an_import_is_not_kept(
     provider = OpProvider(
         {"FusedAdamBuilder": "half_imported:FusedAdamBuilder"}, optional=True
     )
-    bare._op_providers = lambda backend: [provider, *ours(backend)]
+    bare._op_providers = lambda backend: [provider, ours(backend)]
     import half_asking
 
     given = []
@@ -148,7 +148,7 @@ def test_an_answer_that_was_given_in_the_middle_of_an_import_is_not_kept(
 def test_every_operator_is_listed_with_all_who_provide_it(bare):
     bare._op_providers = lambda backend: [
         from_a_plugin(FusedAdamBuilder="fractions:Gone", SortBuilder="re:X"),
-        *ours(backend),
+        ours(backend),
     ]
     known = bare.operators()
     assert list(known) == sorted(known) == sorted(bare.op_builders())
@@ -171,7 +171,7 @@ def test_an_optional_provider_is_passed_over_and_gives_advice_where_nobody_has_a
         {"FusedAdamBuilder": "no_such_module:X", "OddBuilder": "no_such_module:X"},
         name="acme-ops 2.0", kind="acme", optional=True, advice="`pip install acme-more` may bring it",
     )  # fmt: skip
-    bare._op_providers = lambda backend: [optional, *ours(backend)]
+    bare._op_providers = lambda backend: [optional, ours(backend)]
     assert (
         bare.get_op_builder("FusedAdamBuilder").__module__ == "accel_train.ops.portable"
     )

@@ -99,7 +99,7 @@ def test_escape_codes_do_not_reach_who_prints_our_errors(
             act()
         texts.append(str(refused.value))
     assert [text for text in texts if safe not in text or "\x1b" in text] == []
-    log = str(accel_core.OpBuildError("a\x1b[31m log\nof lines"))
+    log = str(accel_core.LaunchError("a\x1b[31m log\nof lines"))
     assert log == r"a\x1b[31m log" + "\nof lines"
 
 

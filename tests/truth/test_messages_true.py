@@ -54,7 +54,7 @@ DOCUMENTS = {
     ),
     "an option of another command": (
         "`accel why --build`",
-        "`accel ops FusedAdam --build`",
+        "`accel simulate --build acme`",
         "--build",
     ),
     "a word too many": (

@@ -108,7 +108,6 @@ PLUGINS = [path.name for path in sorted((ROOT / "plugins").iterdir())]
 #: What a wheel must hold beside modules.
 DATA = {
     "accel_core": ("__init__.pyi",),
-    "accel_train": ("ops/csrc/cpu_adam.cpp", "ops/csrc/number_formats.h"),
     "accel_tools": ("doctor/schema.json",),
     "accel_testing": ("template/copier.yml", "template/project/pyproject.toml.jinja"),
 }

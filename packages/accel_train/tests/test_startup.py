@@ -143,9 +143,7 @@ def test_a_name_that_cannot_be_followed_is_a_warning(world, monkeypatch, name):
         f"no installed distribution provides an integration {name.rpartition(',')[2]!r}"
         in told
     )
-    assert (
-        "(known: accelerate, deepspeed, deepspeed_pin, lightning, torchs_locks)" in told
-    )
+    assert "(known: accelerate, deepspeed, deepspeed_pin, lightning)" in told
     assert "unset ACCEL_INTEGRATIONS" in told
 
 
@@ -176,8 +174,7 @@ def test_an_integration_of_anybodys_that_fails_stops_no_other(
     told = prepared(monkeypatch, "acme,good,other")
     assert why in told
     assert (
-        "(known: accelerate, acme, deepspeed, deepspeed_pin, good, lightning, torchs_locks)"
-        in told
+        "(known: accelerate, acme, deepspeed, deepspeed_pin, good, lightning)" in told
     )
     assert "integration 'other' " in told
     assert sys.modules["good_trainer"].called == [1]
@@ -204,7 +201,6 @@ def test_each_integration_is_declared_under_its_name():
         "deepspeed": "accel_train.deepspeed:prepare",
         "deepspeed_pin": "accel_train.deepspeed:prepare_pin",
         "lightning": "accel_train.lightning:prepare",
-        "torchs_locks": "accel_train.ops.torchs_locks:prepare",
     }, "install accel-train again (./dev does)"
 
 
@@ -222,30 +218,16 @@ def test_without_a_pin_deepspeeds_pin_prepares_nothing(monkeypatch):
 
 
 @pytest.fixture
-def torch_child(world, tmp_path):
-    """`torch_child(names)`: a process that imports torch's builder of extensions."""
+def torch_child(world):
+    """`torch_child(names)`: a process that imports the real torch."""
 
     def run(names):
-        code = "import json, sys, torch.utils.cpp_extension\n"
+        code = "import json, sys, torch\n"
         code += "print(json.dumps('accel_train.deepspeed' in sys.modules))"
         variables = {startup.VARIABLE: names, "ACCEL_UNUSED": "ignore"}
-        return world.child(
-            code,
-            torch="real",
-            variables={**variables, "TORCH_EXTENSIONS_DIR": str(tmp_path)},
-        )
+        return world.child(code, torch="real", variables=variables)
 
     return run
-
-
-@pytest.fixture
-def stale_lock(tmp_path):
-    """A lock of torch's own builds that nobody has open."""
-    lock = tmp_path / "py311_cpu" / "mine" / "lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
-    os.utime(lock, (1, 1))
-    return lock
 
 
 @pytest.mark.parametrize(
@@ -261,24 +243,6 @@ def test_a_name_that_cannot_be_applied_does_not_stop_the_real_torch(torch_child)
     child = torch_child("nothing")
     assert child.answer is False
     assert "cannot be applied" in child.stderr
-
-
-def test_with_auto_the_real_torch_removes_a_stale_lock(torch_child, stale_lock):
-    child = torch_child("auto")
-    assert not stale_lock.exists()
-    assert (
-        f"accel: removed {stale_lock}: the process that was compiling there is gone"
-        in child.stderr
-    )
-
-
-@pytest.mark.parametrize("names", ["", "deepspeed", "nothing"])
-def test_without_auto_a_stale_lock_is_left_and_not_mentioned(
-    torch_child, stale_lock, names
-):
-    child = torch_child(names)
-    assert stale_lock.exists()
-    assert str(stale_lock) not in child.stderr
 
 
 def test_a_program_that_is_interrupted_ends_by_the_signal(world):

@@ -105,10 +105,8 @@ class Operators(Base):
         if nobody provides it.
 
         The order is: plugins, other providers (a framework's own builders for this
-        device), accel-train's compiled builders, its portable ones. The first
-        compatible builder is used, or the first of all if none is compatible. A builder
-        that must first compile code for the CPU is passed over until it is built, or
-        `ACCEL_COMPILE=1` is set, if another one can start at once.
+        device), accel-train's portable ones. The first compatible builder is used, or
+        the first of all if none is compatible.
 
         The answer is cached unless an import failed on the way. Raises
         `UnsupportedError` if the module that a plugin names fails to import.

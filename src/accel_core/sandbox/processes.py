@@ -46,8 +46,8 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
             process.kill()
 
 
-def end_with_parent(parent: int, *, number: int | None = None) -> None:
-    """In the child: get the signal `number`, by default SIGKILL, when `parent` ends.
+def end_with_parent(parent: int) -> None:
+    """In the child: get SIGKILL when `parent` ends.
 
     Linux sends it, prctl(2), even while native code hangs; elsewhere nothing is done.
     """
@@ -55,13 +55,12 @@ def end_with_parent(parent: int, *, number: int | None = None) -> None:
         return
     import ctypes  # takes 10 ms to import
 
-    signal_number = signal.SIGKILL if number is None else number
     # A script may stand between the two: its end means as much.
     above = os.getppid()
     # A sandbox may forbid it.
     with contextlib.suppress(OSError, AttributeError):
         set_death_signal = 1  # PR_SET_PDEATHSIG
-        ctypes.CDLL(None).prctl(set_death_signal, ctypes.c_ulong(signal_number))
+        ctypes.CDLL(None).prctl(set_death_signal, ctypes.c_ulong(signal.SIGKILL))
     has_ended = os.getppid() != above or (above == 1 and parent != 1)
     if has_ended:
-        os.kill(os.getpid(), signal_number)
+        os.kill(os.getpid(), signal.SIGKILL)

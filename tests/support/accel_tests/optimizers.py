@@ -61,7 +61,7 @@ def zeros(like, dtype=None):
 def torchs(kind, parameters, steps, seed, **options):
     """The parameters after these steps of an optimiser of torch."""
     theirs = [p.clone().requires_grad_() for p in parameters]
-    optimizer = kind(theirs, foreach=False, **options)
+    optimizer = kind(theirs, **options)
     for step in range(1, steps + 1):
         for p, g in zip(theirs, gradients(parameters, step, seed), strict=True):
             p.grad = g

@@ -26,7 +26,9 @@ SCRIPT = ["1", "train.py"]
 #: A keyword argument on a line of its own has no space before its sign.
 CONSTANT = re.compile(r"^\s*([A-Z][A-Z0-9_]+)(?::[^=\n]+)? =(?!=)", re.MULTILINE)
 #: What the tools and the devices made for tests read; the sources of users' variables are others.
-READS = re.compile(r"\"((?:DEV_|ACCEL_SIMULATE|STANDIN_)[A-Z0-9_]*)\"")
+READS = re.compile(
+    r"\"((?:DEV_|ACCEL_SIMULATE|ACCEL_CACHE|XDG_CACHE|STANDIN_)[A-Z0-9_]*)\""
+)
 
 
 class Known:

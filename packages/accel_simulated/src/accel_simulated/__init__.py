@@ -15,13 +15,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from accel_simulated.building import CannotBuildError, build
+    from accel_simulated.building import build
+    from accel_simulated.errors import BuildError, CannotBuildError
     from accel_simulated.vendors import DEVICES, OWN_DEVICES, VENDORS, Vendor
 
 __all__ = [
     "DEVICES",
     "OWN_DEVICES",
     "VENDORS",
+    "BuildError",
     "CannotBuildError",
     "Vendor",
     "__version__",
@@ -30,7 +32,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_HOMES = {"CannotBuildError": "building", "build": "building"}
+_HOMES = {"BuildError": "errors", "CannotBuildError": "errors", "build": "building"}
 
 
 def __getattr__(name: str) -> Any:

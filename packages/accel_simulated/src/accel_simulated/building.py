@@ -1,9 +1,8 @@
 """Build the simulated device with one compiler command; the result is cached.
 
-The key of the cache entry is the sources, torch, the compiler and the device type. The entry is in
-accel_core's private cache of compiled code (`ACCEL_CACHE`). `OpBuilder` is not used: it compiles with torch
-imported, ninja and Python's headers. cuda, xpu and mps must be loaded before torch is imported, and no device
-needs those tools.
+A library is kept for its sources, torch's version and the device type, by whichever compiler.
+`torch.utils.cpp_extension` is not used: it compiles with torch imported, ninja and Python's headers. cuda,
+xpu and mps must be loaded before torch is imported, and no device needs those tools.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from importlib import metadata
 from importlib.machinery import PathFinder
@@ -21,14 +19,11 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from accel_core import OpBuildError
-from accel_simulated import prebuilt
+from accel_simulated import cache, prebuilt
+from accel_simulated.errors import CannotBuildError
 from accel_simulated.prebuilt import LIBRARY, Fit
-from accel_train.ops import cache
-from accel_train.ops.compiler import first_error
-from accel_train.ops.failures import next_step
 
-__all__ = ["CannotBuildError", "ahead", "build", "compiler", "find", "ready", "runtime"]
+__all__ = ["ahead", "build", "compiler", "find", "ready", "runtime"]
 
 SOURCES = Path(__file__).with_name("cpp")
 _MAIN = SOURCES / "simdev.cpp"
@@ -45,40 +40,38 @@ _NEEDED = ("c10", "torch_cpu", "torch_python")
 _OWN_AUTOCAST = ("PrivateUse1", "HPU")
 
 
-class CannotBuildError(OpBuildError):
-    """A tool for building the simulated device is missing; tests are skipped with this reason."""
-
-
 def build(kind: str) -> Path:
     """Return the library for a torch device type (`"PrivateUse1"`, `"HPU"`); build it if it is missing.
 
     A prebuilt library or one in the cache is used if it fits. A build takes up to a minute; if several
     processes need it, one builds and the others wait. Raises `CannotBuildError` if a compiler, or a torch
-    with headers, is missing. Raises `OpBuildError` with the compiler's first error if the sources do not
-    compile against this torch. Raises `OpCacheError` if the cache cannot be written, or if its content is not
-    what was built.
+    with headers, is missing. Raises `BuildError` with the compiler's first error if the sources do not
+    compile against this torch, and if the cache cannot be written.
     """
     fit = _fit(kind)
     return prebuilt.find(fit) or _from_cache(fit)
 
 
 def _from_cache(fit: Fit) -> Path:
-    kind = fit.kind
+    kept = cache.find(fit)
+    if kept is not None:
+        return kept
     try:
-        command = _command(kind)
+        command = _command(fit.kind)
     except CannotBuildError as error:
-        if (built := _built_before(fit)) is not None:
-            return built
         named = os.environ.get(LIBRARY, "")
         raise CannotBuildError(
             f"{error}{_nothing_fits(named, fit) if named else ''}"
         ) from None
-    place = _place(fit, command)
-
-    def make(folder: Path) -> Path:
-        return _compile(command, folder / "simdev.so", place.log)
-
-    return place.find() or place.build(make, waiting=_say_that_another_builds)
+    if Version(fit.torch).release[:2] == TESTED:
+        next_step = "set CXX to another compiler"
+    else:
+        next_step = (
+            "install a torch that accel-simulated is tested with (2.13), or a newer "
+            "accel-simulated"
+        )
+    what = f"the simulated device for torch {fit.torch}"
+    return cache.build(fit, command, what, next_step)
 
 
 def ready(kind: str) -> Path:
@@ -117,21 +110,17 @@ def _torch_here() -> str:
 def find(kind: str) -> Path | None:
     """Return the library for a device type if it is built; compiles nothing. Raises what `build` raises."""
     fit = _fit(kind)
-    if (found := prebuilt.find(fit)) is not None:
-        return found
-    try:
-        return _place(fit, _command(kind)).find()
-    except CannotBuildError:
-        if (built := _built_before(fit)) is None:
-            raise
-        return built
+    found = prebuilt.find(fit) or cache.find(fit)
+    if found is None:
+        _command(kind)  # raises where it cannot be built
+    return found
 
 
 def ahead(kind: str, folder: Path) -> Path:
     """Put the library into `folder`, build it first if needed, and return its path there.
 
     A process whose `ACCEL_SIMULATE_LIBRARY` names that folder needs no compiler. Raises what `build` raises,
-    and `OpCacheError` if the folder cannot be written.
+    and `BuildError` if the folder cannot be written.
     """
     fit = _fit(kind)
     return prebuilt.write(_from_cache(fit), fit, folder)
@@ -182,24 +171,6 @@ def _command(kind: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _place(fit: Fit, command: list[str]) -> cache.Entry:
-    # Wherever the same sources lie: a new virtual environment compiles nothing again.
-    options = [word for word in command if word != str(_MAIN)]
-    inputs = {"command": options, "torch": fit.torch, "sources": fit.sources}
-    return cache.entry(f"simdev_{fit.kind.lower()}", inputs)
-
-
-def _built_before(fit: Fit) -> Path | None:
-    """Give an earlier build of these sources for this torch, by any compiler."""
-    for kept in cache.entries(f"simdev_{fit.kind.lower()}"):
-        if (kept.inputs.get("torch"), kept.inputs.get("sources")) == (
-            fit.torch,
-            fit.sources,
-        ):
-            return kept.find()
-    return None
-
-
 def _fit(kind: str) -> Fit:
     """Give the requirements on a library for this device type, here."""
     digest = hashlib.sha256(" ".join(_FLAGS).encode())
@@ -236,33 +207,3 @@ def _torch_folder() -> Path:
             f"the torch in {folder} has no C++ headers: install torch as a wheel from its own index or PyPI"
         )
     return folder
-
-
-def _say_that_another_builds() -> None:
-    sys.stderr.write(
-        "accel-simulated: another process builds the device, waiting for it\n"
-    )
-
-
-def _compile(command: list[str], library: Path, log: Path) -> Path:
-    sys.stderr.write(
-        "accel-simulated: building the device, once for this torch (up to a minute)\n"
-    )
-    done = subprocess.run(
-        [*command, "-o", str(library)], capture_output=True, text=True, check=False
-    )
-    if done.returncode or not library.is_file():
-        log.write_text(
-            f"{shlex.join(command)}\n{done.stdout}{done.stderr}", encoding="utf-8"
-        )
-        first = first_error(done.stderr or f"exit status {done.returncode}")
-        step = next_step(done.stderr) or (
-            "install a torch that accel-simulated is tested with (2.13), or a newer accel-simulated"
-            if Version(_torch_here()).release[:2] != TESTED
-            else "set CXX to another compiler"
-        )
-        raise OpBuildError(
-            f"the simulated device does not compile against torch {metadata.version('torch')}: {first}\n"
-            f"The compiler's output: {log}. Next step: {step}."
-        )
-    return library

@@ -20,11 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accel_core import BackendConflictError, OpBuildError, SettingError, torch_build
+from accel_core import BackendConflictError, SettingError, torch_build
 from accel_simulated import faults
 from accel_simulated.asked import MOST, VARIABLE, Asked, asked
 from accel_simulated.building import ready, runtime
 from accel_simulated.declared import known
+from accel_simulated.errors import BuildError
 from accel_simulated.prebuilt import LIBRARY
 from accel_simulated.seen import VERSION
 from accel_simulated.vendors import Vendor
@@ -111,7 +112,7 @@ def load(name: str) -> None:
             ctypes.CDLL(str(needed))
         library = ctypes.PyDLL(str(path))
     except OSError as error:
-        raise OpBuildError(
+        raise BuildError(
             f"the simulated device cannot be loaded: {error}. It was built for another system: on one as old "
             f"as this, with this torch, run accel simulate --build {name} --output FOLDER, and set "
             f"{LIBRARY}=FOLDER."

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from accel_core import OpCacheError
+from accel_simulated.errors import BuildError
 
-__all__ = ["LIBRARY", "Fit", "find", "write"]
+__all__ = ["LIBRARY", "Fit", "find", "find_in", "write"]
 
 #: A folder of such libraries; or one library, which a process has found for those that it starts.
 LIBRARY = "ACCEL_SIMULATE_LIBRARY"
@@ -43,18 +43,24 @@ class Fit(NamedTuple):
 
 
 def find(fit: Fit) -> Path | None:
-    """Return the prebuilt library that fits, or `None`. Raises `OpCacheError` for a damaged one."""
+    """Return the prebuilt library that fits, or `None`. Raises `BuildError` for a damaged one."""
     for place in _places():
-        folder = place / fit.folder
-        if (folder / _MANIFEST).is_file():
-            return _checked(folder, place)
+        found = find_in(place, fit)
+        if found is not None:
+            return found
     return None
+
+
+def find_in(place: Path, fit: Fit) -> Path | None:
+    """Return the library in this folder that fits, or `None`. Raises `BuildError` for a damaged one."""
+    folder = place / fit.folder
+    return _checked(folder, place) if (folder / _MANIFEST).is_file() else None
 
 
 def write(library: Path, fit: Fit, place: Path) -> Path:
     """Put a copy of the library into `place`, completely or not at all; return the copy's path.
 
-    Everyone can read it, because another user may run it. Raises `OpCacheError` if `place` cannot be written.
+    Everyone can read it, because another user may run it. Raises `BuildError` if `place` cannot be written.
     """
     folder = place / fit.folder
     try:
@@ -75,7 +81,7 @@ def write(library: Path, fit: Fit, place: Path) -> Path:
         finally:
             shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
-        raise OpCacheError(
+        raise BuildError(
             f"{place} cannot be written: {error.strerror or error}. Name a folder that can: --output FOLDER"
         ) from error
     return folder / _FILE
@@ -96,7 +102,7 @@ def _checked(folder: Path, place: Path) -> Path:
     except (OSError, ValueError, KeyError, TypeError) as error:
         intact, why = False, str(error)
     if not intact:
-        raise OpCacheError(
+        raise BuildError(
             f"{library} is not what was built: {why}. It was not loaded. Write it again, with a compiler: "
             f"accel simulate --build --output {place}"
         )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,9 +12,9 @@ from accel_tests.children import clean_environment, executable, run_python
 from accel_tests.on_disk import install_plugin, install_real_plugin
 from accel_tests.on_simulated import environment
 
-import accel_core
 from accel_simulated import (
     DEVICES,
+    BuildError,
     CannotBuildError,
     build,
     building,
@@ -198,8 +199,7 @@ def test_the_gradient_is_wrong_with_dropout_inside_of_a_checkpoint_and_right_out
 
 
 # ---------------------------------------------------------------------------- build
-# Building the simulated device: once for each type, and with a clear reason where it cannot be. What is
-# kept, by whom and for whom, is the cache's of `accel_train.ops`, whose tests hold it.
+# Building the simulated device: once for each type, and with a clear reason where it cannot be.
 
 
 FAKE_COMPILER = """
@@ -214,7 +214,7 @@ pathlib.Path(sys.argv[sys.argv.index("-o") + 1]).write_text("a library")
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "accel-core" / "ops"
+    return tmp_path / "cache" / "accel-core" / "simulated"
 
 
 @pytest.fixture
@@ -249,11 +249,54 @@ def test_what_was_built_is_taken_for_its_type_and_torch(cache, compiler, monkeyp
     assert ready("HPU") == build("HPU") == find("HPU") == library
     assert ready("XPU") == build("XPU")
     monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", str(library))
-    manifest = library.with_name("manifest.json")
-    manifest.write_text(manifest.read_text().replace('"torch": "', '"torch": "9.'))
+    monkeypatch.setattr(building, "_torch_here", lambda: "9.0")
     for ask in (build, find, ready):
         with pytest.raises(CannotBuildError, match="no-such-compiler is not on PATH"):
             ask("HPU")
+
+
+def test_processes_that_need_a_library_together_compile_it_once(cache, compiler):
+    program = "from accel_simulated import build; print(build('HPU'))"
+    environ = clean_environment(
+        XDG_CACHE_HOME=os.environ["XDG_CACHE_HOME"], CXX=os.environ["CXX"]
+    )
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    children = [
+        subprocess.Popen([sys.executable, "-c", program], env=environ, **piped)
+        for _ in range(3)
+    ]
+    ended = [child.communicate(timeout=120) for child in children]
+    [library] = {stdout.strip() for stdout, _ in ended}
+    assert Path(library).parents[1] == cache
+    assert compiler.read_text() == "built\n"
+
+
+def test_what_a_killed_process_left_does_not_stop_the_next(cache, compiler):
+    cache.mkdir(parents=True)
+    fit = _fit("HPU")
+    (cache / f"{fit.folder}.lock").touch()
+    (cache / fit.folder).mkdir()  # without a manifest: it was never complete
+    (cache / fit.folder / "simdev.so").write_text("half a library")
+    assert build("HPU").read_text() == "a library"
+
+
+def test_a_damaged_library_in_the_cache_is_compiled_again(cache, compiler):
+    library = build("HPU")
+    library.write_text("another")
+    assert build("HPU") == library
+    assert library.read_text() == "a library"
+    assert compiler.read_text() == "built\n" * 2
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_the_next_step(
+    compiler, tmp_path, monkeypatch
+):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(
+        BuildError, match=r"file/simulated cannot be written: .* Set ACCEL_CACHE to a"
+    ):
+        build("HPU")
 
 
 def test_a_torch_that_is_too_old_is_said_before_compiling(cache, compiler, monkeypatch):
@@ -293,20 +336,11 @@ def test_a_failing_compiler_is_quoted(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", str(script))
     with pytest.raises(RuntimeError, match="error: no such thing") as caught:
         build("HPU")
-    log = cache.parent.glob("ops/simdev_hpu-*.log")
+    log = cache.glob("simdev_hpu-*.log")
     assert "-DSIM=HPU" in next(log).read_text()
     assert "Next step: set CXX to another compiler." in str(caught.value)
     monkeypatch.setattr(building, "TESTED", (2, 99))
     with pytest.raises(RuntimeError, match="Next step: install a torch that"):
-        build("HPU")
-    executable(
-        script,
-        "echo 'x.h:9:10: fatal error: Python.h: No such file or directory' >&2; exit 1",
-    )
-    with pytest.raises(
-        RuntimeError,
-        match="Next step: Python's headers are missing: install python3-dev",
-    ):
         build("HPU")
     assert not list(cache.glob("simdev_hpu-*/"))
 
@@ -353,7 +387,7 @@ def test_built_ahead_and_damaged(cache, compiler, tmp_path, monkeypatch):
     ):
         damage()
         with pytest.raises(
-            accel_core.OpCacheError,
+            BuildError,
             match=r"is not what was built: .* again, with a comp",
         ):
             build("HPU")
@@ -363,9 +397,7 @@ def test_built_ahead_and_damaged(cache, compiler, tmp_path, monkeypatch):
 
 def test_building_ahead_where_that_cannot_be(cache, compiler, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(
-        accel_core.OpCacheError, match=r"file cannot be written: .* --output FOLDER"
-    ):
+    with pytest.raises(BuildError, match=r"file cannot be written: .* --output FOLDER"):
         ahead("HPU", tmp_path / "file")
 
 
@@ -416,6 +448,6 @@ def test_an_image_without_a_compiler(tmp_path):
     )  # and so its digest is as it was noted
     prebuilt.write(made, _fit("PrivateUse1"), made.parents[1])
     refused = run_python(["-c", "import torch"], variables | {"ACCEL_SIMULATE": "acme"})
-    assert "OpBuildError: the simulated device cannot be loaded: " in refused.stderr
+    assert "BuildError: the simulated device cannot be loaded: " in refused.stderr
     assert "run accel simulate --build acme --output FOLDER" in refused.stderr
     assert not (tmp_path / "cache").exists()

@@ -21,11 +21,9 @@ if TYPE_CHECKING:
         init_process_group,
     )
     from accel_train.loading import can_pin_memory
-    from accel_train.ops.builder import OpBuilder
     from accel_train.staged.group import StagedProcessGroup
 
 _HOME = {
-    "OpBuilder": "ops.builder",
     "ProcessGroupOptions": "launch.process_group",
     "RankContext": "launch.process_group",
     "StagedProcessGroup": "staged.group",
@@ -38,7 +36,6 @@ _HOME = {
 }
 
 __all__ = [
-    "OpBuilder",
     "ProcessGroupOptions",
     "RankContext",
     "StagedProcessGroup",

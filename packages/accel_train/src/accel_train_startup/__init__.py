@@ -55,7 +55,6 @@ _AWAITED = {
     "lightning": "lightning",
     "lightning_fabric": "lightning",
     "pytorch_lightning": "lightning",
-    "torch.utils.cpp_extension": "torchs_locks",
 }
 #: The pin, and the same for a process that has one and nothing else of ours.
 _PIN, _PINNED = "DS_ACCELERATOR", {"deepspeed": "deepspeed_pin"}

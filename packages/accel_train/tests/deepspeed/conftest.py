@@ -25,11 +25,11 @@ from accel_core import Environment, Visibility  # noqa: E402
 #: Of plugins as strangers publish them. Acme has nobody's device type, and collectives that DeepSpeed
 #: knows not. Plain has less than a GPU, and its plugin neither a class nor a communication backend.
 FORWARDED = Environment(forward=("ACCEL_SIMULATE",))
-#: Builds, and so keeps, what DeepSpeed compiles for its CPU accelerator at first use: a minute or two.
+#: Builds, and so keeps, what DeepSpeed compiles for its CPU accelerator at first use: some minutes.
 BUILD = """
 from deepspeed.accelerator import get_accelerator
-for name in ("CPUAdamBuilder", "FusedAdamBuilder", "ShareMemCommBuilder"):
-    get_accelerator().create_op_builder(name).load()
+for name in ("CPUAdagrad", "CPUAdam", "CPULion", "FusedAdam", "ShareMemComm"):
+    get_accelerator().create_op_builder(f"{name}Builder").load()
 """
 
 RANK = """

@@ -1,17 +1,13 @@
 """What DeepSpeed's builders need before they can be used, and what counts as built."""
 
 import os
-import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 from accel_tests.children import executable
 
-from accel_core import package_folders
 from accel_train.deepspeed import op_builders
-from accel_train.ops import torchs_locks
 
 
 class Builder:
@@ -182,41 +178,3 @@ def test_a_builder_says_that_it_compiles_and_where_it_is_kept(
     Loading._loaded_ops.clear()
     Loading("csrc/odd.cpp").load()
     assert capfd.readouterr().err == "compiling\n" * 3
-
-
-#: As torch holds a lock: by its own module, without the rest of torch.
-HOLD = f"""
-import sys; sys.path.append({package_folders("torch")[0]!r} + "/utils"); import file_baton
-print(file_baton.FileBaton(sys.argv[1]).try_acquire(), flush=True); sys.stdin.read()"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("seen", [True, False])
-def test_a_builder_waits_for_who_compiles_until_that_is_gone(
-    tools, tmp_path, monkeypatch, capfd, seen
-):
-    """A lock that another container may hold is removed when the folder is an hour old."""
-    lock = tmp_path / "kept" / "odd_op" / "lock"
-    lock.parent.mkdir(parents=True)
-    monkeypatch.setattr(torchs_locks, "_is_seen", lambda path, owner: seen)
-    Loading._loaded_ops.clear()
-    builder = op_builders.DeepSpeedProvider({}).load(f"{__name__}:Loading")(
-        "csrc/odd.cpp"
-    )
-    piped = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
-    with subprocess.Popen([sys.executable, "-S", "-c", HOLD, lock], **piped) as child:
-        assert child.stdout.readline() == b"True\n"
-        threading.Timer(1, child.kill).start()
-        threading.Timer(3, lambda: seen or os.utime(lock, (1, 1))).start()
-        assert builder.load() is builder
-    first, *rest = capfd.readouterr().err.splitlines()
-    assert first.startswith(
-        f"accel-core: waiting for process {child.pid} ({sys.executable} -S -c "
-    )
-    assert [
-        f"If nothing compiles it there: rm {lock}" in line for line in rest[:-3]
-    ] == [True] * (not seen)
-    assert (
-        rest[-3]
-        == f"accel-core: removed {lock}: the process that was compiling DeepSpeed's odd_op is gone"
-    )

@@ -21,7 +21,6 @@ from accel_core.operators import table as table_of
 from accel_core.packages import entry_points
 from accel_core.torch_import import torch_build
 from accel_train import deepspeed, lightning
-from accel_train.commands import ops
 from accel_train.deepspeed import op_builders
 from accel_train.ops import provided
 
@@ -245,7 +244,7 @@ def table(device_type, *contributed):
         name="acme", priority=1, device_type=device_type, accelerator="accel_acme:Acme"
     )
     ours = provided.accel_op_builders(backend)
-    return table_of([*contributed, op_builders.accel_op_builders(backend), *ours])
+    return table_of([*contributed, op_builders.accel_op_builders(backend), ours])
 
 
 def candidates(op, device_type, *contributed):
@@ -264,8 +263,10 @@ def test_plugins_are_asked_first_then_deepspeed_then_our_own(disk):
     disk.module("acme_ops", builder("CPUAdamBuilder"))
     known = table("acme", plugin("CPUAdamBuilder", "acme_ops:CPUAdamBuilder"))
     assert [c.kind for c in known["CPUAdamBuilder"].candidates] == [
-        "plugin", "deepspeed", "compiled", "portable",
-    ]  # fmt: skip
+        "plugin",
+        "deepspeed",
+        "portable",
+    ]
     assert list(known) == sorted(known)
     assert not {"acme_ops", "deepspeed"} & set(sys.modules), (
         "nothing is imported for the table"
@@ -389,7 +390,7 @@ def test_our_own_are_there_for_every_device_without_deepspeed(monkeypatch):
         op: [c.kind for c in operator.candidates] for op, operator in known.items()
     } == {
         "CPUAdagradBuilder": ["portable"],
-        "CPUAdamBuilder": ["compiled", "portable"],
+        "CPUAdamBuilder": ["portable"],
         "CPULionBuilder": ["portable"],
         "FusedAdamBuilder": ["portable"],
         "FusedLambBuilder": ["portable"],
@@ -401,68 +402,6 @@ def test_our_own_are_there_for_every_device_without_deepspeed(monkeypatch):
     assert {operator.candidates[-1].provider for operator in known.values()} == {
         "accel-train portable"
     }
-
-
-def operator(**origin):
-    given = {"kind": "plugin", "optional": True, **origin}
-    provider = OpProvider({"FusedAdamBuilder": "acme_ops:FusedAdamBuilder"}, **given)
-    return table("maia", provider)["FusedAdamBuilder"]
-
-
-@pytest.fixture
-def unbuilt(disk):
-    """The module of a builder of C++ that is not built."""
-    source = deepspeeds(
-        "FusedAdamBuilder", sources="return SOURCES", is_built="return BUILT"
-    )
-    disk.module("acme_ops", f"SOURCES, BUILT = ['csrc/adam.cpp'], False\n{source}")
-    return importlib.import_module("acme_ops")
-
-
-@pytest.mark.skipif(torch_build() is None, reason="a portable builder needs torch")
-def test_what_would_be_compiled_for_the_processor_waits_until_it_is_built_or_asked_for(
-    unbuilt, monkeypatch
-):
-    first = operator().candidates[0]
-    assert operator().used.kind == "portable"
-    assert (first.verdict, first.reason) == ("compatible", "")
-    assert ops._why_not(first) == "it must be compiled first"
-    assert (
-        ops._to_build(operator()).source == first.source == "acme_ops:FusedAdamBuilder"
-    )
-    for compile_it, kind in (("1", "plugin"), ("0", "portable")):
-        monkeypatch.setenv("ACCEL_COMPILE", compile_it)
-        assert operator().used.kind == kind
-    unbuilt.BUILT = True
-    assert operator().used.kind == "plugin"
-    assert ops._why_not(operator().candidates[0]) == ""
-
-
-def test_code_of_a_device_and_what_a_plugin_brings_do_not_wait(unbuilt):
-    assert operator(optional=False).used.kind == "plugin"
-    unbuilt.SOURCES[:] = ["csrc/adam.cu"]
-    assert operator().used.kind == "plugin"
-
-
-def test_deepspeeds_builder_waits_too_and_is_used_where_nobody_else_has_it(
-    disk, tmp_path, monkeypatch
-):
-    disk.deepspeed(
-        "acme",
-        fused_adam=deepspeeds(
-            "FusedAdamBuilder", sources="return ['csrc/cpu/adam.cpp']"
-        ),
-        comm=deepspeeds("ShareMemCommBuilder", sources="return ['csrc/cpu/shm.cpp']"),
-        sycl=deepspeeds("FusedLionBuilder", sources="return ['csrc/xpu/lion.dp.cpp']"),
-    )
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "kept"))
-    known = table("acme")
-    assert known["ShareMemCommBuilder"].used.kind == "deepspeed"
-    waiting = [
-        known[f"Fused{name}Builder"].candidates[0].has_to_be_compiled
-        for name in ("Adam", "Lion")
-    ]
-    assert waiting == [True, False]
 
 
 # ---------------------------------------------------------------------------- DeepSpeed's files

@@ -54,7 +54,7 @@ def run(
     `given` is the command as a person wrote it. A command that a signal ended has the status that shells
     give it, 128 and the signal's number. What keeps a report from being written is said, and makes a good
     status 1.
-    Raises `OpBuildError` and `OpCacheError` where device strings cannot be watched.
+    Raises `BuildError` where device strings cannot be watched.
     """
     library = strings.build()
     root = Path.cwd()

@@ -10,19 +10,14 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from accel_core import OpBuildError
-from accel_simulated import building, prebuilt
+from accel_simulated import building, cache, prebuilt
 from accel_simulated.detector import blame
 from accel_simulated.detector.log import Log
 from accel_simulated.detector.torch_names import first_line, is_question
-from accel_train.ops import cache
-from accel_train.ops.compiler import first_error
-from accel_train.ops.failures import next_step
 
 __all__ = ["LIBRARY", "ahead", "build", "check", "load", "watch"]
 
@@ -30,6 +25,7 @@ __all__ = ["LIBRARY", "ahead", "build", "check", "load", "watch"]
 LIBRARY = "device_strings.so"
 _SOURCE = Path(__file__).with_name("device_strings.cpp")
 _FLAGS = ("-std=c++17", "-O1", "-g0", "-fPIC", "-shared", "-w")
+_NEXT_STEP = "set CXX to another compiler"
 _Tell = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p)
 #: What the library calls: it must live as long as it does.
 _kept: list[object] = []
@@ -38,8 +34,8 @@ _kept: list[object] = []
 def build() -> Path:
     """Return the library: a prebuilt one, else one compiled in half a second and cached.
 
-    Raises `CannotBuildError` if there is no compiler, `OpBuildError` if it does not compile, and
-    `OpCacheError` as the cache does.
+    Raises `CannotBuildError` if there is no compiler, and `BuildError` if it does not compile or the cache
+    cannot be written.
     """
     return prebuilt.find(_fit()) or _from_cache()
 
@@ -56,26 +52,9 @@ def _fit() -> prebuilt.Fit:
 
 
 def _from_cache() -> Path:
-    command = [*building.compiler(), *_FLAGS, str(_SOURCE)]
-    place = cache.entry(
-        "device_strings",
-        {"command": command, "source": _SOURCE.read_text(encoding="utf-8")},
-    )
-
-    def make(folder: Path) -> Path:
-        library = folder / LIBRARY
-        words = [*command, "-o", str(library), "-ldl"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode:
-            place.log.write_text(done.stderr, encoding="utf-8")
-            step = next_step(done.stderr) or "set CXX to another compiler"
-            raise OpBuildError(
-                f"what sees device strings does not compile: {first_error(done.stderr)}\n"
-                f"The compiler's output: {place.log}. Next step: {step}."
-            )
-        return library
-
-    return place.find() or place.build(make)
+    fit = _fit()
+    command = [*building.compiler(), *_FLAGS, str(_SOURCE), "-ldl"]
+    return cache.build(fit, command, "what sees device strings", _NEXT_STEP)
 
 
 def load(folder: str) -> ctypes.CDLL | None:

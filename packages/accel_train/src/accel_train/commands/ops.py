@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -17,9 +17,7 @@ from accel_core import Accelerator, OpCandidate, Operator
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
-from accel_core.errors import OpBuildError
 from accel_core.plugins import installed_names
-from accel_core.sandbox import guard
 from accel_core.settings import ACCEL_PROBE, Pin
 from accel_core.text import one_line
 from accel_train.child_accelerator import Chosen, Step, answer_of
@@ -40,11 +38,6 @@ _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
     metavar="[OPERATOR]",
     shell_complete=lambda *given: _complete(given[2]),
 )
-@click.option(
-    "--build",
-    is_flag=True,
-    help="Compile OPERATOR for the CPU, and keep it in the cache.",
-)
 @options.probe_timeout
 @options.as_json
 @click.pass_context
@@ -53,7 +46,6 @@ def command(
     name: Pin | None,
     op: str | None,
     *,
-    build: bool,
     timeout: float | None,
     as_json: bool,
 ) -> None:
@@ -63,8 +55,6 @@ def command(
     that operator in the order in which they are tried, and mark the one that is used. The exit status is then
     0 if a provider can be used, else 1. Needs torch; imports DeepSpeed if that is installed and has
     operators.
-
-    A CPU operator that needs compiling is used after OPERATOR --build has built it.
     """
     if (
         name is not None
@@ -74,15 +64,10 @@ def command(
     ):
         name, op = None, ctx.params["name"].name
     with answering(as_json=as_json) as output:
-        if build and op is None:
-            raise click.UsageError(
-                "--build needs an operator: `accel ops FusedAdam --build`."
-            )
         settings = options.read_settings(timeout)
-        given = {"op": op, "build": build}
-        # DeepSpeed's import alone may take half of it from a network disk; a compiler takes what it takes.
-        limit = None if build else max(_PATIENCE, settings.probe_timeout)
-        asked = answer_of(document_in_child, given, settings, name, timeout=limit)
+        # DeepSpeed's import alone may take half of it from a network disk.
+        limit = max(_PATIENCE, settings.probe_timeout)
+        asked = answer_of(document_in_child, {"op": op}, settings, name, timeout=limit)
         document = asked.answer
         if "unknown" in document:
             if as_json:
@@ -111,9 +96,6 @@ def document_in_child(
     )
     if not names:
         return {"unknown": _unknown(op, known)}
-    if arguments["build"]:
-        step(f"building of {names[0]}")
-        known = _built_now(accelerator, known[names[0]])
     return _document(accelerator, [known[name] for name in names], step)
 
 
@@ -152,38 +134,6 @@ def _complete(incomplete: str) -> list[CompletionItem]:
 def _word(name: str) -> str:
     """`FusedAdamBuilder`, `FusedAdam` and `fused_adam` as one word."""
     return name.lower().replace("_", "").replace("-", "").removesuffix("builder")
-
-
-def _built_now(accelerator: Accelerator, operator: Operator) -> Mapping[str, Operator]:
-    """Compile what is used once it is compiled, where it is not yet; the table with who is used from then on.
-
-    Raises `OpBuildError` where it does not compile.
-    """
-    with _chosen(accelerator):
-        meant = _to_build(operator)
-        if (
-            meant.builder_class is not None
-            and meant.is_built is False
-            and not meant.reason
-        ):
-            try:
-                with guard.stdout_to_stderr():
-                    meant.builder_class().load()
-            except OpBuildError:
-                raise
-            except Exception as error:  # of another provider's compiler
-                raise OpBuildError(
-                    f"{operator.name} by {meant.provider} does not compile: {error}"
-                ) from error
-    return accelerator.operators()
-
-
-def _to_build(operator: Operator) -> OpCandidate:
-    """The candidate that is used once it is compiled; the used one where there is none before it."""
-    before = operator.candidates[: operator.candidates.index(operator.used)]
-    return next(
-        (c for c in before if c.has_to_be_compiled and not c.reason), operator.used
-    )
 
 
 @contextlib.contextmanager
@@ -232,19 +182,11 @@ def _candidate(candidate: OpCandidate, *, used: bool) -> dict[str, Any]:
         "used": used,
         "compatible": candidate.verdict == "compatible",
         "broken": candidate.verdict == "broken",
-        "reason": candidate.reason if used else _why_not(candidate),
+        "reason": candidate.reason,
         "built": candidate.is_built,
-        "waits": not used and candidate.has_to_be_compiled and not candidate.reason,
         "source": candidate.source,
         "file": getattr(module, "__file__", None),
     }
-
-
-def _why_not(candidate: OpCandidate) -> str:
-    """Why another is used before it, as one sentence."""
-    return candidate.reason or (
-        "it must be compiled first" if candidate.has_to_be_compiled else ""
-    )
 
 
 def _used(op: dict[str, Any]) -> dict[str, Any]:
@@ -266,8 +208,6 @@ def _page(doc: dict[str, Any]) -> list[page.Part]:
 
 def _more(doc: dict[str, Any]) -> page.Cell:
     more = "Details: `accel ops OPERATOR`."
-    if any(c["waits"] for op in doc["ops"] for c in op["candidates"]):
-        more += " `accel ops OPERATOR --build` compiles, and so does the first use under ACCEL_COMPILE=1."
     return (
         more
         if doc["deepspeed"]
@@ -315,10 +255,6 @@ def _details(doc: dict[str, Any]) -> list[page.Part]:
                 )
             )
         )
-    if any(c["waits"] for c in op["candidates"][: op["candidates"].index(used)]):
-        name = one_line(op["op"].removesuffix("Builder"))
-        build = f"`accel ops {name} --build` compiles, and so does the first use under ACCEL_COMPILE=1."
-        parts += [page.paragraph(), page.paragraph((build, ""))]
     if not used["compatible"]:
         parts += [page.heading("What to do"), page.paragraph((_advice(doc), ""))]
     return parts

@@ -11,11 +11,9 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from accel_core.errors import OpBuildError, OpInputError
-from accel_core.operators import is_host_code
+from accel_core.errors import OpInputError
 from accel_train.launch.variables import LOCAL_RANK
 from accel_train.ops import arguments
 
@@ -38,13 +36,11 @@ def announcing(
     builder_class: Any,
     is_ready: Callable[[Any], bool],
     kept: Callable[[Any], str],
-    folders: Callable[[Any], list[Path]],
 ) -> None:
     """Make builders of this class report on stderr that they compile, and check arguments of what they load.
 
-    They also wait for another process that compiles, and remove the lock of one that is gone. `is_ready`
-    returns whether a builder has nothing left to compile. `kept` returns where it will keep the result, and
-    `folders` where a lock may lie. Only one rank of a host reports.
+    `is_ready` returns whether a builder has nothing left to compile, and `kept` where the result will be.
+    Only one rank of a host reports.
     """
     load = builder_class.load
     if getattr(load, "announces", False):
@@ -52,35 +48,17 @@ def announcing(
 
     @functools.wraps(load)
     def announced(self: Any, *args: Any, **kwargs: Any) -> Any:
-        def say(text: str) -> None:
-            if not LOCAL_RANK.read(os.environ):
-                sys.stderr.write(f"accel-core: {text}\n")
-
-        if self.name not in getattr(self, "_loaded_ops", {}) and self.sources():
-            from accel_train.ops import (
-                torchs_locks,
-            )  # here and below: DeepSpeed's import compiles nothing
-
-            torchs_locks.wait(lambda: folders(self), f"DeepSpeed's {self.name}", say)
-            if not is_ready(self):
-                say(
-                    f"compiling DeepSpeed's {self.name}, which may take minutes (once; kept in {kept(self)})"
-                )
+        is_loaded = self.name in getattr(self, "_loaded_ops", {})
+        if not is_loaded and not LOCAL_RANK.read(os.environ) and not is_ready(self):
+            sys.stderr.write(
+                f"accel-core: compiling DeepSpeed's {self.name}, which may take minutes (once; kept in "
+                f"{kept(self)})\n"
+            )
         if not args:
             kwargs.setdefault(
                 "verbose", False
             )  # torch then puts the compiler's output into its error
-        try:
-            module = load(self, *args, **kwargs)
-        except RuntimeError as error:
-            if not str(error).startswith("Error building extension"):
-                raise
-            from accel_train.ops.compiler import explained
-
-            raise OpBuildError(
-                f"DeepSpeed's {self.name} does not compile: {explained(str(error))}"
-            ) from error
-        return _checked(self, module)
+        return _checked(self, load(self, *args, **kwargs))
 
     announced.announces = True  # type: ignore[attr-defined]
     builder_class.load = announced
@@ -89,9 +67,16 @@ def announcing(
 def _checked(builder: Any, module: Any) -> Any:
     """Give the loaded module, with its arguments checked if it is an optimizer's C++ for the CPU."""
     checked = builder.name in _UPDATES or (
-        builder.name == "fused_adam" and is_host_code(builder.sources())
+        builder.name == "fused_adam" and _is_for_the_cpu(builder.sources())
     )
     return _operator(builder.name, module) if checked else module
+
+
+def _is_for_the_cpu(sources: Sequence[str]) -> bool:
+    """Whether all are C++ for the CPU; `.dp.cpp` is SYCL."""
+    return all(
+        source.endswith(".cpp") and not source.endswith(".dp.cpp") for source in sources
+    )
 
 
 @functools.cache  # one for a module: it knows which optimizers were created there

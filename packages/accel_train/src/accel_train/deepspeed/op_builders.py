@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import sys
+import sysconfig
 from contextlib import redirect_stdout, suppress
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -67,7 +68,7 @@ class DeepSpeedProvider(OpProvider):
         _placing.prepare(for_training=False)
         builder_class = super().load(source)
         if hasattr(builder_class, "load"):
-            _foreign.announcing(builder_class, is_built, kept_in, kept_folders)
+            _foreign.announcing(builder_class, is_built, kept_in)
         if hasattr(
             builder_class, "deepspeed_src_path"
         ) and "deepspeed_src_path" not in vars(builder_class):
@@ -180,20 +181,26 @@ def compatibility(builder: Any) -> str:
         return "its CUDA code does not run on a simulated device"
     if is_built(builder):
         return ""
-    if any(
-        base.__name__ == "SYCLOpBuilder" for base in type(builder).__mro__
-    ):  # it sets CXX=icpx itself
+    missing = _missing_tool(builder, needs_device)
+    return f"it must be compiled, and {missing}" if missing else ""
+
+
+def _missing_tool(builder: Any, needs_device: bool) -> str:
+    """Return the tool for compiling that is missing, with the next step; empty if none is."""
+    compiler = (os.environ.get("CXX", "").split() or ["c++"])[0]
+    headers = sysconfig.get_path("include")
+    # DeepSpeed's builders for SYCL set CXX=icpx themselves.
+    if any(base.__name__ == "SYCLOpBuilder" for base in type(builder).__mro__):
         if shutil.which("icpx") is None:
-            return "it must be compiled, and icpx is missing: install Intel's DPC++, source its setvars.sh"
-    elif (
-        shutil.which(compiler := (os.environ.get("CXX", "").split() or ["c++"])[0])
-        is None
-    ):
-        return f"it must be compiled, and the C++ compiler {compiler!r} is missing: install one, or set CXX"
+            return "icpx is missing: install Intel's DPC++, source its setvars.sh"
+    elif shutil.which(compiler) is None:
+        return f"the C++ compiler {compiler!r} is missing: install one, or set CXX"
     if shutil.which("ninja") is None:
-        return "it must be compiled, and ninja is missing: pip install ninja"
+        return "ninja is missing: pip install ninja"
+    if not Path(headers, "Python.h").is_file():
+        return f"{headers}/Python.h is missing: install python3-dev or python3-devel"
     if needs_device and not _has_device_compiler():
-        return "it must be compiled, and the CUDA toolkit is missing: install it, and set CUDA_HOME"
+        return "the CUDA toolkit is missing: install it, and set CUDA_HOME"
     return ""
 
 

@@ -1,1 +1,1 @@
-"""Operators beyond torch's own: portable ones, compiled ones, and the code that compiles them."""
+"""Operators beyond torch's own, written with torch's functions."""

@@ -1,6 +1,6 @@
 """Check the arguments of optimizers' operators, before anything is changed and before foreign code runs.
 
-Compiled code takes addresses: a wrong argument crashes Python, or writes to memory that is not the tensor's.
+DeepSpeed's C++ takes addresses: a wrong argument crashes Python, or writes to memory of another tensor.
 All operators reject the values on which they would differ (a rate of 1, a negative weight decay), with the
 same message.
 """
@@ -125,8 +125,8 @@ def zenflow_is_missing(op: str, name: str) -> AttributeError:
     if not name.startswith("zenflow_"):
         return AttributeError(f"{op} has no {name!r}")
     return AttributeError(
-        f"{op} has no {name!r}: ZenFlow's overlapped step needs the framework's own, compiled. Compile it "
-        "with `accel ops CPUAdam --build`, or set ACCEL_COMPILE=1"
+        f"{op} has no {name!r}: ZenFlow's overlapped step needs DeepSpeed's own, which is used where it "
+        "compiles; `accel ops CPUAdam` names what is missing"
     )
 
 

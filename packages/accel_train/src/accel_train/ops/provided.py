@@ -13,24 +13,13 @@ _PORTABLE = (
 
 
 @hookimpl
-def accel_op_builders(backend: Backend) -> list[OpProvider]:
-    """List the providers: first the operators compiled for the CPU, then those in torch's own operators."""
-    compiled = {"CPUAdamBuilder": "accel_train.ops.cpu_adam:CPUAdamBuilder"}
-    portable = {op: f"accel_train.ops.portable:{op}" for op in _PORTABLE}
-    return [
-        OpProvider(
-            compiled,
-            name="accel-train compiled",
-            kind="compiled",
-            optional=True,
-            last=True,
-        ),
-        OpProvider(
-            portable,
-            name="accel-train portable",
-            kind="portable",
-            package="accel_train.ops",
-            optional=True,
-            last=True,
-        ),
-    ]
+def accel_op_builders(backend: Backend) -> OpProvider:
+    """Return the provider of the portable operators, which is asked last."""
+    return OpProvider(
+        {op: f"accel_train.ops.portable:{op}" for op in _PORTABLE},
+        name="accel-train portable",
+        kind="portable",
+        package="accel_train.ops",
+        optional=True,
+        last=True,
+    )

@@ -43,11 +43,9 @@ def _ask(vendor, folder):
     # The processor needs no device: this one's package is there and nobody imports it.
     device = "acme" if vendor == "cpu" else vendor
     # Coverage counts the integrations here, which these processes never import.
-    # DeepSpeed gives builders that would have to be compiled; so does ours where that is asked for.
     variables = {
         "DS_ACCELERATOR": vendor,
         "OMP_NUM_THREADS": "1",
-        "ACCEL_COMPILE": "1",
         **UNTRACED,
     }
     variables |= {"cpu": OF_THE_PROCESSOR, "mps": OF_METAL}.get(vendor, {})

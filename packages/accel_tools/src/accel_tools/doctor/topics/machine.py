@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from accel_core import TorchBuild, __version__, hardware, packages, torch_build
 from accel_core.hardware import bus, placement, vendors
@@ -20,13 +23,15 @@ from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.machine import driver_of, processor_name
 from accel_tools.setup import installed
 from accel_tools.setup.machines import driver_version
-from accel_train.ops import torchs_locks
 
 __all__ = ["TOPIC", "findings", "uncovered"]
 
 #: Where NVIDIA's forward compatibility package puts a newer libcuda.so.1 for an older driver:
 #: https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
 _FORWARD = "/usr/local/cuda/compat"
+
+#: Seconds: no build of an extension takes longer.
+_LONGEST_BUILD = 3600.0
 
 _MIB, _GIB = 1 << 20, 1 << 30
 #: Less than this below the limit of the control group, and `import torch` with a vendor's package may end
@@ -52,22 +57,24 @@ def findings(visit: Visit, root: str = "/") -> Iterator[Finding]:
 
 
 def _locks(visit: Visit) -> Iterator[Finding]:
-    """Yield the locks of torch's JIT builds that nobody holds: each later start waits for them."""
-    locks = [
-        lock
-        for lock in torchs_locks.found(torchs_locks.locked(visit.environ))
-        if not lock.holder
-    ]
-    if locks:
-        names = ", ".join(str(lock.path.parent) for lock in locks)
-        who = (
-            "no process"
-            if all(lock.is_stale for lock in locks)
-            else "no process of this host or container"
-        )
-        what = f"torch waits to compile in {names}: {who} holds the lock there"
-        step = "; ".join(lock.removal for lock in locks)
+    """Yield old locks of torch's JIT builds: later builds wait for the one that a killed build left."""
+    given = visit.environ.get("TORCH_EXTENSIONS_DIR")
+    caches = visit.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(given or Path(caches, "torch_extensions"))
+    locks = [*folder.glob("*/lock"), *folder.glob("*/*/lock")]
+    old = [lock for lock in locks if _seconds_old(lock) > _LONGEST_BUILD]
+    if old:
+        names = ", ".join(str(lock.parent) for lock in old)
+        what = f"torch waits to compile in {names}: the lock there is more than an hour old"
+        step = f"if nothing compiles there: rm {shlex.join(map(str, old))}"
         yield Finding(Level.WARNING, "machine.stale-lock", what, step)
+
+
+def _seconds_old(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:  # its build has just ended
+        return 0.0
 
 
 def _releases() -> Iterator[Finding]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam as torch_adam
+from torch.optim.adamw import adamw as torch_adamw
 
 from accel_train.ops.arguments import check_decay
 from accel_train.ops.portable._tensors import corrections, update_in_groups
@@ -27,9 +29,11 @@ def adam(
     bias_correction: bool,
     weight_decay: float,
 ) -> None:
-    """Do one step on gradients, parameters, averages and averages of squares, rounded as in `torch.optim`.
+    """Do one step on gradients, parameters, averages and averages of squares.
 
-    `decoupled`: decay the weights directly (AdamW) instead of through the gradient.
+    `decoupled`: decay the weights directly (AdamW) instead of through the gradient. On the CPU torch's
+    fused kernel does the step where gradient, parameter and states have one type, and the bias is corrected.
+    All others are rounded as in `torch.optim` with `foreach=True`, and computed in float32 or wider.
     """
     check_decay(op, weight_decay)
     correction1, correction2 = corrections(op, beta1, beta2, step, bias_correction)
@@ -49,4 +53,27 @@ def adam(
         torch._foreach_add_(denominator, eps)
         torch._foreach_addcdiv_(p, m, denominator, -lr / correction1)
 
-    update_in_groups(op, lists, update)
+    def fused(
+        g: list[Tensor], p: list[Tensor], m: list[Tensor], v: list[Tensor]
+    ) -> None:
+        torchs = torch_adamw if decoupled else torch_adam
+        # torch counts the step itself, in the tensor that it is given.
+        before = torch.tensor(float(step - 1))
+        torchs(
+            p,
+            g,
+            m,
+            v,
+            [],
+            [before.clone() for _ in p],
+            fused=True,
+            amsgrad=False,
+            maximize=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=float(lr),
+            weight_decay=weight_decay,
+            eps=eps,
+        )
+
+    update_in_groups(op, lists, update, fused=fused if bias_correction else None)

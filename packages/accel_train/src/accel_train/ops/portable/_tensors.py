@@ -20,8 +20,8 @@ __all__ = ["corrections", "update_in_groups"]
 
 #: Elements that pass through all operations of an update before the next ones do, on the CPU. In float32 they
 #: and what is computed from them are 7 MiB, which stay in its caches; of a large tensor as a whole every
-#: operation fetches all from memory. Adam on 10 million elements takes 10 ms so, and 26 ms at once (two cores
-#: of an EPYC of family 26; from 2^17 to 2^20 elements it hardly matters). No bit depends on it.
+#: operation fetches all from memory. Adam by `foreach` on 10 million elements takes 10 ms so, and 26 ms at
+#: once (two cores of an EPYC of family 26; 2^17 to 2^20 elements hardly differ). No bit depends on it.
 _PIECE = 2**18
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -32,6 +32,7 @@ def update_in_groups(
     update: Callable[..., None],
     *,
     elementwise: bool = True,
+    fused: Callable[..., None] | None = None,
 ) -> None:
     """Call `update(gradients, parameters, *states)` with lists of tensors that `torch._foreach_*` accepts.
 
@@ -39,7 +40,8 @@ def update_in_groups(
     same index belong together: they are on one device and have the same number of elements. Computation is in
     float32, or in float64 for float64 parameters. Tensors of that precision are passed unchanged, grouped by
     device. Other tensors are converted for one parameter at a time, so that the copies stay small. Empty
-    tensors are skipped. `elementwise`: `update` gets CPU tensors in pieces.
+    tensors are skipped. `elementwise`: `update` gets CPU tensors in pieces. `fused` gets the rows that
+    torch's fused kernels take: on the CPU, and all of one type, whichever it is.
 
     Raises `OpInputError`, before anything is changed, for tensors that do not match. Raises it also for
     anything that is not a tensor, is sparse, is not floating point, or would be updated but repeats elements.
@@ -48,21 +50,52 @@ def update_in_groups(
     rows = [
         _checked(op, index, lists, tensors) for index, tensors in enumerate(together)
     ]
-    groups: dict[Any, list[list[Tensor]]] = {}
+    rows = [row for row in rows if row[0].numel()]
     with torch.no_grad():
-        for row in rows:
-            if row[0].numel() == 0:
-                continue
-            wide = torch.float64 if row[1].dtype == torch.float64 else torch.float32
-            in_pieces = elementwise and row[0].device.type == "cpu"
-            if not all(tensor.dtype == wide for tensor in row):
-                for piece in _pieces(row) if in_pieces else [row]:
-                    _update_widened(piece, wide, update)
-            else:
-                groups.setdefault((row[0].device, wide, in_pieces), []).append(row)
-        for (_, _, in_pieces), group in groups.items():
-            for batch in _batches(group) if in_pieces else [group]:
-                update(*map(list, zip(*batch, strict=True)))
+        if fused is not None:
+            fusable = [row for row in rows if _is_fusable(row)]
+            rows = [row for row in rows if not _is_fusable(row)]
+            if fusable:
+                _update_fused(fusable, fused)
+        _update_rows(rows, update, elementwise)
+
+
+def _is_fusable(row: list[Tensor]) -> bool:
+    """Whether torch's fused kernels for the CPU take these tensors, which they want of one type."""
+    first = row[0]
+    return first.device.type == "cpu" and all(
+        tensor.dtype == first.dtype for tensor in row
+    )
+
+
+def _update_fused(rows: list[list[Tensor]], fused: Callable[..., None]) -> None:
+    """Call `fused` with contiguous tensors, of which torch's kernels take the memory as it lies."""
+    dense = [[tensor.contiguous() for tensor in row] for row in rows]
+    fused(*map(list, zip(*dense, strict=True)))
+    for row, copies in zip(rows, dense, strict=True):
+        for tensor, copy in zip(row[1:], copies[1:], strict=True):
+            if copy is not tensor:
+                tensor.copy_(copy)
+            elif not tensor.is_inference():
+                # The kernels of torch 2.13 do not say that they change a tensor.
+                torch.autograd.graph.increment_version(tensor)
+
+
+def _update_rows(
+    rows: Iterable[list[Tensor]], update: Callable[..., None], elementwise: bool
+) -> None:
+    groups: dict[Any, list[list[Tensor]]] = {}
+    for row in rows:
+        wide = torch.float64 if row[1].dtype == torch.float64 else torch.float32
+        in_pieces = elementwise and row[0].device.type == "cpu"
+        if not all(tensor.dtype == wide for tensor in row):
+            for piece in _pieces(row) if in_pieces else [row]:
+                _update_widened(piece, wide, update)
+        else:
+            groups.setdefault((row[0].device, wide, in_pieces), []).append(row)
+    for (_, _, in_pieces), group in groups.items():
+        for batch in _batches(group) if in_pieces else [group]:
+            update(*map(list, zip(*batch, strict=True)))
 
 
 def _pieces(row: list[Tensor]) -> Iterator[list[Tensor]]:

@@ -7,6 +7,7 @@ import os
 import pkgutil
 import time
 from pathlib import Path
+from types import ModuleType
 
 from ds_training.configurations import BATCH, CONFIGURATIONS, SAVED_AT, STEPS
 
@@ -81,8 +82,9 @@ def trained(configuration, checkpoints, resumed):
     operator = getattr(optimizer, "ds_opt_adam", None) or getattr(
         optimizer, "multi_tensor_adam", None
     )
-    # An operator is a function, an object, or a compiled module.
+    # An operator is a function, an object, or a module.
     kind = operator if hasattr(operator, "__name__") else type(operator)
+    home = "" if isinstance(operator, ModuleType) else f"{kind.__module__}."
     parameters = list(engine.module.parameters())
     devices = sorted({str(parameter.device) for parameter in parameters})
     with zero.GatheredParameters(parameters, enabled=configuration.zero == 3):
@@ -94,7 +96,7 @@ def trained(configuration, checkpoints, resumed):
         "accelerator": f"{type(accelerator).__module__}.{type(accelerator).__qualname__}",
         "parameters on": devices,
         "collectives": torch.distributed.get_backend(),
-        "operator": f"{getattr(kind, '__module__', '')}.{kind.__name__}",
+        "operator": f"{home}{kind.__name__}",
         "first": first,
         "losses": losses,
         "parameters": learned,
