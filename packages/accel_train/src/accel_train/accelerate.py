@@ -180,7 +180,11 @@ class _State(dict[str, Any]):
         if is_rank and ours not in ("cpu", *ACCELERATE_RANKS):
             return f"by its own rules each rank would train by itself, as they do not know {ours}"
         other = next(
-            (kind for kind in TRANSFORMERS_LADDER if kind != ours and _is_available(torch, kind)),
+            (
+                kind
+                for kind in TRANSFORMERS_LADDER
+                if kind != ours and _is_available(torch, kind)
+            ),
             None,
         )
         return f"by its own rules it would be made for {other}" if other else ""

@@ -152,6 +152,6 @@ def _require_scaler(ours: Accelerator, fp16: bool) -> None:
         return
     instead = "bf16=True" if ours.is_bf16_supported() else "neither fp16 nor bf16"
     raise IntegrationError(
-        f"fp16=True: Accelerate scales losses on {', '.join(ACCELERATE_SCALED)} alone, not on {ours.device().type}. "
-        f"Use {instead}, or your own loop with get_accelerator().grad_scaler()"
+        f"fp16=True: Accelerate scales losses on {', '.join(ACCELERATE_SCALED)} alone, "
+        f"not on {ours.device().type}. Use {instead}, or your own loop with get_accelerator().grad_scaler()"
     )

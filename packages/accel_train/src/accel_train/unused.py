@@ -45,9 +45,8 @@ _LAUNCHERS = (
     "deepspeed.launcher.launch",
 )  # fmt: skip
 _ANY_LINE = "device = accel_core.get_accelerator().device()"
-#: Bytes that a program has at most on a device that it does not use: a few scalars, as for a barrier or a mean
-#: over ranks; and where its parameters are alive and lie elsewhere.
-_SCALARS, _BATCH = 1 << 10, 1 << 20
+#: Bytes that a program has at most on a device that it does not use: a scalar or two, as for a barrier.
+_SCALARS = 1 << 10
 
 
 def tell() -> None:
@@ -97,12 +96,10 @@ def _is_unused(accelerator: Any) -> bool:
     """Whether the program left the device idle; False where the backend cannot tell."""
     if not accelerator.is_initialized():
         return True
-    homes = _parameter_device_types()
-    if accelerator.device().type in homes:
+    if accelerator.device().type in _parameter_device_types():
         return False
-    most = _BATCH if homes else _SCALARS
     peaks = [_peak(accelerator, i) for i in range(accelerator.device_count())]
-    return all(peak is not None and peak <= most for peak in peaks)
+    return all(peak is not None and peak <= _SCALARS for peak in peaks)
 
 
 def _peak(accelerator: Any, index: int) -> int | None:
@@ -135,8 +132,10 @@ def _imported() -> list[tuple[str, str]]:
         if row[0] in sys.modules
     ]
     state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
+    device = accelerate_state(state).get("device") if state is not None else None
     idle = []
-    if state is None or not accelerate_state(state):
+    # Imported alone, or on a device other than the CPU: then another line is missing.
+    if device is None or device.type != "cpu":
         idle += ["accelerate", "transformers.trainer"]
     if isinstance(deepspeed_accelerator(), accel_core.Accelerator):
         idle.append("deepspeed")

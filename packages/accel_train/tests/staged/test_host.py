@@ -6,7 +6,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from accel_train.staged.host import Copies, bytes_of, to_host
+from accel_train.staged.host import Copies, HostMemory, bytes_of
 
 
 def test_the_bytes_of_a_tensor_are_its_own_memory():
@@ -26,10 +26,45 @@ def test_no_elements_are_no_bytes():
 
 def test_a_host_copy_is_contiguous_and_other_memory():
     tensor = torch.arange(6.0).view(2, 3).t()
-    host = to_host(tensor)
+    host = HostMemory().copy_of(tensor)
     assert host.is_contiguous()
     assert host.equal(tensor)
     assert host.data_ptr() != tensor.data_ptr()
+
+
+def test_the_next_collective_uses_the_memory_again():
+    memory, tensor = HostMemory(), torch.ones(1000)
+    memory.copy_of(tensor)
+    memory.reuse()
+    first = memory.copy_of(tensor).data_ptr()
+    memory.reuse()
+    assert memory.copy_of(tensor).data_ptr() == first
+
+
+def test_tensors_of_one_collective_do_not_overlap():
+    memory = HostMemory()
+    given = [torch.full((n,), n, dtype=torch.int8) for n in (1, 3, 65)]
+    given.append(torch.ones(4, dtype=torch.float64))
+    for _ in range(2):
+        memory.reuse()
+        assert all(
+            host.equal(tensor)
+            for host, tensor in zip(map(memory.copy_of, given), given, strict=True)
+        )
+        hosts = [memory.copy_of(tensor) for tensor in given]
+        assert all(
+            host.equal(tensor) for host, tensor in zip(hosts, given, strict=True)
+        )
+
+
+def test_memory_of_a_collective_that_failed_is_not_used_again():
+    memory, tensor = HostMemory(), torch.ones(1000)
+    memory.copy_of(tensor)
+    memory.reuse()
+    held = memory.copy_of(tensor)
+    memory.forget()
+    memory.reuse()
+    assert memory.copy_of(tensor).data_ptr() != held.data_ptr()
 
 
 def test_our_copies_wait_for_the_callers_stream_and_are_done_at_the_end(device):

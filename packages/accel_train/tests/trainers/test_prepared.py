@@ -18,7 +18,8 @@ print(type(model).__name__, next(model.parameters()).device)
 TRAINER = """
 import sys, torch, transformers
 arguments = transformers.TrainingArguments("out", use_cpu="cpu" in sys.argv)
-print(arguments.parallel_mode.name, torch.ones(1, device=arguments.device).device)
+weight = torch.ones(1, device=arguments.device, requires_grad=True)
+print(arguments.parallel_mode.name, weight.device)
 """
 ENCODER = """
 import torch, sentence_transformers as library
@@ -52,11 +53,6 @@ def train():
 train()
 for _ in range(100):
     torch.zeros(1, device=accel_core.get_accelerator().device())
-"""
-IDLE_BUT_FOR_METRICS = """
-import accel_core, torch
-model = torch.nn.Linear(64, 64)
-losses = torch.zeros(10_000, device=accel_core.get_accelerator().device())
 """
 TRAINED_IN_A_FUNCTION = """
 import accel_core, torch
@@ -101,7 +97,6 @@ PROGRAMS = [
     (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
     (IDLE_BESIDE_ACCELERATOR, [], 1, "Linear cpu", "this program ran on the CPU"),
     (IDLE_BUT_FOR_SCALARS, [], 1, "", "this program ran on the CPU"),
-    (IDLE_BUT_FOR_METRICS, [], 1, "", "this program ran on the CPU"),
     (TRAINED_IN_A_FUNCTION, [], 1, "", ""),
     (ONE_SMALL_PARAMETER, [], 1, "", ""),
     ("import torch.distributed.launcher.api; print('Launcher')", [], 1, "Launcher", ""),

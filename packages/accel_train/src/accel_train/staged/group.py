@@ -21,7 +21,7 @@ from accel_train.staged.calls import (
     split_sizes,
 )
 from accel_train.staged.device import STAGED, Device
-from accel_train.staged.host import Copies, bytes_of, to_host
+from accel_train.staged.host import Copies, bytes_of
 from accel_train.staged.work import MessageWork, Together, described
 from accel_train.staged.worker import Worker
 
@@ -133,8 +133,9 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         [tensor] = listed(tensors)
         self._begin_message(tensor)
         with self._copies.here(self._copies.index([tensor])):
-            host = to_host(tensor)
-        gloo = self._gloo.send([bytes_of(host)], destination, tag)
+            host = tensor.detach().to("cpu", copy=True)
+        row = bytes_of(host.contiguous())
+        gloo = self._gloo.send([row], destination, tag)
         return self._message("send", tensor, gloo, lambda: None)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
@@ -311,7 +312,11 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         at_root = given.rootRank == self.rank()
 
         def call(hosts: list[Tensor]) -> list[Tensor]:
-            made = hosts if at_root else [_empty_like(tensor) for tensor in tensors]
+            made = (
+                hosts
+                if at_root
+                else [self._worker.memory.empty_like(tensor) for tensor in tensors]
+            )
             rows = [bytes_of(host) for host in made]
             _wait(self._gloo.broadcast([row], given) for row in rows if row.numel())
             return [] if at_root else made
@@ -336,7 +341,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         given = options(c10d.AllgatherOptions, opts)
 
         def call(hosts: list[Tensor]) -> list[Tensor]:
-            made = [_empty_like(output) for output in outputs]
+            made = [self._worker.memory.empty_like(output) for output in outputs]
             _wait(
                 self._gloo._allgather_base(bytes_of(whole), bytes_of(host), given)
                 for whole, host in zip(made, hosts, strict=True)
@@ -358,7 +363,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         require_parts(parts[self.rank()].nbytes, source.nbytes, 1)
 
         def call(hosts: list[Tensor]) -> list[Tensor]:
-            made = [_empty_like(part) for part in parts]
+            made = [self._worker.memory.empty_like(part) for part in parts]
             rows = [bytes_of(part) for part in made]
             mine = bytes_of(hosts[0])
             if len({row.numel() for row in rows}) > 1:
@@ -403,7 +408,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         parts = list(outputs[0]) if at_root else []
 
         def call(hosts: list[Tensor]) -> list[Tensor]:
-            made = [_empty_like(part) for part in parts]
+            made = [self._worker.memory.empty_like(part) for part in parts]
             rows = [[bytes_of(part) for part in made]] if at_root else []
             if source.numel():
                 self._gloo.gather(rows, [bytes_of(hosts[0])], given).wait()
@@ -422,7 +427,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         parts = list(inputs[0]) if at_root else []
 
         def call(hosts: list[Tensor]) -> list[Tensor]:
-            made = _empty_like(target)
+            made = self._worker.memory.empty_like(target)
             rows = [[bytes_of(host) for host in hosts]] if at_root else []
             if target.numel():
                 self._gloo.scatter([bytes_of(made)], rows, given).wait()
@@ -468,7 +473,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
             row = torch.cat([bytes_of(host) for host in hosts])
             arrived = torch.empty(sum(received), dtype=torch.uint8)
             self._gloo.alltoall_base(arrived, row, received, sent, given).wait()
-            made = [_empty_like(output) for output in outputs]
+            made = [self._worker.memory.empty_like(output) for output in outputs]
             # Cut by the outputs, not by the ranks: there may be one output for all.
             cut = arrived.split([part.nbytes for part in made])
             for part, piece in zip(made, cut, strict=True):
@@ -476,11 +481,6 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
             return made
 
         return self._run("all_to_all", call, reads=inputs, writes=outputs)
-
-
-def _empty_like(tensor: Tensor) -> Tensor:
-    """A contiguous tensor in host memory of the same shape and type."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
 
 
 def _wait(works: Iterable[Any]) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from accel_core.errors import CommunicationError
 from accel_train.staged.ending import wait_for_gloo
-from accel_train.staged.host import Copies, to_host
+from accel_train.staged.host import Copies, HostMemory
 from accel_train.staged.work import StagedWork, described
 
 __all__ = ["Worker"]
@@ -34,6 +34,8 @@ class Worker:
     def __init__(self, where: str, copies: Copies, abort: Callable[[], None]) -> None:
         self._where = where
         self._copies = copies
+        #: For `call` of `submit`.
+        self.memory = HostMemory()
         self._abort = abort
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -109,8 +111,9 @@ class Worker:
         try:
             # Inference mode: nothing else may write the tensors of a program in it.
             with torch.inference_mode():
+                self.memory.reuse()
                 with self._copies.beside(index, mark):
-                    sources = [to_host(tensor) for tensor in reads]
+                    sources = [self.memory.copy_of(tensor) for tensor in reads]
                 results = call(sources)
                 with self._copies.beside(index, mark):
                     for tensor, host in zip(writes, results, strict=True):
@@ -118,6 +121,7 @@ class Worker:
                         # change by the program.
                         tensor.data.copy_(host)
         except BaseException as error:
+            self.memory.forget()
             work.end(error)
         else:
             work.end()
