@@ -55,5 +55,5 @@ def stand_in_for(name: str) -> type:
         def _set_sequence_number_for_group(self) -> None:
             pass
 
-    StandIn.Options = Options  # type: ignore[attr-defined]
+    StandIn.Options = Options
     return StandIn

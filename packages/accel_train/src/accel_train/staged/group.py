@@ -475,7 +475,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
             self._gloo.alltoall_base(arrived, row, received, sent, given).wait()
             made = [self._worker.memory.empty_like(output) for output in outputs]
             # Cut by the outputs, not by the ranks: there may be one output for all.
-            cut = arrived.split([part.nbytes for part in made])
+            cut = torch.split(arrived, [part.nbytes for part in made])
             for part, piece in zip(made, cut, strict=True):
                 bytes_of(part).copy_(piece)
             return made
