@@ -1,7 +1,8 @@
-"""What accel-train reads of other projects although they do not promise it.
+"""Names and frames of other projects that accel-train reads although they are private.
 
-Each entry names the release in which it was seen. `tests/trainers/test_private_names.py`
-holds all of them against the installed releases, and by night against the newest.
+Each entry names the release in which it was seen. The test
+`packages/accel_train/tests/trainers/test_private_names.py` holds all of them against the
+installed releases, and by night against the newest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a collective returns: the handle to wait for, and its error in words."""
+"""Handles of collectives, to wait for; and their errors in words."""
 
 from __future__ import annotations
 
