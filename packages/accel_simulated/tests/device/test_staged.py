@@ -60,7 +60,8 @@ def test_fully_sharded_training_equals_the_cpu(simulated):
 
 @pytest.mark.parametrize("vendor", ["acme", "cuda"])
 def test_a_vendors_collectives_are_those_of_staged(vendor, simulated):
-    run = simulated(vendor, f"{CHECKS}_training:of_the_vendor", vendor, processes=2)
+    check = f"{CHECKS}_training:of_the_vendor"
+    run = simulated(vendor, check, vendor, processes=2, timeout=400)
     for told in run.answers:
         assert told["collectives"] > 500
         assert told["divided gradient"] == 256.0
