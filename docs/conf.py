@@ -17,8 +17,6 @@ from accel_core.backend import RECORDS
 from accel_core.cli import accel
 from accel_testing.conformance.catalogue import checks
 from accel_testing.conformance.groups import LEVELS
-from accel_train.commands.doors import Asked, standing_of
-from accel_train.doors.catalogue import DOORS, Door
 
 HERE = Path(__file__).parent
 
@@ -114,23 +112,6 @@ def _default(value: Any) -> str:
     return "" if value is MISSING else f"`{value!r}`"
 
 
-def doors(*states: str) -> list[Door]:
-    """The frameworks without an adapter whose door is in one of `states` for a device that none knows."""
-    unknown = Asked("acme", "accel-acme", "acme")
-    return [d for d in DOORS if not d.adapter and standing_of(d, unknown, d.tested).state in states]
-
-
-def adapted() -> list[Door]:
-    """The frameworks with an adapter of ours."""
-    return [door for door in DOORS if door.adapter]
-
-
-def places(text: str) -> str:
-    """A clause for a table's cell, with places in source as code: `a/b.py:3`."""
-    marked = re.sub(r"[\w./-]+\.py:\d[\d-]*(?:, \d[\d-]*)*", lambda found: f"`{found[0]}`", text)
-    return marked.replace("|", "\\|")
-
-
 def fill_in(_app: object, _name: str, source: list[str]) -> None:
     """Fill in a page that begins with a statement of Jinja's; tables/ has the macros that draw its record."""
     if source[0].startswith("{%"):
@@ -140,7 +121,6 @@ def fill_in(_app: object, _name: str, source: list[str]) -> None:
     )  # fmt: skip
         tools = {"read": read, "folder": folder, "rows": rows, "by_kind": by_kind}
         environment.globals.update(**tools, declared=declared, checks=checks, levels=LEVELS)
-        environment.globals.update(doors=doors, adapted=adapted, places=places)
         source[0] = environment.from_string(source[0]).render()
 
 

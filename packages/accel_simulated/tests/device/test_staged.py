@@ -25,7 +25,7 @@ def test_everything_in_one_group(vendor, processes, simulated):
     ).answers
     for told in answers:
         assert min(told["moved"], told["reduced"]) > 500
-        # Two for the default group, and none of the one that was destroyed, or had no asynchronous call.
+        # Of the default group and of one of this rank alone; none of the one that was destroyed.
         assert (told["trained"], told["threads"], told["left"]) == (True, 2, 0)
         assert "the process group has been destroyed" in told["late"]
         said, in_all = told["refused"], 4 * processes
@@ -52,6 +52,20 @@ def test_fully_sharded_training_equals_the_cpu(simulated):
     """On mlu's module: FSDP2 takes streams from `torch.<device>`, and asks nobody else for them."""
     run = simulated("mlu", f"{CHECKS}_training:fully_sharded", "mlu", processes=2)
     assert run.answers == [{"equal": True}] * 2
+
+
+# ---------------------------------------------------------------------------- the vendor's own
+# The collectives that a simulated vendor has are the same group under the vendor's name.
+
+
+@pytest.mark.parametrize("vendor", ["acme", "cuda"])
+def test_a_vendors_collectives_are_those_of_staged(vendor, simulated):
+    check = f"{CHECKS}_training:of_the_vendor"
+    run = simulated(vendor, check, vendor, processes=2, timeout=400)
+    for told in run.answers:
+        assert told["collectives"] > 500
+        assert told["divided gradient"] == 256.0
+        assert told["losses"] == [told["losses"][0]] * 2
 
 
 # ---------------------------------------------------------------------------- gloo

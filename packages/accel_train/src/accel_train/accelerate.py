@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import sys
 from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -34,6 +33,13 @@ from accel_train.launch.communication import communication_of
 from accel_train.launch.launchers import adopt_launcher
 from accel_train.launch.variables import LOCAL_RANK
 from accel_train.moving import keep_parameters
+from accel_train.private_names import (
+    ACCELERATE_RANKS,
+    TRANSFORMERS_LADDER,
+    accelerate_asks_for_cpu,
+    accelerate_state,
+    set_accelerate_state,
+)
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
@@ -42,10 +48,6 @@ __all__ = ["partial_state", "prepare"]
 
 #: Read by `PartialState`: the device of this process, before any rule of its own.
 _DEVICE = "ACCELERATE_TORCH_DEVICE"
-#: Device types that Transformers' ladder takes before it reads that variable (5.23.0, training_args.py:1918).
-_LADDER = ("mps", "xpu", "mlu", "musa", "npu", "hpu", "neuron", "tpu", "cuda")
-#: Device types of which Accelerate makes one process each, by its own rules (1.15.0, state.py:769).
-_IN_RANKS = ("mlu", "sdaa", "musa", "npu", "hpu", "cuda", "xpu", "neuron")
 
 
 def partial_state(name: str | None = None, **kwargs: Any) -> Any:
@@ -65,12 +67,13 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     ours = (
         accel_core.get_accelerator() if name is None else accel_core.accelerator(name)
     )
-    if accelerate.PartialState._shared_state:
+    shared = accelerate_state(accelerate.PartialState)
+    if shared:
         return _as_chosen(accelerate.PartialState(), ours)
-    if isinstance(accelerate.PartialState._shared_state, _Waiting):
-        accelerate.PartialState._shared_state.ours = ours
+    if isinstance(shared, _Waiting):
+        shared.ours = ours
     else:
-        accelerate.PartialState._shared_state = _State(ours)
+        set_accelerate_state(accelerate.PartialState, _State(ours))
     if ours.device().type == "cpu":
         state = accelerate.PartialState(
             cpu=True, **kwargs
@@ -123,9 +126,10 @@ def _as_chosen(state: Any, ours: Accelerator) -> Any:
     if state.device.type == ours.device().type:
         keep_parameters(ours)
         return state
-    if isinstance(state._shared_state, _State) and state._shared_state.ours is not ours:
+    shared = accelerate_state(state)
+    if isinstance(shared, _State) and shared.ours is not ours:
         raise IntegrationError(
-            f"partial_state() was called for {state._shared_state.ours.name}, and now for {ours.name}: "
+            f"partial_state() was called for {shared.ours.name}, and now for {ours.name}: "
             "a process has one of Accelerate's states. Name the same backend, or start another process"
         )
     raise IntegrationError(
@@ -173,10 +177,14 @@ class _State(dict[str, Any]):
         is_rank = (
             torch.distributed.is_available() and torch.distributed.is_initialized()
         )
-        if is_rank and ours not in ("cpu", *_IN_RANKS):
+        if is_rank and ours not in ("cpu", *ACCELERATE_RANKS):
             return f"by its own rules each rank would train by itself, as they do not know {ours}"
         other = next(
-            (kind for kind in _LADDER if kind != ours and _is_available(torch, kind)),
+            (
+                kind
+                for kind in TRANSFORMERS_LADDER
+                if kind != ours and _is_available(torch, kind)
+            ),
             None,
         )
         return f"by its own rules it would be made for {other}" if other else ""
@@ -214,33 +222,18 @@ class _Waiting(_State):
 
     def _make(self) -> None:
         is_ours = os.environ.get(_DEVICE) in (None, self._device)
-        if is_ours and _asks_for_cpu():
+        if is_ours and accelerate_asks_for_cpu(__name__):
             os.environ.pop(_DEVICE, None)  # it would count more than what is asked for
         elif is_ours:
             partial_state()
             self._device = os.environ[_DEVICE]
 
 
-def _asks_for_cpu() -> bool:
-    """Whether Accelerate's code that asks for the state was given `cpu=True`: it says so only afterwards."""
-    frame = sys._getframe()
-    while frame.f_back is not None and frame.f_globals is globals():
-        frame = frame.f_back
-    while (
-        frame.f_back is not None
-        and frame.f_globals.get("__name__") == "accelerate.state"
-    ):
-        if frame.f_locals.get("cpu"):
-            return True
-        frame = frame.f_back
-    return False
-
-
 @contextlib.contextmanager
 def _waiting(module: ModuleType) -> Iterator[None]:
     """Right after `accelerate.state` is executed: nobody has made a state."""
     yield
-    module.PartialState._shared_state = _Waiting()
+    set_accelerate_state(module.PartialState, _Waiting())
 
 
 _hook = ImportHook({"accelerate.state": _waiting}, {})

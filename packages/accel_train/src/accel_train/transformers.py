@@ -24,6 +24,7 @@ from accel_core.errors import IntegrationError
 from accel_train.accelerate import partial_state
 from accel_train.compiling import checked_compiler
 from accel_train.loading import can_pin_memory
+from accel_train.private_names import ACCELERATE_SCALED, SEEN
 
 if TYPE_CHECKING:
     import torch
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from accel_core import Accelerator
 
 __all__ = ["AcceleratorArguments"]
-
-#: Device types for which Accelerate scales losses, as float16 needs (1.15.0, accelerator.py:571).
-_SCALED = ("xpu", "cuda", "npu", "xla", "mlu", "musa", "hpu", "sdaa", "mps")
 
 
 class AcceleratorArguments:
@@ -70,7 +68,7 @@ class AcceleratorArguments:
             raise IntegrationError(
                 f"{theirs.__module__}.TrainingArguments has no _setup_devices, which accel_train overrides "
                 "to choose the device: this release of Transformers is not supported. "
-                "pip install transformers==5.23.0"
+                f"pip install transformers=={SEEN['transformers']}"
             )
         if (
             theirs is not None
@@ -150,10 +148,10 @@ def _warn_of_checkpointing(ours: Accelerator) -> None:
 
 
 def _require_scaler(ours: Accelerator, fp16: bool) -> None:
-    if not fp16 or ours.device().type in ("cpu", *_SCALED):
+    if not fp16 or ours.device().type in ("cpu", *ACCELERATE_SCALED):
         return
     instead = "bf16=True" if ours.is_bf16_supported() else "neither fp16 nor bf16"
     raise IntegrationError(
-        f"fp16=True: Accelerate scales losses on {', '.join(_SCALED)} alone, not on {ours.device().type}. "
-        f"Use {instead}, or your own loop with get_accelerator().grad_scaler()"
+        f"fp16=True: Accelerate scales losses on {', '.join(ACCELERATE_SCALED)} alone, "
+        f"not on {ours.device().type}. Use {instead}, or your own loop with get_accelerator().grad_scaler()"
     )

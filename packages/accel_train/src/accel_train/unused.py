@@ -1,18 +1,19 @@
 """Say that the chosen accelerator was not used: who forgets a line trains on the CPU without a word.
 
-`accel_train_startup` calls `tell` at the end of a process and, in one that a launcher started, when it has
-trained for a minute. Only rank 0 speaks, so a job says it once.
+`accel_train_startup` calls `tell` at the end of a process. Only rank 0 speaks, so a job says it once.
+
+A device is used if a parameter lies on it. A program that has dropped its parameters by then, or has none, is
+judged by the most bytes that it had there at one time: what a barrier allocates is not use.
 """
 
 from __future__ import annotations
 
-import contextlib
+import gc
 import multiprocessing
 import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +23,7 @@ from accel_core.settings import Variable
 from accel_core.text import escape_control_chars
 from accel_train.doors.catalogue import DOORS, OF_DEVICE
 from accel_train.launch.variables import RANK
+from accel_train.private_names import accelerate_state, deepspeed_accelerator
 from accel_train_startup import VARIABLE
 
 __all__ = ["ACCEL_UNUSED", "tell"]
@@ -43,36 +45,23 @@ _LAUNCHERS = (
     "deepspeed.launcher.launch",
 )  # fmt: skip
 _ANY_LINE = "device = accel_core.get_accelerator().device()"
-_told = False
+#: Bytes that a program has at most on a device that it does not use: a scalar or two, as for a barrier.
+_SCALARS = 1 << 10
 
 
-def tell(*, in_training: bool = False) -> None:
-    """Write one line to stderr, once, if an accelerator was chosen and nothing was allocated on it.
-
-    `in_training`: other threads run meanwhile. (No search for an optimizer: in a thread `gc.get_objects()`
-    breaks a tuple that another thread is building.)
-    """
-    global _told
-    if _told or not _speaks():
+def tell() -> None:
+    """Write one line to stderr if an accelerator was chosen and the program did not use it."""
+    if not _speaks():
         return
-    # The filters of warnings are those of all threads: they are left alone while a program runs.
-    quietly = contextlib.nullcontext() if in_training else _ignoring()
-    with suppress(Exception), quietly:
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         accelerator = _chosen()
         if accelerator is not None and _is_unused(accelerator):
-            _told = True
             sys.stderr.write(f"{escape_control_chars(_line(accelerator))}\n")
 
 
-@contextlib.contextmanager
-def _ignoring() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 def _speaks() -> bool:
-    with contextlib.suppress(AccelError):
+    with suppress(AccelError):
         is_ours = (
             multiprocessing.parent_process() is None
             and "torch" in sys.modules
@@ -104,17 +93,34 @@ def _chosen() -> Any:
 
 
 def _is_unused(accelerator: Any) -> bool:
-    """Whether nothing was ever allocated on any device; not where the backend cannot tell."""
+    """Whether the program left the device idle; False where the backend cannot tell."""
     if not accelerator.is_initialized():
         return True
-    for index in range(accelerator.device_count()):
-        stats = accelerator.memory_stats(index)
-        known = [
-            stats.get(f"allocated_bytes.all.{what}") for what in ("allocated", "peak")
-        ]
-        if any(known) or all(amount is None for amount in known):
-            return False
-    return True
+    if accelerator.device().type in _parameter_device_types():
+        return False
+    peaks = [_peak(accelerator, i) for i in range(accelerator.device_count())]
+    return all(peak is not None and peak <= _SCALARS for peak in peaks)
+
+
+def _peak(accelerator: Any, index: int) -> int | None:
+    """The most bytes allocated at one time; `None` where the backend does not say."""
+    peak = accelerator.memory_stats(index).get("allocated_bytes.all.peak")
+    return None if peak is None else int(peak)
+
+
+def _parameter_device_types() -> set[str]:
+    """Device types of the parameters that are alive, in modules, in optimizers or alone."""
+    torch = sys.modules["torch"]
+    found = set()
+    for each in gc.get_objects():
+        # Not `isinstance`, which would ask stand-ins and lazy objects what they are.
+        kind = type(each)
+        if issubclass(kind, torch.Tensor) and (
+            issubclass(kind, torch.nn.Parameter)
+            or (each.requires_grad and each.is_leaf)
+        ):
+            found.add(each.device.type)
+    return found
 
 
 def _imported() -> list[tuple[str, str]]:
@@ -126,13 +132,12 @@ def _imported() -> list[tuple[str, str]]:
         if row[0] in sys.modules
     ]
     state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
-    idle = (
-        []
-        if state is not None and state._shared_state
-        else ["accelerate", "transformers.trainer"]
-    )
-    theirs = sys.modules.get("deepspeed.accelerator.real_accelerator")
-    if isinstance(getattr(theirs, "ds_accelerator", None), accel_core.Accelerator):
+    device = accelerate_state(state).get("device") if state is not None else None
+    idle = []
+    # Imported alone, or on a device other than the CPU: then another line is missing.
+    if device is None or device.type != "cpu":
+        idle += ["accelerate", "transformers.trainer"]
+    if isinstance(deepspeed_accelerator(), accel_core.Accelerator):
         idle.append("deepspeed")
     return [(name, line) for module, name, line in found if module not in idle]
 

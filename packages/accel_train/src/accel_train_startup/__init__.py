@@ -19,8 +19,6 @@ import contextlib
 import importlib
 import os
 import sys
-import threading
-import time
 import warnings
 
 __all__ = [
@@ -60,11 +58,9 @@ _AWAITED = {
 _PIN, _PINNED = "DS_ACCELERATOR", {"deepspeed": "deepspeed_pin"}
 #: Entry points named as the framework: `deepspeed = "accel_train.deepspeed:prepare"`.
 GROUP = "accel.integrations"
-#: Entry points of what is called at the end of a process, and in one that a launcher started after a minute.
+#: Entry points of what is called at the end of a process.
 AT_EXIT = "accel.at_exit"
 _ERRORS = (Exception, SystemExit)
-#: Seconds of training after which it is said, and how many looks are taken in them; how many in all.
-_MINUTE, _LOOKS_A_MINUTE, _LOOKS = 60.0, 12, 720
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -84,16 +80,12 @@ def autoload() -> None:
     accelerator.
     """
     _import_named(os.environ.get(IMPORTED, ""))
-    is_first = _pid != os.getpid()
-    if is_first:
+    if _pid != os.getpid():
         _at_exit_of(os.getpid())
     # Read here first: nearly every process that imports torch is none of our business.
     wanted = names(os.environ.get(VARIABLE, ""))
     if wanted:
         _apply([name for name in wanted if name not in (AUTO, NONE)])
-        if os.environ.get("RANK", "0") == "0" and is_first:
-            _note_steps()
-            threading.Thread(target=_watch, name="accel-unused", daemon=True).start()
     awaited = _AWAITED if AUTO in wanted else _PINNED if os.environ.get(_PIN) else {}
     if awaited and not any(isinstance(finder, _Awaited) for finder in sys.meta_path):
         # One that is in sys.modules is importing torch just now.
@@ -162,49 +154,12 @@ def _at_exit() -> None:
         _tell()
 
 
-def _tell(**how: bool) -> None:
+def _tell() -> None:
     with contextlib.suppress(*_ERRORS):
         from accel_core.settings import permitted_entry_points
 
         for entry_point in permitted_entry_points(AT_EXIT):
-            entry_point.load()(**how)
-
-
-_has_stepped = False
-
-
-def _note_steps() -> None:
-    """Note steps of optimizers: a hook that the program's own thread adds, as torch may be using them.
-
-    It reads no clock: torch.compile of an optimizer's step could not trace that.
-    """
-    register = getattr(
-        sys.modules.get("torch.optim.optimizer"),
-        "register_optimizer_step_post_hook",
-        None,
-    )
-    if register is not None:
-        register(_note_step)
-
-
-def _note_step(*_: object) -> None:
-    global _has_stepped
-    _has_stepped = True
-
-
-def _watch() -> None:
-    """Wait until this process has trained for a minute: optimizers made steps, without a minute's pause."""
-    global _has_stepped
-    began = last = -_MINUTE
-    for _ in range(_LOOKS):
-        time.sleep(_MINUTE / _LOOKS_A_MINUTE)
-        if not _has_stepped:
-            continue
-        _has_stepped, now = False, time.monotonic()
-        began, last = began if now - last < _MINUTE else now, now
-        if now - began >= _MINUTE:
-            _tell(in_training=True)
-            return
+            entry_point.load()()
 
 
 def _apply(wanted: list[str]) -> None:

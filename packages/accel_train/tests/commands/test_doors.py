@@ -1,50 +1,33 @@
 """`accel doors`: which installed frameworks take the accelerator, from metadata."""
 
 from importlib import metadata
+from pathlib import Path
 
 import pytest
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
 
 from accel_train.commands.doors import Asked, standing_of
-from accel_train.doors.catalogue import ANY, DOORS, Door
+from accel_train.doors.catalogue import DOORS, Door
 
+ROOT = Path(__file__).parents[4]
 ACME = Asked("acme", "accel-acme", "acme")
 #: Its own group, which this distribution has no entry point in.
 LATER = Door(
-    "Later",
-    "later",
-    "later.plugins",
-    "accel_train.doors.later",
-    ">=2,<3",
-    "2.1",
-    "",
-    "docs/x.md",
+    "Later", "later", "docs/x.md", adapter="accel_train.doors.later", group="later.x"
 )
 CALLED = Door(
-    "Called",
-    "called",
-    "",
-    "accel_train.loading",
-    ">=2,<3",
-    "2.1",
-    "",
-    "docs/x.md",
-    own=("npu",),
+    "Called", "called", "docs/x.md", adapter="accel_train.loading", own=("npu",)
 )
 FRAMEWORKS = frozenset(
     {"torch", "transformers", "accelerate", "lightning", "deepspeed", "verl", "trl"}
 )
 
 
-def test_the_catalogue_is_whole():
+def test_each_framework_has_an_adapter_or_a_line_and_its_page():
     assert len({door.name for door in DOORS}) == len(DOORS)
     for door in DOORS:
-        Version(door.tested)
-        assert door.url.startswith("docs/howto/"), door
-        assert door.adapter or door.half, f"{door.name} is shut, and no reason is given"
+        assert (ROOT / door.url).is_file(), door
+        assert door.adapter or door.line, door
         if door.adapter:
-            assert SpecifierSet(door.needs).contains(door.tested), door
             assert door.adapter.startswith("accel_train."), door
 
 
@@ -66,65 +49,63 @@ def test_every_door_that_a_framework_opens_by_itself_is_in_the_catalogue():
     assert foreign == known
 
 
-STANDINGS = [
-    (CALLED, ACME, "2.1", "open", "call accel_train.loading"),
-    (CALLED, ACME, "", "open", "call accel_train.loading"),
-    (
+STANDINGS = {
+    "an adapter that is called": (CALLED, ACME, "open", "call accel_train.loading"),
+    "with a limit": (
         CALLED._replace(half="no fp16"),
         ACME,
-        "2.1",
         "half",
         "call accel_train.loading; no fp16",
     ),
-    (CALLED, ACME, "3.0", "half", "newer than 2.1, the last tested version"),
-    (CALLED, ACME, "3.0.dev1+gabc", "half", "this may no longer work"),
-    (CALLED, ACME, "1.9", "shut", "too old: needs called>=2,<3"),
-    (CALLED, ACME, "a checkout", "half", "cannot be compared with 2.1"),
-    (CALLED, Asked("npu", "accel-npu", "npu"), "1.9", "own", "it drives npu by itself"),
-    (
+    "a device of its own": (
         CALLED,
-        Asked("supa", "accel-supa", "supa", "npu"),
-        "2.1",
+        Asked("npu", "accel-npu", "npu"),
         "own",
         "it drives npu by itself",
     ),
-    (CALLED, Asked("cpu", "accel-core", "cpu"), "2.1", "own", "the CPU needs no door"),
-    (
+    "a device that takes another's name": (
+        CALLED,
+        Asked("supa", "accel-supa", "supa", "npu"),
+        "own",
+        "it drives npu by itself",
+    ),
+    "the CPU": (
+        CALLED,
+        Asked("cpu", "accel-core", "cpu"),
+        "own",
+        "the CPU needs no door",
+    ),
+    "an adapter that is not there": (
         CALLED._replace(adapter="accel_train.nothing"),
         ACME,
-        "2.1",
         "shut",
         "has no accel_train.nothing",
     ),
-    (
+    "an adapter that accel run prepares": (
         CALLED._replace(prepared="deepspeed"),
         ACME,
-        "2.1",
         "open",
         "by itself under accel run; else call",
     ),
-    (LATER, ACME, "2.1", "shut", "has no entry point in later.plugins"),
-    (
-        LATER._replace(adapter="", half="it is CUDA's"),
+    "an entry point that is not there": (
+        LATER,
         ACME,
-        "2.1",
         "shut",
-        "it is CUDA's",
+        "has no entry point in later.x",
     ),
-    (LATER._replace(own=(ANY,), half="CUDA first"), ACME, "2.1", "half", "CUDA first"),
-    (
+    "a line alone": (
         LATER._replace(adapter="", line="f(device=d)", half="else the CPU"),
         ACME,
-        "2.1",
         "half",
-        "f(device=d); else",
+        "f(device=d); else the CPU",
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("door", "asked", "release", "state", "words"), STANDINGS)
-def test_how_a_door_stands(door, asked, release, state, words):
-    standing = standing_of(door, asked, release)
+@pytest.mark.parametrize("name", STANDINGS)
+def test_how_a_framework_takes_a_device(name):
+    door, asked, state, words = STANDINGS[name]
+    standing = standing_of(door, asked)
     assert standing.state == state
     assert words in standing.why
 
@@ -132,7 +113,7 @@ def test_how_a_door_stands(door, asked, release, state, words):
 def test_a_declared_entry_point_opens_the_door():
     (entry_point,) = metadata.entry_points(group="accel.process_groups", name="staged")
     door = LATER._replace(group="accel.process_groups", adapter=entry_point.module)
-    assert standing_of(door, ACME, "2.1") == (
+    assert standing_of(door, ACME) == (
         "open",
         "by itself, as 'staged' in accel.process_groups",
     )
@@ -161,9 +142,7 @@ def test_the_installed_frameworks_are_listed_and_none_is_imported(frameworks):
         "1.15.0 half by itself under accel run; else call accel_train.accelerate;"
         in rows["Accelerate"]
     )
-    assert (
-        "6.0.0 half newer than 5.23.0, the last tested version" in rows["Transformers"]
-    )
+    assert "6.0.0 half by itself under accel run" in rows["Transformers"]
     assert (
         "2.8.12 half DataLoaders(..., device=accel_core.get_accelerator().device());"
         in rows["fastai"]

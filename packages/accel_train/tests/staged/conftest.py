@@ -72,11 +72,6 @@ class LateDevice:
         """Put work into this thread's stream."""
         self.current_stream().put(lambda: work(*arguments))
 
-    def pin_empty(self, *size, dtype):
-        import torch
-
-        return torch.empty(*size, dtype=dtype)
-
 
 @pytest.fixture
 def device():

@@ -18,7 +18,8 @@ print(type(model).__name__, next(model.parameters()).device)
 TRAINER = """
 import sys, torch, transformers
 arguments = transformers.TrainingArguments("out", use_cpu="cpu" in sys.argv)
-print(arguments.parallel_mode.name, torch.ones(1, device=arguments.device).device)
+weight = torch.ones(1, device=arguments.device, requires_grad=True)
+print(arguments.parallel_mode.name, weight.device)
 """
 ENCODER = """
 import torch, sentence_transformers as library
@@ -38,17 +39,30 @@ for options in ({}, auto, {**auto, "strategy": "ddp", "precision": "bf16-mixed"}
     lightning.Trainer(max_steps=2, **dict.fromkeys(off, False), **{**options, **cpu}).fit(Model())
 print(lightning.Fabric(**cpu).device)
 """
-AFTER_A_MINUTE = """
-import os, sys, time, accel_train_startup
-accel_train_startup._MINUTE = 0.5
-import torch
-from accel_train import unused
-prepares, optimizer = "prepares" in sys.argv, torch.optim.SGD([torch.ones(1)])
-end = time.monotonic() + (5 if prepares else 60)
-while not unused._told and time.monotonic() < end:
-    time.sleep(0.1)
-    prepares or optimizer.step()
-os._exit(0)
+IDLE_BESIDE_ACCELERATOR = """
+import accelerate, torch
+accelerate.Accelerator()
+model = torch.nn.Linear(64, 64)
+model(torch.ones(2, 64)).sum().backward()
+print("Linear", next(model.parameters()).device)
+"""
+IDLE_BUT_FOR_SCALARS = """
+import accel_core, torch
+def train():
+    torch.nn.Linear(64, 64)(torch.ones(2, 64)).sum().backward()
+train()
+for _ in range(100):
+    torch.zeros(1, device=accel_core.get_accelerator().device())
+"""
+TRAINED_IN_A_FUNCTION = """
+import accel_core, torch
+def train(device):
+    torch.nn.Linear(64, 64).to(device)(torch.ones(2, 64, device=device)).sum().backward()
+train(accel_core.get_accelerator().device())
+"""
+ONE_SMALL_PARAMETER = """
+import accel_core, torch
+weight = torch.ones(1, device=accel_core.get_accelerator().device(), requires_grad=True)
 """
 
 
@@ -81,8 +95,10 @@ PROGRAMS = [
         "Add: Trainer(**accel_train.lightning.",
     ),
     (ENCODER, [], 1, "Encoder cpu", "Add: SentenceTransformer(..., device=accel_core."),
-    (AFTER_A_MINUTE, [], 1, "", "this program ran on the CPU"),
-    (AFTER_A_MINUTE, ["prepares"], 1, "", ""),
+    (IDLE_BESIDE_ACCELERATOR, [], 1, "Linear cpu", "this program ran on the CPU"),
+    (IDLE_BUT_FOR_SCALARS, [], 1, "", "this program ran on the CPU"),
+    (TRAINED_IN_A_FUNCTION, [], 1, "", ""),
+    (ONE_SMALL_PARAMETER, [], 1, "", ""),
     ("import torch.distributed.launcher.api; print('Launcher')", [], 1, "Launcher", ""),
     (
         "import torch; print('Linear cpu')",

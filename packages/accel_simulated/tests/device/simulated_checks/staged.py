@@ -26,7 +26,7 @@ MOVED = (
 class Ranks:
     """This rank, its device, and two groups of all: staged, and gloo for what is expected."""
 
-    def __init__(self, vendor, timeout=60):
+    def __init__(self, vendor, timeout=60, backend="staged"):
         importlib.import_module(DEVICES[vendor].package)
         self.accelerator = TorchAccelerator(
             Backend(name="x", priority=1, device_type=vendor)
@@ -40,7 +40,7 @@ class Ranks:
         register(
             self.accelerator
         )  # which a device with collectives of its own may ask for
-        dist.init_process_group("staged", timeout=timedelta(seconds=timeout))
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
         self.gloo = dist.new_group(backend="gloo")
 
     def values(self, dtype, *shape, salt=0, rank=None):

@@ -5,9 +5,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn.parallel import DistributedDataParallel
 
-from simulated_checks.staged import ranks, raw
+from accel_simulated import DEVICES
+from simulated_checks.staged import Ranks, every_collective, ranks, raw
+from simulated_checks.staged_reductions import reductions
 
 
 def three_steps(here, model, device):
@@ -57,3 +60,42 @@ def fully_sharded(vendor):
     with ranks(vendor) as here:
         expected = train(here, torch.device("cpu"), here.gloo)
         return {"equal": train(here, here.device, dist.group.WORLD) == expected}
+
+
+def of_the_vendor(vendor):
+    """Every collective under the vendor's name, and what FSDP2 and pipelines ask of them."""
+    here = Ranks(vendor, backend=DEVICES[vendor].collective)
+    told = {
+        "collectives": every_collective(here) + reductions(here),
+        "divided gradient": divided_gradient(here),
+        "losses": pipelined(here),
+    }
+    dist.destroy_process_group()
+    return told
+
+
+def divided_gradient(here):
+    """FSDP2 with its own factor for gradients, which it passes on as PREMUL_SUM."""
+    model = nn.Linear(8, 8, device=here.device)
+    fully_shard(model)
+    model.set_gradient_divide_factor(1.0)
+    model(torch.ones(2, 8, device=here.device)).sum().backward()
+    return model.weight.grad.full_tensor().sum().item()
+
+
+def pipelined(here):
+    """The last loss of two steps: in the second the buffers of the first require gradients."""
+    torch.manual_seed(here.rank)
+    part = nn.Linear(4, 4).to(here.device)
+    stage = PipelineStage(part, here.rank, 2, here.device)
+    schedule = Schedule1F1B(stage, n_microbatches=2, loss_fn=nn.MSELoss())
+    given = torch.ones(4, 4, device=here.device)
+    last = []
+    for _ in range(2):
+        losses = []
+        if here.rank == 0:
+            schedule.step(given)
+        else:
+            schedule.step(target=given, losses=losses)
+        last.append(sum(loss.item() for loss in losses))
+    return last

@@ -19,7 +19,7 @@ from accel_core.plugins import find_backends
 from accel_core.settings import Pin, Settings
 from accel_core.text import one_line
 from accel_train.child_accelerator import Chosen, Step, answer_of
-from accel_train.doors.catalogue import ANY, DOORS, Door
+from accel_train.doors.catalogue import DOORS, Door
 
 __all__ = ["command", "standing_of"]
 
@@ -69,8 +69,8 @@ def command(
     """List the installed frameworks, and how each takes the device.
 
     For the chosen accelerator or NAME, from metadata: no framework is imported. "own": the framework drives
-    the device by itself. "open": accel-train connects it. "half": it trains, but some features do not work.
-    "shut": there is no way in. With NAME it needs neither torch nor a device.
+    the device by itself. "open": accel-train connects it. "half": it runs there with the named line, or in
+    part. "shut": the installed accel-train lacks the adapter. With NAME it needs neither torch nor a device.
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
@@ -130,26 +130,20 @@ def _asked(backend: Backend, device_type: str) -> Asked:
 # --- one door ------------------------------------------------------------------------------------------
 
 
-def standing_of(door: Door, asked: Asked, release: str) -> Standing:
-    """Judge a framework's door for a backend; `release` is its version, empty if not installed."""
+def standing_of(door: Door, asked: Asked) -> Standing:
+    """Judge how a framework takes a backend's device."""
     if asked.device_type == "cpu":
         return Standing("own", "the CPU needs no door")
     if known := sorted(asked.known_as.intersection(door.own)):
         return Standing("own", f"it drives {known[-1]} by itself")
-    if ANY in door.own:
-        return Standing("half", door.half)
-    if not door.adapter and door.line:
-        return Standing("half", f"{door.line}; {door.half}")
     if not door.adapter:
-        return Standing("shut", door.half)
+        return Standing("half", f"{door.line}; {door.half}")
     way, missing = _way(door)
     if missing:
         return Standing("shut", missing)
-    if release and (misfit := _misfit(door, release)):
-        return misfit
-    return (
-        Standing("half", f"{way}; {door.half}") if door.half else Standing("open", way)
-    )
+    if door.half:
+        return Standing("half", f"{way}; {door.half}")
+    return Standing("open", way)
 
 
 def _way(door: Door) -> tuple[str, str]:
@@ -175,30 +169,9 @@ def _way(door: Door) -> tuple[str, str]:
     return f"by itself, as {names[0]!r} in {door.group}", ""
 
 
-def _misfit(door: Door, release: str) -> Standing | None:
-    """The standing of a release other than those whose door was tested; `None` where it is one of them."""
-    from packaging.specifiers import SpecifierSet
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        version = Version(release)
-    except InvalidVersion:
-        return Standing(
-            "half", f"its version cannot be compared with {door.tested}, the tested one"
-        )
-    if SpecifierSet(door.needs).contains(version, prereleases=True):
-        return None
-    if version > Version(door.tested):
-        return Standing(
-            "half",
-            f"newer than {door.tested}, the last tested version: this may no longer work",
-        )
-    return Standing("shut", f"too old: needs {door.distribution}{door.needs}")
-
-
 def _row(door: Door, asked: Asked) -> dict[str, Any]:
     release = packages.version(door.distribution) or ""
-    state, why = standing_of(door, asked, release)
+    state, why = standing_of(door, asked)
     return {
         "framework": door.name,
         "distribution": door.distribution,
@@ -207,8 +180,6 @@ def _row(door: Door, asked: Asked) -> dict[str, Any]:
         "why": why,
         "group": door.group,
         "adapter": door.adapter,
-        "needs": door.needs,
-        "tested": door.tested,
         "url": door.url,
     }
 

@@ -24,6 +24,7 @@ from accel_train.import_hook import ImportHook
 from accel_train.lightning import _auto, _classes
 from accel_train.lightning._kit import ranks_here
 from accel_train.lightning._members import device_indices
+from accel_train.private_names import LIGHTNING_CONNECTORS
 
 __all__ = [
     "STRATEGY",
@@ -147,10 +148,10 @@ def _registered(module: ModuleType) -> Iterator[None]:
     yield
     # A release of another shape: its `auto` stays what it is.
     with contextlib.suppress(ImportError, AttributeError, KeyError, TypeError):
-        _auto.register(_auto.CONNECTORS[module.__name__])
+        _auto.register(LIGHTNING_CONNECTORS[module.__name__])
 
 
-_hook = ImportHook(dict.fromkeys(_auto.CONNECTORS, _registered), {})
+_hook = ImportHook(dict.fromkeys(LIGHTNING_CONNECTORS, _registered), {})
 
 
 def _options(

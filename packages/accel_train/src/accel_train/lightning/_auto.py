@@ -8,7 +8,6 @@ Lightning and accel_core chose an accelerator. No function of Lightning's is rep
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from accel_core.errors import IntegrationError, IntegrationMissingError
@@ -19,19 +18,13 @@ from accel_train.lightning._members import (
     ProcessesMembers,
     SingleDeviceMembers,
 )
+from accel_train.private_names import lightning_arguments
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CONNECTORS", "register"]
+__all__ = ["register"]
 
-#: Lightning's modules in which the choice is made, and whose they are.
-CONNECTORS = {
-    "lightning.pytorch.trainer.connectors.accelerator_connector": "pytorch",
-    "pytorch_lightning.trainer.connectors.accelerator_connector": "pytorch",
-    "lightning.fabric.connector": "fabric",
-    "lightning_fabric.connector": "fabric",
-}
 _CPU = "cpu"
 #: With these Lightning goes on in bf16 under the name `cpu`.
 _FP16 = ("16-mixed", "16", 16)
@@ -70,7 +63,7 @@ class _Found:
     theirs: ClassVar[Any]
 
     def __new__(cls, **options: Any) -> Any:
-        asked = _asked()
+        asked = lightning_arguments()
         found = (
             _for_auto(cls.kind, asked)
             if _is_left_to_lightning(cls.kind, asked)
@@ -86,7 +79,7 @@ class _Started:
     theirs: ClassVar[Any]
 
     def __new__(cls, **options: Any) -> Any:
-        accelerator = getattr(_asked().get("self"), "accelerator", None)
+        accelerator = getattr(lightning_arguments().get("self"), "accelerator", None)
         if not isinstance(accelerator, AcceleratorMembers):
             return cls.theirs(**options)
         ours = _classes.classes(cls.kind)
@@ -118,19 +111,6 @@ class _AutoMembers:
         found: list[torch.device] = super().get_parallel_devices(devices)  # type: ignore[misc]
         cls.is_single = cls.may_be_single and len(found) == 1
         return found * 2 if cls.is_single else found
-
-
-def _asked() -> dict[str, Any]:
-    """Return what Lightning's connector was given, and itself: a registry is told the name alone."""
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        if (
-            frame.f_globals.get("__name__") in CONNECTORS
-            and frame.f_code.co_name == "__init__"
-        ):
-            return frame.f_locals
-    return {}
 
 
 def _is_left_to_lightning(kind: str, asked: dict[str, Any]) -> bool:

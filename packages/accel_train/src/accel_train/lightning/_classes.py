@@ -11,11 +11,10 @@ from accel_core import discover
 from accel_core.errors import IntegrationError
 from accel_train.lightning import _members
 from accel_train.lightning._kit import lightning_module, release
+from accel_train.private_names import SEEN
 
 __all__ = ["accelerator_class", "classes", "register", "registries"]
 
-#: The release that our tests run on.
-_TESTED = "2.6.6"
 #: Lightning's names of the members that its two packages call differently.
 _NAMES = {
     "pytorch": _members.Names(
@@ -52,7 +51,7 @@ def classes(kind: str) -> Any:
         distribution, version = release(kind)
         raise IntegrationError(
             f"{distribution} {version} lacks what accel-train needs ({error}): this release is "
-            f"not supported. pip install {distribution}=={_TESTED}"
+            f"not supported. pip install {distribution}=={SEEN['lightning']}"
         ) from error
 
 

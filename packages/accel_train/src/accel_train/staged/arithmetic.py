@@ -6,6 +6,7 @@ If gloo has the type, results equal gloo's bit for bit. bool follows NCCL: a sum
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -155,13 +156,11 @@ def _cut(host: Tensor, made: Tensor) -> None:
         return
     # By its low bytes: casts of what is out of range are undefined in C++, and differ between machines.
     parts = bytes_of(made).view(-1, made.element_size())
-    low = (
-        slice(0, host.element_size()) if _LITTLE else slice(-host.element_size(), None)
-    )
+    if sys.byteorder == "little":
+        low = slice(0, host.element_size())
+    else:
+        low = slice(-host.element_size(), None)
     bytes_of(host).view(-1, host.element_size()).copy_(parts[:, low])
-
-
-_LITTLE = bool(torch.ones(1, dtype=torch.int32).view(torch.uint8)[0])
 
 
 def _of_uint64(name: str) -> Reduction:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    import torch
-
 __all__ = ["STAGED", "Device"]
 
 #: What the staged process group is called in torch.distributed.
@@ -37,6 +35,3 @@ class Device(Protocol):
 
     def current_stream(self, device_index: int | None = None) -> Any:
         """Return the current stream of this thread."""
-
-    def pin_empty(self, *size: Any, dtype: torch.dtype) -> torch.Tensor:
-        """Return a new tensor in page-locked host memory."""

@@ -1,0 +1,147 @@
+"""Names and frames of other projects that accel-train reads although they are private.
+
+Each entry names the release in which it was seen. The test
+`packages/accel_train/tests/trainers/test_private_names.py` holds all of them against the
+installed releases, and by night against the newest.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+__all__ = [
+    "ACCELERATE_RANKS",
+    "ACCELERATE_SCALED",
+    "LIGHTNING_CONNECTORS",
+    "NAMES",
+    "SEEN",
+    "TRANSFORMERS_LADDER",
+    "PrivateNames",
+    "accelerate_asks_for_cpu",
+    "accelerate_state",
+    "deepspeed_accelerator",
+    "lightning_arguments",
+    "set_accelerate_state",
+]
+
+#: The releases in which everything in this module was seen, by distribution.
+SEEN = {
+    "accelerate": "1.15.0",
+    "deepspeed": "0.19.8",
+    "lightning": "2.6.6",
+    "transformers": "5.23.0",
+}
+
+
+class PrivateNames(NamedTuple):
+    """Names of a class that another project keeps to itself."""
+
+    distribution: str
+    #: The source file, in the distribution's folder.
+    file: str
+    class_name: str
+    names: tuple[str, ...]
+
+
+#: Read here, or overridden by a class of ours that derives from theirs.
+NAMES = (
+    PrivateNames("accelerate", "state.py", "PartialState", ("_shared_state",)),
+    PrivateNames("accelerate", "state.py", "AcceleratorState", ("_reset_state",)),
+    PrivateNames(
+        "transformers",
+        "training_args.py",
+        "TrainingArguments",
+        ("_setup_devices", "_validate_args", "_n_gpu"),
+    ),
+    PrivateNames(
+        "lightning",
+        "fabric/strategies/ddp.py",
+        "DDPStrategy",
+        ("_set_world_ranks", "_determine_ddp_device_ids", "_timeout"),
+    ),
+    PrivateNames(
+        "lightning",
+        "fabric/strategies/fsdp.py",
+        "FSDPStrategy",
+        ("_fsdp_kwargs", "_set_world_ranks", "_timeout"),
+    ),
+    PrivateNames(
+        "lightning", "pytorch/strategies/ddp.py", "DDPStrategy", ("_timeout",)
+    ),
+    PrivateNames(
+        "lightning", "pytorch/strategies/fsdp.py", "FSDPStrategy", ("_timeout",)
+    ),
+)
+
+#: Device types in the order in which Transformers' `TrainingArguments._setup_devices`
+#: asks for them, before it reads Accelerate's variable.
+TRANSFORMERS_LADDER = (
+    "mps", "xpu", "mlu", "musa", "npu", "hpu", "neuron", "tpu", "cuda",
+)  # fmt: skip
+#: Device types of which Accelerate's `PartialState._prepare_backend` makes ranks.
+ACCELERATE_RANKS = ("mlu", "sdaa", "musa", "npu", "hpu", "cuda", "xpu", "neuron")
+#: Device types for which Accelerate scales losses, as float16 needs: `supported_device`
+#: in `Accelerator.__init__`.
+ACCELERATE_SCALED = (
+    "xpu", "cuda", "npu", "xla", "mlu", "musa", "hpu", "sdaa", "mps",
+)  # fmt: skip
+
+#: Lightning's modules that choose an accelerator in a class's `__init__`, and whose
+#: they are.
+LIGHTNING_CONNECTORS = {
+    "lightning.pytorch.trainer.connectors.accelerator_connector": "pytorch",
+    "pytorch_lightning.trainer.connectors.accelerator_connector": "pytorch",
+    "lightning.fabric.connector": "fabric",
+    "lightning_fabric.connector": "fabric",
+}
+
+
+def lightning_arguments() -> dict[str, Any]:
+    """Return what the connector that calls us was given, and the connector as `self`.
+
+    A class in Lightning's registry is told the options of its entry, and not what the
+    program asked for. Empty where no connector calls.
+    """
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        is_connector = frame.f_globals.get("__name__") in LIGHTNING_CONNECTORS
+        if is_connector and frame.f_code.co_name == "__init__":
+            return frame.f_locals
+    return {}
+
+
+def accelerate_asks_for_cpu(caller: str) -> bool:
+    """Whether Accelerate's code that calls the module `caller` was given `cpu=True`.
+
+    Its state keeps that only afterwards.
+    """
+    frame = sys._getframe()
+    ours = (__name__, caller)
+    while frame.f_back is not None and frame.f_globals.get("__name__") in ours:
+        frame = frame.f_back
+    while (
+        frame.f_back is not None
+        and frame.f_globals.get("__name__") == "accelerate.state"
+    ):
+        if frame.f_locals.get("cpu"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def accelerate_state(partial_state: Any) -> Any:
+    """Return the dictionary that all of Accelerate's `PartialState` objects share."""
+    return partial_state._shared_state
+
+
+def set_accelerate_state(partial_state: Any, state: dict[str, Any]) -> None:
+    """Replace that dictionary, before the first object is made."""
+    partial_state._shared_state = state
+
+
+def deepspeed_accelerator() -> Any:
+    """Return the accelerator that DeepSpeed has chosen; `None` if it has chosen none."""
+    module = sys.modules.get("deepspeed.accelerator.real_accelerator")
+    return getattr(module, "ds_accelerator", None)

@@ -1,0 +1,207 @@
+"""Handles of collectives, to wait for; and their errors in words."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Not torch.distributed: it is not needed for more than this.
+from torch._C import _distributed_c10d as c10d
+
+from accel_core.errors import CommunicationError
+
+__all__ = ["MessageWork", "StagedWork", "Together", "described"]
+
+
+def described(name: str, tensors: Sequence[Tensor]) -> str:
+    """Return a collective as errors name it.
+
+    For example `all_reduce of 2 tensors (float32), 1024 bytes`.
+    """
+    if not tensors:
+        return name
+    size = sum(t.numel() * t.element_size() for t in tensors)
+    types = dict.fromkeys(str(t.dtype).removeprefix("torch.") for t in tensors)
+    noun = "tensor" if len(tensors) == 1 else "tensors"
+    return f"{name} of {len(tensors)} {noun} ({', '.join(types)}), {size} bytes"
+
+
+class StagedWork(c10d.Work):
+    """The handle of a running collective, to wait for.
+
+    `wait` returns when the tensors on the device hold the result. If the collective
+    failed, every `wait` raises `CommunicationError`.
+    """
+
+    def __init__(self, what: str, result: Any) -> None:
+        super().__init__()
+        self._what = what
+        self._result = result
+        self._ended = threading.Event()
+        self._error: CommunicationError | None = None
+        self._future: torch.futures.Future[Any] | None = None
+        self._lock = threading.Lock()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Mark the collective as ended, with its `error` if it failed."""
+        if error is not None:
+            self._error = _in_words(self._what, error)
+        with self._lock:
+            self._ended.set()
+            future = self._future
+        if future is not None:
+            self._settle(future)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the result, and return True.
+
+        Raises `CommunicationError`, which is a `RuntimeError`. `timeout` limits this
+        wait only; a collective has its group's timeout.
+        """
+        seconds = None
+        if timeout is not None and timeout > timedelta(0):
+            seconds = timeout.total_seconds()
+        if not self._ended.wait(seconds):
+            raise CommunicationError(
+                f"{self._what} has not ended after {seconds:g} s. Wait longer, "
+                "or check what the other ranks are doing."
+            )
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self) -> None:
+        """Do the same as `wait`."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Return whether the collective has ended, successfully or not."""
+        return self._ended.is_set()
+
+    def is_success(self) -> bool:
+        """Return whether the collective has ended successfully."""
+        return self._ended.is_set() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """Return the collective's error; `None` if it has none."""
+        return self._error
+
+    def result(self) -> Any:
+        """Return the tensors that the collective wrote."""
+        self.wait()
+        return self._result
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Return a future of `result()`."""
+        with self._lock:
+            if self._future is not None:
+                return self._future
+            self._future = torch.futures.Future()
+            over = self._ended.is_set()
+        if over:
+            self._settle(self._future)
+        return self._future
+
+    def _settle(self, future: torch.futures.Future[Any]) -> None:
+        if self._error is None:
+            future.set_result(self._result)
+        else:
+            future.set_exception(self._error)
+
+
+class MessageWork(c10d.Work):
+    """A send or a receive; the thread that waits copies the tensor to the device."""
+
+    def __init__(self, what: str, gloo: Any, finish: Callable[[], None]) -> None:
+        super().__init__()
+        self._what = what
+        self._gloo = gloo
+        #: The copy; `None` once it was made, or has failed.
+        self._finish: Callable[[], None] | None = finish
+        self._error: CommunicationError | None = None
+        self._lock = threading.Lock()
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait until the message is sent or received. Raises `CommunicationError`."""
+        with self._lock:
+            if self._finish is not None:
+                self._complete(self._finish, timeout)
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def _complete(self, finish: Callable[[], None], timeout: timedelta | None) -> None:
+        try:
+            if timeout is not None and timeout > timedelta(0):
+                self._gloo.wait(timeout)
+            else:
+                self._gloo.wait()
+            finish()
+        except Exception as error:
+            self._error = _in_words(self._what, error)
+        self._finish = None
+
+    def synchronize(self) -> None:
+        """Do the same as `wait`."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Return whether the message has ended.
+
+        Also where `wait()` would end without waiting for the other rank.
+        """
+        return self._finish is None or bool(self._gloo.is_completed())
+
+    def is_success(self) -> bool:
+        """Return whether the message was sent or received."""
+        return self._finish is None and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """Return the message's error; `None` if it has none."""
+        return self._error
+
+    def get_future(self) -> None:  # type: ignore[override]
+        """Raise `CommunicationError`: only `wait()` completes a message."""
+        raise CommunicationError(f"{self._what} has no future. Call wait().")
+
+    def _source_rank(self) -> int:
+        """The rank from which it was received."""
+        return int(self._gloo._source_rank())
+
+
+class Together(c10d.Work):
+    """Several collectives that are waited for as one."""
+
+    def __init__(self, works: Sequence[Any]) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait until all have ended. Raises the error of the first that failed."""
+        for work in self._works:
+            work.wait(timeout)
+        return True
+
+    def is_completed(self) -> bool:
+        """Return whether all have ended."""
+        return all(work.is_completed() for work in self._works)
+
+
+def _in_words(what: str, error: BaseException) -> CommunicationError:
+    text = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    step = ""
+    if "imed out" in text:
+        step = (
+            " One of the other ranks is late, lost, or in another collective: check "
+            "what they printed. To wait longer: init_process_group(timeout=…)."
+        )
+    elif "onnection" in text or "eset by peer" in text:
+        step = " Another rank has ended: see what it printed."
+    raised = CommunicationError(f"{what} failed: {text}.{step}")
+    raised.__cause__ = error
+    return raised
