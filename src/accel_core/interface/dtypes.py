@@ -86,14 +86,17 @@ class Dtypes(Devices):
     #: `is_fp16_supported` starts no device.
     _fp16_on_every_device = False
 
-    def is_bf16_supported(self) -> bool:
+    def is_bf16_supported(self, including_emulation: bool = True) -> bool:
         """Whether a model can be trained in bfloat16 on this device, natively or
         emulated.
 
         A trainer may refuse to train if this is False. `is_bf16_native` says whether it
-        is fast. If the vendor does not tell, a matrix product is tried once, and again
-        later if it failed for another reason than the data type.
+        is fast, and `including_emulation=False` returns its answer. If the vendor does
+        not tell, a matrix product is tried once, and again later if it failed for
+        another reason than the data type.
         """
+        if not including_emulation:
+            return self.is_bf16_native()
         return self._computes("is_bf16_supported", "bfloat16")
 
     def is_bf16_native(self) -> bool:

@@ -220,15 +220,21 @@ class Streams(Devices):
         """
         self.stream(stream).__enter__()  # sets it, and is not left
 
-    def current_stream(self, device_index: Device = None) -> torch.Stream:
+    def current_stream(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.Stream:
         """Return the stream on which this thread's work runs on that device."""
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         return self._only_stream
 
-    def default_stream(self, device_index: Device = None) -> torch.Stream:
+    def default_stream(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.Stream:
         """Return the device's default stream; the current one if the vendor names no
         default (xpu).
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         return self.current_stream(device_index)
 
 
