@@ -228,12 +228,20 @@ class Dtypes(Devices):
         return self._torch.amp.GradScaler(self._device_type, enabled=enabled, **options)
 
     def autocast(
-        self, dtype: torch.dtype | None = None, enabled: bool = True
+        self,
+        dtype: torch.dtype | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
     ) -> AbstractContextManager[Any]:
         """Return `torch.autocast` for this device type; without `dtype`, in torch's
         default type for the device.
         """
-        return self._torch.autocast(self._device_type, dtype=dtype, enabled=enabled)
+        return self._torch.autocast(
+            self._device_type,
+            dtype=dtype,
+            enabled=enabled,
+            cache_enabled=cache_enabled,
+        )
 
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor is on a device of this accelerator's device type."""

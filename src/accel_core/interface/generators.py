@@ -126,13 +126,18 @@ class Random(Devices):
             restore(state, self._checked_index(device_index))
 
     @contextmanager
-    def fork_rng(self, devices: Iterable[Device] | None = None) -> Iterator[None]:
+    def fork_rng(
+        self, devices: Iterable[Device] | None = None, enabled: bool = True
+    ) -> Iterator[None]:
         """Return a context manager that restores the random generators of the host and
-        of `devices` at its end.
+        of `devices` at its end; with `enabled=False` it restores none.
 
         `None` means all devices. Unlike `torch.random.fork_rng`, it does not warn if
         there are many.
         """
+        if not enabled:
+            yield
+            return
         if devices is None:
             indices = list(range(self.device_count()))
         else:

@@ -36,19 +36,21 @@ def add_torch_keywords(kind: type, interface: type) -> None:
     """Replace overrides in `kind`, a subclass of `interface`, that lack torch's keywords
     by functions that take them.
 
-    A base class outside the interface may define the override.
+    A base class outside the interface may define the override. One with `*args`,
+    `**kwargs` or keyword-only parameters stays as it is.
     """
     for name, function in _overrides(kind, interface).items():
         is_public_method = inspect.isfunction(function) and not name.startswith("_")
         if not is_public_method or not hasattr(interface, name):
             continue
         parameters = inspect.signature(function).parameters
-        if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-            continue  # it takes any keyword
+        if any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters.values()):
+            continue
         names = list(parameters)
-        if "device_index" in names and "device" not in names:
-            place = names.index("device_index")
-            setattr(kind, name, _with_device(function, place))
+        if names[1:] == ["device_index"]:
+            setattr(kind, name, _by_device(function))
+        elif "device_index" in names and "device" not in names:
+            setattr(kind, name, _with_device(function))
         elif name == "is_bf16_supported" and "including_emulation" not in names:
             setattr(kind, name, _with_emulation(function))
 
@@ -65,29 +67,49 @@ def _overrides(kind: type, interface: type) -> dict[str, Any]:
     return overrides
 
 
-def _with_device(function: Function, place: int) -> Function:
-    """`function`, whose argument number `place` is `device_index`, with `device` too.
+def _by_device(function: Function) -> Function:
+    """`function(self, device_index)` as a member that takes `device` too.
 
-    The function gets an index: DeepSpeed's classes expect no `torch.device`.
+    The function gets an index in its place: DeepSpeed's classes expect no
+    `torch.device`.
     """
 
     @wraps(function)
-    def member(self: Any, *args: Any, device: Any = None, **options: Any) -> Any:
-        if device is None:
-            return function(self, *args, **options)
-        arguments = [self, *args]
-        if len(arguments) > place:
-            one = self._one_device(arguments[place], device)
-            arguments[place] = self._device_number(one)
-        else:
-            one = self._one_device(options.get("device_index"), device)
-            options["device_index"] = self._device_number(one)
-        return function(*arguments, **options)
+    def member(self: Any, device_index: Any = None, device: Any = None) -> Any:
+        if device is not None:
+            one = self._one_device(device_index, device)
+            device_index = self._device_number(one)
+        return function(self, device_index)
 
+    return _with_signature(member, inspect.signature(member, follow_wrapped=False))
+
+
+def _with_device(function: Function) -> Function:
+    """`function`, which has more parameters than `device_index`, with `device` too.
+
+    These members are not called in every step.
+    """
+    name = function.__qualname__
     signature = inspect.signature(function)
-    keyword = inspect.Parameter("device", inspect.Parameter.KEYWORD_ONLY, default=None)
-    parameters = [*signature.parameters.values(), keyword]
-    return _with_signature(member, signature.replace(parameters=parameters))
+    parameters = list(signature.parameters.values())
+    parameters.append(parameters[0].replace(name="device", default=None))
+    signature = signature.replace(parameters=parameters)
+
+    @wraps(function)
+    def member(*args: Any, **options: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **options)
+        except TypeError as error:
+            raise TypeError(f"{name}() {error}") from None
+        bound.apply_defaults()
+        device = bound.arguments.pop("device")
+        if device is not None:
+            accelerator = args[0]
+            one = accelerator._one_device(bound.arguments["device_index"], device)
+            bound.arguments["device_index"] = accelerator._device_number(one)
+        return function(**bound.arguments)
+
+    return _with_signature(member, signature)
 
 
 def _with_emulation(function: Function) -> Function:
@@ -97,12 +119,12 @@ def _with_emulation(function: Function) -> Function:
     def member(self: Any, including_emulation: bool = True) -> Any:
         return function(self) if including_emulation else self.is_bf16_native()
 
-    return _with_signature(member, None)
+    return _with_signature(member, inspect.signature(member, follow_wrapped=False))
 
 
-def _with_signature(member: Any, signature: inspect.Signature | None) -> Function:
-    """`member`, which is not known to wrap a function with another signature."""
+def _with_signature(member: Any, signature: inspect.Signature) -> Function:
+    """`member`, no longer known to wrap a function with another signature."""
     del member.__wrapped__
-    member.__signature__ = signature or inspect.signature(member)
+    member.__signature__ = signature
     wrapper: Function = member
     return wrapper
