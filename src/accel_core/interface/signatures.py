@@ -56,8 +56,9 @@ def add_torch_keywords(kind: type, interface: type) -> None:
 
 
 def _overrides(kind: type, interface: type) -> dict[str, Any]:
-    """What `kind`, and its bases before the interface's, define; those of the interface
-    take the keywords already.
+    """Attributes that `kind`, or a base before those of the interface, defines.
+
+    Classes of the interface take torch's keywords already.
     """
     overrides: dict[str, Any] = {}
     for base in kind.__mro__:

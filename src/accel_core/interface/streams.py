@@ -127,10 +127,10 @@ class Streams(Devices):
     def Event(self) -> type[torch.Event]:
         """The vendor's event class, to be called as `Event(enable_timing=True)`.
 
-        If it lacks a keyword of `torch.cuda.Event`, it is a subclass that takes them
-        all: `blocking` is ignored, `external` too if the vendor captures no graphs,
-        and any other one raises `UnsupportedError`. Without a vendor's class, a class that
-        waits for the device and uses the host's clock.
+        If that class lacks keywords of `torch.cuda.Event`, this is a subclass that takes
+        all of them: it ignores `blocking`, and `external` if the vendor captures no
+        graphs; any other one raises `UnsupportedError`. If the vendor has no event
+        class, this is a class that waits for the device and uses the host's clock.
         """
         # Metal has events of its own, and no streams; torch's own are tried with its
         # streams.
