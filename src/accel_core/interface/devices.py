@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 #: Names a device of an accelerator, as `torch.types.Device`; `None` is the current one.
-#: A member has two parameters for it: `device_index` is DeepSpeed's keyword, `device`
-#: torch's. `device` is not keyword-only, which would cost every call 10 ns.
+#: A member has two parameters for it: `device_index`, and torch's keyword `device`,
+#: which is not keyword-only because that would cost every call 10 ns.
 Device: TypeAlias = "int | str | torch.device | None"
 
 
@@ -531,7 +531,7 @@ class Devices(Base):
         return False
 
     def _one_device(self, device_index: Device, device: Device) -> Device:
-        """The device that a member was called with, by DeepSpeed's keyword or torch's.
+        """The device that a member was called with, by `device_index` or `device`.
 
         Raises `InvalidArgumentError`, a `TypeError`, if the two name different devices.
         """

@@ -1,7 +1,7 @@
 """Calls as users of torch write them, on every subclass of `Accelerator`.
 
-A subclass may override members with the parameters that DeepSpeed gave them; torch's
-keywords are added. Python's `TypeError` for an unexpected keyword gives the member the
+A subclass may override members with `device_index` as the only name of a device;
+torch's keywords are added. Python's `TypeError` for an unexpected keyword gives the member the
 name by which users call it, and not that of a private class or function.
 """
 
@@ -71,8 +71,7 @@ def _overrides(kind: type, interface: type) -> dict[str, Any]:
 def _by_device(function: Function) -> Function:
     """`function(self, device_index)` as a member that takes `device` too.
 
-    The function gets an index in its place: DeepSpeed's classes expect no
-    `torch.device`.
+    The function gets an index in its place: it may not expect a `torch.device`.
     """
 
     @wraps(function)
