@@ -115,11 +115,13 @@ more there. With an older torch than the one named the vendor's serve, and after
 default. The other members torch does not have for an accelerator as such: where something of torch's does a
 part of it, it is named.
 
-Arguments are torch's too: a device is an `int`, a `str`, a `torch.device` or `None` for the current one. What
-is not there is an `InvalidDeviceError` (a `ValueError`) that tells the range, what is no device an
+Arguments are torch's too: a device is an `int`, a `str`, a `torch.device` or `None` for the current one,
+passed as `device_index`, as in DeepSpeed, or as `device`, as in torch. A missing device is an
+`InvalidDeviceError` (a `ValueError`) that tells the range, and a value that names no device an
 `InvalidArgumentError` (a `TypeError`); a function that is bound as it is keeps its vendor's checks.
 
-accel-simulated's tests ask both on one device, `tests/test_plugin_pages.py` holds the names against torch's.
+accel-simulated's tests ask both on one device, `tests/test_plugin_pages.py` holds the names against torch's,
+and `tests/accelerators/test_signatures.py` the signatures.
 
 Since when: {known["source"]}.
 

@@ -4,14 +4,23 @@ The simulated module takes `torch.maia`, a device type that torch parses and shi
 computes on it; what is real in these tests is everything between a call and the vendor's function.
 """
 
+import importlib
 import types
+from pathlib import Path
 
 import pytest
 import torch
 
-from accel_core import Backend, Environment, TorchAccelerator, Visibility
+from accel_core import (
+    Accelerator,
+    Backend,
+    Environment,
+    TorchAccelerator,
+    Visibility,
+)
 from accel_core.builtin import CPU
 from accel_core.interface.cpu import CPUAccelerator
+from accel_core.interface.torch_device import GenericAccelerator
 
 SIMULATED = "maia"
 
@@ -19,6 +28,17 @@ SIMULATED = "maia"
 @pytest.fixture
 def cpu():
     return CPUAccelerator(CPU)
+
+
+@pytest.fixture
+def classes():
+    """The classes of accel-core, and those of every plugin."""
+    found = [Accelerator, CPUAccelerator, TorchAccelerator, GenericAccelerator]
+    plugins = Path(__file__).parents[2] / "plugins"
+    for path in sorted(plugins.glob("accel_*/src/*/accelerator.py")):
+        module = importlib.import_module(f"{path.parent.name}.accelerator")
+        found += [getattr(module, name) for name in module.__all__]
+    return found
 
 
 def declare(**fields):

@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import json
 from pathlib import Path
+from types import MethodType
 
 import pytest
 import torch
@@ -132,6 +133,34 @@ def test_the_cpu_is_one_device_under_any_number(cpu):
         cpu.set_device(-1)
 
 
+#: What a member needs beside the device.
+OTHERS = {"set_rng_state": {"new_state": STATE}}
+BY_KEYWORD = [*(name for name in CHECKED if name != "fork_rng"), *NAMED]
+
+
+@pytest.mark.parametrize("name", BY_KEYWORD)
+def test_torchs_keyword_names_the_same_device(whole, vendor, name):
+    asked = []
+    for keyword in ("device_index", "device"):
+        vendor.asked.clear()
+        getattr(whole, name)(**{keyword: "maia:1"}, **OTHERS.get(name, {}))
+        asked.append((vendor.asked[:], vendor.current))
+        vendor.current = 0
+    assert asked[0] == asked[1]
+
+
+@pytest.mark.parametrize("name", BY_KEYWORD)
+def test_a_device_can_be_named_by_both_keywords_if_it_is_the_same(whole, cpu, name):
+    others = OTHERS.get(name, {})
+    getattr(whole, name)(device_index=1, device=torch.device("maia", 1), **others)
+    for accelerator in (whole, cpu):
+        with pytest.raises(
+            InvalidArgumentError,
+            match=r": device_index=1 and device=0 name different devices: pass one",
+        ):
+            getattr(accelerator, name)(device_index=1, device=0, **others)
+
+
 @pytest.mark.parametrize("name", NAMED)
 def test_a_name_is_made_of_what_torch_takes(simulated, cpu, name):
     ask = NAMED[name]
@@ -253,6 +282,14 @@ def test_no_call_is_narrowed(name, cpu, simulated, backend):
     ]
     for accelerator in everything:
         assert narrowings(getattr(accelerator, name), theirs) == [], accelerator
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_class_narrows_a_call(name, classes):
+    theirs = MEMBERS[name]["parameters"]
+    for kind in classes:
+        bound = MethodType(getattr(kind, name), kind)
+        assert narrowings(bound, theirs) == [], kind
 
 
 @pytest.mark.parametrize("name", METHODS)

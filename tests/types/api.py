@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
     for device in (0, "npu:1", torch.device("npu", 1), None):
         acc.memory_allocated(device)
+        acc.memory_allocated(device=device)
         acc.device(device)
         assert_type(acc.current_stream(device), torch.Stream)
     acc.set_device(1.5)  # type: ignore[arg-type]
-    acc.set_device(None)  # type: ignore[arg-type]
+    acc.is_bf16_supported(including_emulation=False)
 
     assert_type(acc.Stream(), torch.Stream)
     assert_type(acc.Event(enable_timing=True), torch.Event)

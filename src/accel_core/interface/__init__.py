@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
+from typing import Any
 
 from accel_core.backend import Backend
 from accel_core.interface.communication import Communication
@@ -27,6 +28,10 @@ from accel_core.interface.graphs import Compilation, Graphs
 from accel_core.interface.memory import Memory, Pinning
 from accel_core.interface.op_builders import Operators
 from accel_core.interface.records import Capabilities
+from accel_core.interface.signatures import (
+    add_torch_keywords,
+    name_members_as_called,
+)
 from accel_core.interface.streams import Ranges
 from accel_core.settings import permitted_entry_points
 
@@ -55,14 +60,23 @@ class Accelerator(
     `_select`, `synchronize`, `default_generator` and the amounts of memory. If the
     device has a torch module, derive from `TorchAccelerator` instead.
 
-    Where a member takes a `device_index`, pass an index, a name such as `"cuda:1"` or a
-    `torch.device`; `None` means the current device. Members return an index as an
-    `int`, and memory as an `int` of bytes.
+    Where a member takes a device, pass an index, a name such as `"cuda:1"` or a
+    `torch.device`, as the first device argument or with the keyword `device_index`, as
+    in DeepSpeed, or `device`, as in torch; `None` means the current device. Members
+    return an index as an `int`, and memory as an `int` of bytes.
+
+    An override in a subclass that has DeepSpeed's parameters only takes torch's
+    keywords too.
 
     Constructing an accelerator imports torch, initialises no device and changes nothing
     in the process. A copy is the same object; a pickle contains only the backend's
     name.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        name_members_as_called(cls)
+        add_torch_keywords(cls, Accelerator)
 
     def capabilities(self) -> Capabilities:
         """Return every yes-or-no property of this accelerator; may initialise the
@@ -77,6 +91,10 @@ class Accelerator(
             if callable(value):
                 values[field.name] = bool(self._if_supported(value))
         return Capabilities(**values)
+
+
+for _section in Accelerator.__mro__[:-1]:
+    name_members_as_called(_section)
 
 
 def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | None:

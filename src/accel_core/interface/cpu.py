@@ -92,7 +92,7 @@ class CPUAccelerator(Accelerator):
             index = LOCAL_RANK.read(os.environ)
         return index % self.device_count()
 
-    def set_device(self, device_index: int | str | torch.device) -> None:
+    def set_device(self, device_index: Device = None, device: Device = None) -> None:
         """Remember the index, which `current_device` then returns; torch itself selects
         nothing.
 
@@ -100,16 +100,20 @@ class CPUAccelerator(Accelerator):
         than it has NUMA nodes. Raises `InvalidDeviceError`, a `ValueError`, for a
         negative index or another kind of device.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         self._selected.index = self._checked_index(device_index)
 
-    def device_properties(self, device_index: Device = None) -> DeviceProperties:
+    def device_properties(
+        self, device_index: Device = None, device: Device = None
+    ) -> DeviceProperties:
         """Return the processor's name, the memory that it may use and its number of
         logical cores.
         """
         known = self._features().get("cpu_name") or platform.processor()
         return DeviceProperties(
             name=str(known or platform.machine()),
-            total_memory=self.total_memory(device_index),
+            total_memory=self.total_memory(self._one_device(device_index, device)),
             multiprocessors=os.cpu_count(),
         )
 
@@ -121,9 +125,11 @@ class CPUAccelerator(Accelerator):
 
     # Random numbers
 
-    def default_generator(self, device_index: Device) -> torch.Generator:
+    def default_generator(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.Generator:
         """Return torch's only CPU generator, whatever the index."""
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         return self._torch.default_generator
 
     # Streams
@@ -136,68 +142,84 @@ class CPUAccelerator(Accelerator):
         """
         return self._torch.cpu.stream(stream)
 
-    def current_stream(self, device_index: Device = None) -> torch.Stream:
+    def current_stream(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.Stream:
         """Return the stream that `stream` or `set_stream` selected, else the default
         stream.
         """
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         current: Any = self._torch.cpu.current_stream()
         # torch's own default stream lacks `synchronize`.
         if isinstance(current, HostStream):
             return cast("torch.Stream", current)
         return self._only_stream
 
-    def default_stream(self, device_index: Device = None) -> torch.Stream:
+    def default_stream(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.Stream:
         """Return the processor's only stream."""
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         return self._only_stream
 
     # Memory
 
-    def memory_allocated(self, device_index: Device = None) -> int:
+    def memory_allocated(
+        self, device_index: Device = None, device: Device = None
+    ) -> int:
         """Return the bytes of memory that the process uses: its resident set."""
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         now = resident()
         self._sampled_peak = max(self._sampled_peak, now)
         return now
 
-    def max_memory_allocated(self, device_index: Device = None) -> int:
+    def max_memory_allocated(
+        self, device_index: Device = None, device: Device = None
+    ) -> int:
         """Return the peak of the resident set since the process began, or since the
         last reset.
 
         If the kernel's mark cannot be reset, peaks above it are exact, and lower ones
         are as good as the samples that were taken.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         self.memory_allocated(device_index)  # a sample too
         mark = high_water()
         if mark > self._floor:
             return max(mark, self._sampled_peak)
         return self._sampled_peak
 
-    def reset_peak_memory_stats(self, device_index: Device = None) -> None:
+    def reset_peak_memory_stats(
+        self, device_index: Device = None, device: Device = None
+    ) -> None:
         """Reset the peak to the present amount; on Linux this resets the process's
         high-water mark (VmHWM).
         """
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         self._floor = high_water()
         with suppress(OSError):  # not Linux, or not permitted here
             _CLEAR.write_text("5")  # man 5 proc: resets the peak resident set size
             self._floor = 0
         self._sampled_peak = resident()
 
-    def total_memory(self, device_index: Device = None) -> int:
+    def total_memory(self, device_index: Device = None, device: Device = None) -> int:
         """Return the host's memory in bytes, or the control group's (container's) limit
         if that is lower.
         """
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         total, _ = memory()
         limit = hardware.cgroup_memory_limit()
         return min(total, limit) if limit else total
 
-    def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
+    def mem_get_info(
+        self, device_index: Device = None, device: Device = None
+    ) -> tuple[int, int]:
         """Return `(available, total)` bytes of the host, or of the control group if
         that has less.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         total = self.total_memory(device_index)
         _, available = memory()
         left = hardware.cgroup_memory_available()
@@ -210,11 +232,13 @@ class CPUAccelerator(Accelerator):
 
     # Data types
 
-    def is_bf16_supported(self) -> bool:
+    def is_bf16_supported(self, including_emulation: bool = True) -> bool:
         """Return True: without bfloat16 instructions, torch computes in float32 and
         rounds.
+
+        With `including_emulation=False`, return `is_bf16_native()`.
         """
-        return True
+        return including_emulation or self.is_bf16_native()
 
     def is_bf16_native(self) -> bool:
         """Whether oneDNN has bfloat16 kernels for this processor."""

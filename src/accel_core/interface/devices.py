@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 #: Names a device of an accelerator, as `torch.types.Device`; `None` is the current one.
+#: A member has two parameters for it: `device_index`, and torch's keyword `device`,
+#: which is not keyword-only because that would cost every call 10 ns.
 Device: TypeAlias = "int | str | torch.device | None"
 
 
@@ -268,20 +270,26 @@ class Devices(Base):
 
     # Devices
 
-    def device_name(self, device_index: Device = None) -> str:
+    def device_name(self, device_index: Device = None, device: Device = None) -> str:
         """Return the device's name in torch: `"npu"` without an index, `"npu:1"` with
         one.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         index = None if device_index is None else self._device_number(device_index)
         return self._named(index)
 
-    def device(self, device_index: Device = None) -> torch.device:
+    def device(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.device:
         """Return the `torch.device` with that index; without an index, it means torch's
         current device.
 
         This selects no device: use `device_guard` for that. As with `torch.device`, the
         device need not exist.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         index = None if device_index is None else self._device_number(device_index)
         try:
             return self._torch.device(self._named(index))
@@ -290,12 +298,16 @@ class Devices(Base):
                 "device", f"torch knows no device type {self._device_type!r}"
             ) from error
 
-    def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
+    def device_guard(
+        self, device_index: Device = None, device: Device = None
+    ) -> AbstractContextManager[Any]:
         """Return a context manager that selects the device, and restores the previous
         one; `None` changes nothing.
 
         Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         if device_index is None:
             return nullcontext()
         index = self._checked_index(device_index)
@@ -320,11 +332,13 @@ class Devices(Base):
             if self.current_device() != before:  # what the block selected counts too
                 self.set_device(before)
 
-    def set_device(self, device_index: int | str | torch.device) -> None:
+    def set_device(self, device_index: Device = None, device: Device = None) -> None:
         """Select the current device of this thread.
 
         Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         self._select(self._checked_index(device_index))
 
     def _select(self, index: int) -> None:
@@ -346,7 +360,7 @@ class Devices(Base):
         """Return the number of devices that this process sees: 0 or more."""
         raise self._unsupported("device_count")
 
-    def synchronize(self, device_index: Device = None) -> None:
+    def synchronize(self, device_index: Device = None, device: Device = None) -> None:
         """Wait until the device has finished all queued work.
 
         The default does nothing if every call returns after its work is done, and else
@@ -354,7 +368,7 @@ class Devices(Base):
         """
         if not self.is_synchronized_device():
             raise self._unsupported("synchronize")
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         """Call `callback` when the device is initialised; at once if it is, or if the
@@ -363,23 +377,29 @@ class Devices(Base):
         defer = self._lookup("_lazy_call")
         return defer(callback) if defer else callback()
 
-    def device_properties(self, device_index: Device = None) -> DeviceProperties:
+    def device_properties(
+        self, device_index: Device = None, device: Device = None
+    ) -> DeviceProperties:
         """Return the vendor's description of the device,
         `torch.<device_type>.get_device_properties`, as a frozen record.
 
         Raises `InvalidDeviceError`, a `ValueError`, if there is no such device.
         """
-        index = self._index(device_index)
+        index = self._index(device_index, device)
         properties = self._query_vendor_or_torch("get_device_properties", index)
         total = self._if_supported(self.total_memory, index)
         if properties is None:
             return DeviceProperties(name=self.device_name(index), total_memory=total)
         return read_properties(properties, total)
 
-    def device_uuid(self, device_index: Device = None) -> str | None:
+    def device_uuid(
+        self, device_index: Device = None, device: Device = None
+    ) -> str | None:
         """Return the device's UUID as the vendor writes it; `None` if the vendor has
         none.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         return self.device_properties(device_index).uuid
 
     def visible_device_ids(self) -> tuple[int | str, ...] | None:
@@ -411,7 +431,9 @@ class Devices(Base):
         """
         return tuple(range(self.device_count()))
 
-    def get_device_capability(self, device_index: Device = None) -> DeviceCapability:
+    def get_device_capability(
+        self, device_index: Device = None, device: Device = None
+    ) -> DeviceCapability:
         """Return the device's capabilities as torch.accelerator does:
         `{"supported_dtypes": {...}}`.
 
@@ -420,7 +442,7 @@ class Devices(Base):
         device with one element. (`torch.cuda.get_device_capability` is different: it
         returns a compute capability, which is `device_properties().capability` here.)
         """
-        index = self._index_or_none(device_index)
+        index = self._index_or_none(device_index, device)
         # An older torch lacks the function; it raises for a device that does not tell.
         with suppress(AttributeError, RuntimeError):
             capability = self._torch_accelerator.get_device_capability(
@@ -435,10 +457,12 @@ class Devices(Base):
             )
         return {"supported_dtypes": dtypes}
 
-    def total_memory(self, device_index: Device = None) -> int:
+    def total_memory(self, device_index: Device = None, device: Device = None) -> int:
         """Return the device's memory in bytes, from its properties, else from
         `mem_get_info`.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         properties = self._query_vendor_or_torch("get_device_properties", device_index)
         total = getattr(properties, "total_memory", None)
         if total:
@@ -506,19 +530,39 @@ class Devices(Base):
             return True
         return False
 
-    def _index(self, device_index: Device) -> int:
+    def _one_device(self, device_index: Device, device: Device) -> Device:
+        """The device that a member was called with, by `device_index` or `device`.
+
+        Raises `InvalidArgumentError`, a `TypeError`, if the two name different devices.
+        """
+        if device_index is None:
+            return device
+        if device is None:
+            return device_index
+        if self._device_number(device_index) != self._device_number(device):
+            raise errors.InvalidArgumentError(
+                f"{self.name}: device_index={device_index!r} and device={device!r} name "
+                "different devices: pass one of them"
+            )
+        return device_index
+
+    def _index(self, device_index: Device, device: Device = None) -> int:
         """The index of the device; `None` means the current one.
 
-        Raises as `_checked_index`.
+        Raises as `_checked_index` and `_one_device`.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         if device_index is None:
             return self.current_device()
         return self._checked_index(device_index)
 
-    def _index_or_none(self, device_index: Device) -> int | None:
+    def _index_or_none(self, device_index: Device, device: Device = None) -> int | None:
         """The index of the device; `None` for `None`, without asking for the current
         device.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         if device_index is None:
             return None
         return self._checked_index(device_index)

@@ -86,14 +86,17 @@ class Dtypes(Devices):
     #: `is_fp16_supported` starts no device.
     _fp16_on_every_device = False
 
-    def is_bf16_supported(self) -> bool:
+    def is_bf16_supported(self, including_emulation: bool = True) -> bool:
         """Whether a model can be trained in bfloat16 on this device, natively or
         emulated.
 
         A trainer may refuse to train if this is False. `is_bf16_native` says whether it
-        is fast. If the vendor does not tell, a matrix product is tried once, and again
-        later if it failed for another reason than the data type.
+        is fast, and `including_emulation=False` returns its answer. If the vendor does
+        not tell, a matrix product is tried once, and again later if it failed for
+        another reason than the data type.
         """
+        if not including_emulation:
+            return self.is_bf16_native()
         return self._computes("is_bf16_supported", "bfloat16")
 
     def is_bf16_native(self) -> bool:
@@ -225,12 +228,20 @@ class Dtypes(Devices):
         return self._torch.amp.GradScaler(self._device_type, enabled=enabled, **options)
 
     def autocast(
-        self, dtype: torch.dtype | None = None, enabled: bool = True
+        self,
+        dtype: torch.dtype | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
     ) -> AbstractContextManager[Any]:
         """Return `torch.autocast` for this device type; without `dtype`, in torch's
         default type for the device.
         """
-        return self._torch.autocast(self._device_type, dtype=dtype, enabled=enabled)
+        return self._torch.autocast(
+            self._device_type,
+            dtype=dtype,
+            enabled=enabled,
+            cache_enabled=cache_enabled,
+        )
 
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor is on a device of this accelerator's device type."""

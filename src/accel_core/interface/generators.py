@@ -22,7 +22,9 @@ class Random(Devices):
         """Return the module `torch.random`."""
         return self._torch.random
 
-    def default_generator(self, device_index: Device) -> Generator:
+    def default_generator(
+        self, device_index: Device = None, device: Device = None
+    ) -> Generator:
         """Return the generator from which torch draws random numbers on that device;
         `None`: the current device.
 
@@ -31,7 +33,7 @@ class Random(Devices):
         """
         if self.device_module is None:
             raise self._unsupported("default_generator")
-        index = self._index(device_index)
+        index = self._index(device_index, device)
         if not self._generators():
             # Without an initialiser of its own, querying the current device starts a
             # vendor's runtime.
@@ -61,16 +63,19 @@ class Random(Devices):
         for index in range(self.device_count()):
             self.default_generator(index).manual_seed(seed)
 
-    def initial_seed(self, device_index: Device = None) -> int:
+    def initial_seed(self, device_index: Device = None, device: Device = None) -> int:
         """Return the seed of the device's generator."""
-        return int(self.default_generator(self._index(device_index)).initial_seed())
+        generator = self.default_generator(self._index(device_index, device))
+        return int(generator.initial_seed())
 
-    def get_rng_state(self, device_index: Device = None) -> Tensor:
+    def get_rng_state(
+        self, device_index: Device = None, device: Device = None
+    ) -> Tensor:
         """Return the state of the device's generator, a `torch.ByteTensor` on the host.
 
         `set_rng_state` with this state continues the same sequence of random numbers.
         """
-        return self.default_generator(self._index(device_index)).get_state()
+        return self.default_generator(self._index(device_index, device)).get_state()
 
     def get_rng_state_all(self) -> list[Tensor]:
         """Return the states of all devices' generators, as `get_rng_state` gives them,
@@ -79,7 +84,11 @@ class Random(Devices):
         return [self.get_rng_state(index) for index in range(self.device_count())]
 
     def set_rng_state(
-        self, new_state: Tensor, device_index: Device = None, strict: bool = True
+        self,
+        new_state: Tensor,
+        device_index: Device = None,
+        strict: bool = True,
+        device: Device = None,
     ) -> None:
         """Restore the device's generator to a state from `get_rng_state`.
 
@@ -89,6 +98,8 @@ class Random(Devices):
         becomes a seed instead: a run resumed on another device draws other numbers, but
         every repetition of that run draws the same ones.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         # A copy: the CPU's generator ends the process at a row of several states (torch
         # 2.13).
         state = new_state.cpu().clone()
@@ -115,13 +126,18 @@ class Random(Devices):
             restore(state, self._checked_index(device_index))
 
     @contextmanager
-    def fork_rng(self, devices: Iterable[Device] | None = None) -> Iterator[None]:
+    def fork_rng(
+        self, devices: Iterable[Device] | None = None, enabled: bool = True
+    ) -> Iterator[None]:
         """Return a context manager that restores the random generators of the host and
-        of `devices` at its end.
+        of `devices` at its end; with `enabled=False` it restores none.
 
         `None` means all devices. Unlike `torch.random.fork_rng`, it does not warn if
         there are many.
         """
+        if not enabled:
+            yield
+            return
         if devices is None:
             indices = list(range(self.device_count()))
         else:

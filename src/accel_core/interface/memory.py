@@ -24,60 +24,97 @@ class Memory(Devices):
     `memory_reserved` and `max_memory_reserved`.
     """
 
-    def memory_allocated(self, device_index: Device = None) -> int:
+    def memory_allocated(
+        self, device_index: Device = None, device: Device = None
+    ) -> int:
         """Return the bytes that tensors occupy on the device."""
         raise self._unsupported("memory_allocated")
 
-    def max_memory_allocated(self, device_index: Device = None) -> int:
+    def max_memory_allocated(
+        self, device_index: Device = None, device: Device = None
+    ) -> int:
         """Return the peak of `memory_allocated` since the start, or since the last
         reset.
         """
         raise self._unsupported("max_memory_allocated")
 
-    def memory_reserved(self, device_index: Device = None) -> int:
+    def memory_reserved(
+        self, device_index: Device = None, device: Device = None
+    ) -> int:
         """Return the bytes that the allocator has reserved, used or not; without a
         caching allocator, those allocated.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         return self.memory_allocated(device_index)
 
-    def max_memory_reserved(self, device_index: Device = None) -> int:
+    def max_memory_reserved(
+        self, device_index: Device = None, device: Device = None
+    ) -> int:
         """Return the peak of `memory_reserved` since the start, or since the last
         reset.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         return self.max_memory_allocated(device_index)
 
-    def reset_peak_memory_stats(self, device_index: Device = None) -> None:
+    def reset_peak_memory_stats(
+        self, device_index: Device = None, device: Device = None
+    ) -> None:
         """Reset all peaks to the present amounts."""
         raise self._unsupported("reset_peak_memory_stats")
 
-    def reset_max_memory_allocated(self, device_index: Device = None) -> None:
+    def reset_max_memory_allocated(
+        self, device_index: Device = None, device: Device = None
+    ) -> None:
         """Call `reset_peak_memory_stats`, which resets every peak; this is its older
         name.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         self.reset_peak_memory_stats(device_index)
 
-    def memory_cached(self, device_index: Device = None) -> int:
+    def memory_cached(self, device_index: Device = None, device: Device = None) -> int:
         """Return `memory_reserved()`; this is its older name, here without torch's
         deprecation warning.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         return self.memory_reserved(device_index)
 
-    def max_memory_cached(self, device_index: Device = None) -> int:
+    def max_memory_cached(
+        self, device_index: Device = None, device: Device = None
+    ) -> int:
         """Return `max_memory_reserved()`; this is its older name, here without torch's
         deprecation warning.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         return self.max_memory_reserved(device_index)
 
-    reset_max_memory_cached = reset_max_memory_allocated
+    def reset_max_memory_cached(
+        self, device_index: Device = None, device: Device = None
+    ) -> None:
+        """Call `reset_peak_memory_stats`, which resets every peak; this is its older
+        name.
+        """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
+        self.reset_peak_memory_stats(device_index)
 
-    def reset_accumulated_memory_stats(self, device_index: Device = None) -> None:
+    def reset_accumulated_memory_stats(
+        self, device_index: Device = None, device: Device = None
+    ) -> None:
         """Set the totals of memory allocated and freed so far to 0; do nothing if none
         are counted.
         """
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
 
     def memory_summary(
-        self, device_index: Device = None, abbreviated: bool = False
+        self,
+        device_index: Device = None,
+        abbreviated: bool = False,
+        device: Device = None,
     ) -> str:
         """Return `memory_stats` as a table for people, like
         `torch.cuda.memory_summary`.
@@ -85,7 +122,7 @@ class Memory(Devices):
         A dash stands for a number that the device does not report. `abbreviated` omits
         the allocator's large and small pools.
         """
-        index = self._index(device_index)
+        index = self._index(device_index, device)
         stats = self.memory_stats(index)
         if "allocated_bytes.all.current" not in stats:
             # The vendor has keys of its own alone.
@@ -98,7 +135,9 @@ class Memory(Devices):
             lines.append(f"free for new work: {_bytes(free)} of {_bytes(total)}")
         return _Summary("\n".join(lines))
 
-    def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
+    def memory_stats(
+        self, device_index: Device = None, device: Device = None
+    ) -> Mapping[str, Any]:
         """Return a flat mapping with torch's keys, such as
         `allocated_bytes.all.current`, and the vendor's own keys.
 
@@ -106,6 +145,8 @@ class Memory(Devices):
         vendors report as an empty mapping, it contains the present and peak amounts
         that the backend reports.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         devices = () if device_index is None else (device_index,)
         stats = self._query_vendor_or_torch(
             "memory_stats", *devices, torch_name="memory_stats"
@@ -126,7 +167,9 @@ class Memory(Devices):
                 stats[key] = amount
         return stats
 
-    def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
+    def mem_get_info(
+        self, device_index: Device = None, device: Device = None
+    ) -> tuple[int, int]:
         """Return `(free, total)` bytes of the device, as the vendor or torch tells
         them.
 
@@ -134,6 +177,8 @@ class Memory(Devices):
         process has not reserved. Raises `UnsupportedError` for a device whose vendor
         does not tell, as Intel's integrated GPUs.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         info: tuple[int, int] | None = self._query_vendor_or_torch(
             "mem_get_info", device_index, torch_name="get_memory_info"
         )
@@ -144,10 +189,14 @@ class Memory(Devices):
         total = self.total_memory(device_index)
         return max(0, total - self.memory_reserved(device_index)), total
 
-    def available_memory(self, device_index: Device = None) -> int:
+    def available_memory(
+        self, device_index: Device = None, device: Device = None
+    ) -> int:
         """Return the bytes that a new process could allocate, as far as the vendor
         reports them.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         return self.mem_get_info(device_index)[0]
 
     def empty_cache(self) -> None:
@@ -156,13 +205,13 @@ class Memory(Devices):
         """
 
     def set_per_process_memory_fraction(
-        self, fraction: float, device_index: Device = None
+        self, fraction: float, device_index: Device = None, device: Device = None
     ) -> None:
         """Limit this process to `fraction` (0 to 1) of the device's memory."""
         limit = self._lookup("set_per_process_memory_fraction")
         if limit is None:
             raise self._unsupported("set_per_process_memory_fraction")
-        index = self._index_or_none(device_index)
+        index = self._index_or_none(device_index, device)
         # The guard also if the vendor takes an index: torch_npu leaves it selected.
         with self.device_guard(index):
             if index is not None and has_parameter(limit, "device"):

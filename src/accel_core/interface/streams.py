@@ -11,10 +11,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from accel_core.interface.devices import Base, Device, Devices
+from accel_core.interface.devices import Base, Device, Devices, parameters
+from accel_core.interface.signatures import name_as_called
 
 if TYPE_CHECKING:
     import torch
+
+
+#: The keywords of `torch.cuda.Event` (2.13).
+_EVENT_KEYWORDS = {"enable_timing", "blocking", "interprocess", "external"}
 
 
 class HostEvent:
@@ -29,6 +34,7 @@ class HostEvent:
         enable_timing: bool = False,
         blocking: bool = False,
         interprocess: bool = False,
+        external: bool = False,
     ) -> None:
         self._enable_timing = enable_timing
         self._recorded_ns: int | None = None
@@ -121,15 +127,68 @@ class Streams(Devices):
     def Event(self) -> type[torch.Event]:
         """The vendor's event class, to be called as `Event(enable_timing=True)`.
 
-        Without one, a class that waits for the device and uses the host's clock.
+        If that class lacks keywords of `torch.cuda.Event`, this is a subclass that takes
+        all of them: it ignores `blocking`, and `external` if the vendor captures no
+        graphs; any other one raises `UnsupportedError`. If the vendor has no event
+        class, this is a class that waits for the device and uses the host's clock.
         """
         # Metal has events of its own, and no streams; torch's own are tried with its
         # streams.
         is_torchs = self._event_class is self._torch.Event
         if self._event_class and (self._has_streams or not is_torchs):
-            return cast("Any", self._event_class)
+            return cast("Any", self._event_with_torch_keywords(self._event_class))
         members = {"_wait": lambda _: self.synchronize()}
         return cast("Any", type("Event", (HostEvent,), members))
+
+    def _event_with_torch_keywords(self, vendor: Any) -> Any:
+        """`vendor`, or a subclass of it that takes every keyword of `torch.cuda.Event`."""
+        known = parameters(vendor)
+        if known is None:
+            missing = {"external"}  # torch.Event, and vendors' classes written in C
+        else:
+            missing = _EVENT_KEYWORDS - {parameter.name for parameter in known}
+        if not missing:
+            return vendor
+
+        def new_event(
+            kind: type,
+            enable_timing: bool = False,
+            blocking: bool = False,
+            interprocess: bool = False,
+            external: bool = False,
+        ) -> Any:
+            options = {
+                "enable_timing": enable_timing,
+                "blocking": blocking,
+                "interprocess": interprocess,
+                "external": external,
+            }
+            options = {name: True for name, value in options.items() if value}
+            self._drop_event_keywords(options, missing)
+            return type.__call__(kind, **options)
+
+        name_as_called(new_event, "Event")
+        # An event that the vendor makes is one of these too.
+        methods = {
+            "__call__": new_event,
+            "__instancecheck__": lambda _, event: isinstance(event, vendor),
+        }
+        meta: Any = type("EventType", (type(vendor),), methods)
+        return meta(vendor.__name__, (vendor,), {"__doc__": vendor.__doc__})
+
+    def _drop_event_keywords(self, options: dict[str, bool], missing: set[str]) -> None:
+        """Remove from `options` what changes nothing on this device; raise
+        `UnsupportedError` for any other keyword that the vendor's class lacks.
+
+        `blocking` only says how the host waits, `external` how a graph captures.
+        """
+        for name in missing & options.keys():
+            is_needed = name != "blocking"
+            if name == "external":
+                is_needed = self._lookup("graph") is not None
+            if is_needed:
+                raise self._unsupported(f"Event({name}=True)")
+            del options[name]
 
     @cached_property
     def Stream(self) -> type[torch.Stream]:
@@ -220,15 +279,21 @@ class Streams(Devices):
         """
         self.stream(stream).__enter__()  # sets it, and is not left
 
-    def current_stream(self, device_index: Device = None) -> torch.Stream:
+    def current_stream(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.Stream:
         """Return the stream on which this thread's work runs on that device."""
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         return self._only_stream
 
-    def default_stream(self, device_index: Device = None) -> torch.Stream:
+    def default_stream(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.Stream:
         """Return the device's default stream; the current one if the vendor names no
         default (xpu).
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         return self.current_stream(device_index)
 
 

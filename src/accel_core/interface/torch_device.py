@@ -19,6 +19,7 @@ from accel_core.interface.devices import (
     current_torch_accelerator,
     parameters,
 )
+from accel_core.interface.signatures import name_as_called
 from accel_core.torch_import import FREE_SLOT
 
 Function = Callable[..., Any]
@@ -248,21 +249,24 @@ class TorchAccelerator(Accelerator):
         same.
         """
         names = [parameter.name for parameter in parameters(default) or ()]
-        if names == ["stream"]:
+        adapted: Function
+        if names == ["device_index", "device"]:
+            adapted = self._by_index(function)
+        elif names == ["stream"]:
             # A `StreamContext` takes `None`: torch's modules and those that follow them
             # have one.
             if self._lookup("StreamContext") and accepts(function, default):
                 return function
-            return lambda stream: nullcontext() if stream is None else function(stream)
-        if not names or accepts(function, default):
+            adapted = _by_stream(function)
+        elif not names or accepts(function, default):
             return function
-        if names == ["device_index"]:
-            return self._by_index(function)
-        # The one other parameter, which vendors name differently.
-        return lambda seed: function(seed)  # noqa: PLW0108
+        else:
+            adapted = _by_seed(function)
+        name_as_called(adapted, default.__name__)
+        return adapted
 
     def _by_index(self, function: Function) -> Function:
-        """`function(device)` as `member(device_index=None)`.
+        """`function(device)` as `member(device_index=None, device=None)`.
 
         One that needs a device is given the current one, and one that takes none runs
         with it selected. Else the vendor's own default stands for the current device:
@@ -276,7 +280,9 @@ class TorchAccelerator(Accelerator):
             positional[0].default is inspect.Parameter.empty
         )
 
-        def member(device_index: Device = None) -> Any:
+        def member(device_index: Device = None, device: Device = None) -> Any:
+            if device is not None:
+                device_index = self._one_device(device_index, device)
             if device_index is None:
                 if not needs_device:
                     return function()
@@ -345,6 +351,26 @@ class TorchAccelerator(Accelerator):
         if stream is None and torch_serves and hasattr(self._torch.Stream, "__enter__"):
             return self._torch.Stream, event or self._torch.Event
         return stream, event
+
+
+def _by_stream(function: Function) -> Function:
+    """`function`, which may not take `None`, as the member `stream`."""
+
+    def member(stream: Any) -> Any:
+        return nullcontext() if stream is None else function(stream)
+
+    return member
+
+
+def _by_seed(function: Function) -> Function:
+    """`function` as a member with the parameter `seed`, which vendors name
+    differently.
+    """
+
+    def member(seed: int) -> Any:
+        return function(seed)
+
+    return member
 
 
 def _is_unfinished(error: RuntimeError) -> bool:

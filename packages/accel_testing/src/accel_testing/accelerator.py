@@ -100,7 +100,9 @@ class FakeAccelerator(CPUAccelerator):
     def _check_range(self, index: int) -> None:
         Accelerator._check_range(self, index)
 
-    def device_properties(self, device_index: Device = None) -> DeviceProperties:
+    def device_properties(
+        self, device_index: Device = None, device: Device = None
+    ) -> DeviceProperties:
         """Return the CPU's properties, with a name that says that this is a fake."""
-        found = super().device_properties(device_index)
+        found = super().device_properties(device_index, device)
         return replace(found, name=f"{self.name} (a fake: {found.name})")

@@ -46,10 +46,14 @@ class CUDAAccelerator(TorchAccelerator):
 
     # Devices
 
-    def device_properties(self, device_index: Device = None) -> DeviceProperties:
+    def device_properties(
+        self, device_index: Device = None, device: Device = None
+    ) -> DeviceProperties:
         """Return torch's properties, with the UUID as `nvidia-smi -L` and
         `CUDA_VISIBLE_DEVICES` write it.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         properties = super().device_properties(device_index)
         if properties.uuid is None:
             return properties

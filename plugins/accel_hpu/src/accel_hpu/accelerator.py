@@ -103,28 +103,32 @@ class HPUAccelerator(TorchAccelerator):
             raise InvalidDeviceError(f"{self.name}: device index {number} is negative")
         return number
 
-    def device_name(self, device_index: Device = None) -> str:
+    def device_name(self, device_index: Device = None, device: Device = None) -> str:
         """Return `"hpu"`, whatever the index."""
-        self._device_number(device_index)
+        self._device_number(self._one_device(device_index, device))
         return super().device_name()
 
-    def device(self, device_index: Device = None) -> torch.device:
+    def device(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.device:
         """Return `torch.device("hpu")`, whatever the index."""
-        self._device_number(device_index)
+        self._device_number(self._one_device(device_index, device))
         return super().device()
 
-    def synchronize(self, device_index: Device = None) -> None:
+    def synchronize(self, device_index: Device = None, device: Device = None) -> None:
         """Wait until the process's device has finished its work; the index is
         ignored.
         """
-        self._device_number(device_index)
+        self._device_number(self._one_device(device_index, device))
         self.device_module.synchronize()
 
-    def device_properties(self, device_index: Device = None) -> DeviceProperties:
+    def device_properties(
+        self, device_index: Device = None, device: Device = None
+    ) -> DeviceProperties:
         """Return the properties, with the product's name from Habana's bridge: its own
         properties are one text.
         """
-        index = self._index(device_index)
+        index = self._index(device_index, device)
         return replace(
             super().device_properties(index),
             name=self.device_module.get_device_name(index),
@@ -132,43 +136,59 @@ class HPUAccelerator(TorchAccelerator):
 
     # Random numbers: there is one generator
 
-    def default_generator(self, device_index: Device) -> torch.Generator:
+    def default_generator(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.Generator:
         """Return the process's one generator, whatever the index."""
-        self._device_number(device_index)
+        self._device_number(self._one_device(device_index, device))
         return super().default_generator(0)
 
-    def get_rng_state(self, device_index: Device = None) -> torch.Tensor:
+    def get_rng_state(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.Tensor:
         """Return the state of the process's one generator, whatever the index."""
-        self._device_number(device_index)
+        self._device_number(self._one_device(device_index, device))
         return super().get_rng_state(0)
 
     def set_rng_state(
-        self, new_state: torch.Tensor, device_index: Device = None, strict: bool = True
+        self,
+        new_state: torch.Tensor,
+        device_index: Device = None,
+        strict: bool = True,
+        device: Device = None,
     ) -> None:
         """Restore the process's one generator, whatever the index."""
-        self._device_number(device_index)
+        self._device_number(self._one_device(device_index, device))
         super().set_rng_state(new_state, 0, strict)
 
     # Streams: of the process's own device
 
-    def current_stream(self, device_index: Device = None) -> torch.Stream:
+    def current_stream(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.Stream:
         """Return the stream on which this thread's work runs, whatever the index."""
-        self._device_number(device_index)
+        self._device_number(self._one_device(device_index, device))
         return super().current_stream()
 
-    def default_stream(self, device_index: Device = None) -> torch.Stream:
+    def default_stream(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.Stream:
         """Return the device's default stream, whatever the index."""
-        self._device_number(device_index)
+        self._device_number(self._one_device(device_index, device))
         return super().default_stream()
 
     # Memory and data types
 
-    def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
+    def memory_stats(
+        self, device_index: Device = None, device: Device = None
+    ) -> Mapping[str, Any]:
         """Return the bridge's statistics, under torch's keys and under its own.
 
         `reserved_bytes` is the whole memory budget: the bridge does not report how much
         of it is in use.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         stats = super().memory_stats(device_index)
         return {
             **stats,

@@ -42,10 +42,14 @@ class MPSAccelerator(TorchAccelerator):
         """Return 0: there is one device."""
         return 0
 
-    def device_properties(self, device_index: Device = None) -> DeviceProperties:
+    def device_properties(
+        self, device_index: Device = None, device: Device = None
+    ) -> DeviceProperties:
         """Return the properties, with the processor's name and the number of its GPU
         cores.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         properties = replace(super().device_properties(device_index), integrated=True)
         metal = self._torch.backends.mps
         if not (
@@ -60,11 +64,13 @@ class MPSAccelerator(TorchAccelerator):
 
     # Random numbers
 
-    def default_generator(self, device_index: Device) -> torch.Generator:
+    def default_generator(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.Generator:
         """Return the device's one generator. Raises `ValueError` if the index is out of
         range.
         """
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         generator: torch.Generator = self.device_module._get_default_mps_generator()
         return generator
 
@@ -77,16 +83,20 @@ class MPSAccelerator(TorchAccelerator):
 
     # Memory
 
-    def memory_allocated(self, device_index: Device = None) -> int:
+    def memory_allocated(
+        self, device_index: Device = None, device: Device = None
+    ) -> int:
         """Return the bytes that tensors occupy."""
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         return int(self.device_module.current_allocated_memory())
 
-    def memory_reserved(self, device_index: Device = None) -> int:
+    def memory_reserved(
+        self, device_index: Device = None, device: Device = None
+    ) -> int:
         """Return the bytes that Metal holds for this process, with the allocator's
         cache and Metal's own graphs.
         """
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         return int(self.device_module.driver_allocated_memory())
 
     @cached_property
@@ -100,45 +110,53 @@ class MPSAccelerator(TorchAccelerator):
             return False
         return True
 
-    def max_memory_allocated(self, device_index: Device = None) -> int:
+    def max_memory_allocated(
+        self, device_index: Device = None, device: Device = None
+    ) -> int:
         """Return the peak of `memory_allocated` if torch counts it, else
         `memory_reserved()`.
         """
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         if self._counts_peaks:
             return super().max_memory_allocated()
         return self.memory_reserved()
 
-    def max_memory_reserved(self, device_index: Device = None) -> int:
+    def max_memory_reserved(
+        self, device_index: Device = None, device: Device = None
+    ) -> int:
         """Return the peak of `memory_reserved` if torch counts it, else
         `memory_reserved()`.
         """
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         if self._counts_peaks:
             return super().max_memory_reserved()
         return self.memory_reserved()
 
-    def reset_peak_memory_stats(self, device_index: Device = None) -> None:
+    def reset_peak_memory_stats(
+        self, device_index: Device = None, device: Device = None
+    ) -> None:
         """Reset the peaks if torch counts them; else do nothing."""
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         if self._counts_peaks:
             super().reset_peak_memory_stats()
 
-    def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
+    def memory_stats(
+        self, device_index: Device = None, device: Device = None
+    ) -> Mapping[str, Any]:
         """Return the amounts under torch's keys; without the peaks if torch does not
         count them.
         """
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         stats = super().memory_stats()
         if self._counts_peaks:
             return stats
         return {key: stats[key] for key in stats if not key.endswith(".peak")}
 
-    def total_memory(self, device_index: Device = None) -> int:
+    def total_memory(self, device_index: Device = None, device: Device = None) -> int:
         """Return the bytes that Metal recommends for one process; the memory itself is
         the host's.
         """
-        self._index_or_none(device_index)
+        self._index_or_none(device_index, device)
         return int(self.device_module.recommended_max_memory())
 
     # torch's own page-locking raises on Metal or gives a tensor on the device
@@ -158,8 +176,11 @@ class MPSAccelerator(TorchAccelerator):
 
     # Data types
 
-    def is_bf16_supported(self) -> bool:
-        """Whether this is macOS 14 or later, which brought bfloat16 to Metal."""
+    def is_bf16_supported(self, including_emulation: bool = True) -> bool:
+        """Whether this is macOS 14 or later, which brought bfloat16 to Metal.
+
+        Metal does not distinguish emulation, so `including_emulation` changes nothing.
+        """
         return self.is_available() and bool(
             self._torch.backends.mps.is_macos_or_newer(14, 0)
         )

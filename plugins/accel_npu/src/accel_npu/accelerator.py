@@ -34,30 +34,45 @@ class NPUAccelerator(TorchAccelerator):
 
     supports_nvtx_domain = True
 
-    def current_stream(self, device_index: Device = None) -> torch.Stream:
+    def current_stream(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.Stream:
         """Return the stream on which this thread's work runs on that device."""
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         with self.device_guard(device_index):
             return super().current_stream(device_index)
 
-    def default_stream(self, device_index: Device = None) -> torch.Stream:
+    def default_stream(
+        self, device_index: Device = None, device: Device = None
+    ) -> torch.Stream:
         """Return the device's default stream."""
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         with self.device_guard(device_index):
             return super().default_stream(device_index)
 
-    def device_properties(self, device_index: Device = None) -> DeviceProperties:
+    def device_properties(
+        self, device_index: Device = None, device: Device = None
+    ) -> DeviceProperties:
         """Return torch_npu's properties; Ascend has no compute capability."""
-        with self.device_guard(self._index(device_index)):
-            return super().device_properties(device_index)
+        index = self._index(device_index, device)
+        with self.device_guard(index):
+            return super().device_properties(index)
 
-    def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
+    def mem_get_info(
+        self, device_index: Device = None, device: Device = None
+    ) -> tuple[int, int]:
         """Return `(free, total)` bytes of the device."""
-        with self.device_guard(self._index(device_index)):
-            return super().mem_get_info(device_index)
+        index = self._index(device_index, device)
+        with self.device_guard(index):
+            return super().mem_get_info(index)
 
-    def total_memory(self, device_index: Device = None) -> int:
+    def total_memory(self, device_index: Device = None, device: Device = None) -> int:
         """Return the device's memory in bytes."""
-        with self.device_guard(self._index(device_index)):
-            return super().total_memory(device_index)
+        index = self._index(device_index, device)
+        with self.device_guard(index):
+            return super().total_memory(index)
 
     def toolkit(self) -> dict[str, str | None]:
         """The device's toolkit: CANN's version, of the runtime or else of its files,

@@ -66,10 +66,14 @@ class TPUAccelerator(TorchAccelerator):
                 "named: start a process for each device, with accel run or torchrun",
             )
 
-    def device_properties(self, device_index: Device = None) -> DeviceProperties:
+    def device_properties(
+        self, device_index: Device = None, device: Device = None
+    ) -> DeviceProperties:
         """Return TorchTPU's properties; with a library in place of libtpu, the name
         says so.
         """
+        if device is not None:
+            device_index = self._one_device(device_index, device)
         properties = super().device_properties(device_index)
         if self._library is None:
             return properties

@@ -191,10 +191,6 @@ def needs_more(self, seed, device):
     """Wants an argument that nobody gives."""
 
 
-def loses_default(self, device_index):
-    return int(whole(self, "memory_allocated", device_index))
-
-
 def other_order(self, callback=None, *, make_copy=True, match_shape=True):
     return whole(self, "pin_memory", callback, make_copy, match_shape)
 

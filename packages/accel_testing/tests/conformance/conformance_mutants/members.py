@@ -221,7 +221,6 @@ _BROKEN = {
     "signatures.signatures_take_what_the_interface_takes": {
         "range_push takes no domain": {"range_push": how.narrower},
         "manual_seed wants more": {"manual_seed": how.needs_more},
-        "memory_allocated has no default": {"memory_allocated": how.loses_default},
         "pin_memory names its tensor otherwise": {"pin_memory": how.other_order},
     },
     "signatures.members_keep_their_kind": {

@@ -1,0 +1,130 @@
+"""Calls as users of torch write them, on every subclass of `Accelerator`.
+
+A subclass may override members with `device_index` as the only name of a device;
+torch's keywords are added. Python's `TypeError` for an unexpected keyword gives the member the
+name by which users call it, and not that of a private class or function.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+Function = Callable[..., Any]
+
+
+def name_as_called(function: Any, member: str) -> None:
+    """Have Python's errors about the arguments of `function` name it as users call it.
+
+    From Python 3.13 on, they also suggest the keyword that was meant.
+    """
+    function.__name__ = member
+    function.__qualname__ = f"get_accelerator().{member}"
+
+
+def name_members_as_called(kind: type) -> None:
+    """Apply `name_as_called` to the public methods that the class body defines."""
+    for name, function in vars(kind).items():
+        is_public_method = inspect.isfunction(function) and not name.startswith("_")
+        if is_public_method and function.__qualname__ == f"{kind.__qualname__}.{name}":
+            name_as_called(function, name)
+
+
+def add_torch_keywords(kind: type, interface: type) -> None:
+    """Replace overrides in `kind`, a subclass of `interface`, that lack torch's keywords
+    by functions that take them.
+
+    A base class outside the interface may define the override. One with `*args`,
+    `**kwargs` or keyword-only parameters stays as it is.
+    """
+    for name, function in _overrides(kind, interface).items():
+        is_public_method = inspect.isfunction(function) and not name.startswith("_")
+        if not is_public_method or not hasattr(interface, name):
+            continue
+        parameters = inspect.signature(function).parameters
+        if any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters.values()):
+            continue
+        names = list(parameters)
+        if names[1:] == ["device_index"]:
+            setattr(kind, name, _by_device(function))
+        elif "device_index" in names and "device" not in names:
+            setattr(kind, name, _with_device(function))
+        elif name == "is_bf16_supported" and "including_emulation" not in names:
+            setattr(kind, name, _with_emulation(function))
+
+
+def _overrides(kind: type, interface: type) -> dict[str, Any]:
+    """Attributes that `kind`, or a base before those of the interface, defines.
+
+    Classes of the interface take torch's keywords already.
+    """
+    overrides: dict[str, Any] = {}
+    for base in kind.__mro__:
+        if base is not kind and issubclass(base, interface):
+            break
+        overrides = {**vars(base), **overrides}
+    return overrides
+
+
+def _by_device(function: Function) -> Function:
+    """`function(self, device_index)` as a member that takes `device` too.
+
+    The function gets an index in its place: it may not expect a `torch.device`.
+    """
+
+    @wraps(function)
+    def member(self: Any, device_index: Any = None, device: Any = None) -> Any:
+        if device is not None:
+            one = self._one_device(device_index, device)
+            device_index = self._device_number(one)
+        return function(self, device_index)
+
+    return _with_signature(member, inspect.signature(member, follow_wrapped=False))
+
+
+def _with_device(function: Function) -> Function:
+    """`function`, which has more parameters than `device_index`, with `device` too.
+
+    These members are not called in every step.
+    """
+    name = function.__qualname__
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    parameters.append(parameters[0].replace(name="device", default=None))
+    signature = signature.replace(parameters=parameters)
+
+    @wraps(function)
+    def member(*args: Any, **options: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **options)
+        except TypeError as error:
+            raise TypeError(f"{name}() {error}") from None
+        bound.apply_defaults()
+        device = bound.arguments.pop("device")
+        if device is not None:
+            accelerator = args[0]
+            one = accelerator._one_device(bound.arguments["device_index"], device)
+            bound.arguments["device_index"] = accelerator._device_number(one)
+        return function(**bound.arguments)
+
+    return _with_signature(member, signature)
+
+
+def _with_emulation(function: Function) -> Function:
+    """`function`, an `is_bf16_supported`, with torch's keyword."""
+
+    @wraps(function)
+    def member(self: Any, including_emulation: bool = True) -> Any:
+        return function(self) if including_emulation else self.is_bf16_native()
+
+    return _with_signature(member, inspect.signature(member, follow_wrapped=False))
+
+
+def _with_signature(member: Any, signature: inspect.Signature) -> Function:
+    """`member`, no longer known to wrap a function with another signature."""
+    del member.__wrapped__
+    member.__signature__ = signature
+    wrapper: Function = member
+    return wrapper
