@@ -21,6 +21,7 @@ __all__ = [
     "accelerate_asks_for_cpu",
     "accelerate_state",
     "deepspeed_accelerator",
+    "had_process_group",
     "lightning_arguments",
     "set_accelerate_state",
 ]
@@ -145,3 +146,19 @@ def deepspeed_accelerator() -> Any:
     """Return the accelerator that DeepSpeed has chosen; `None` if it has chosen none."""
     module = sys.modules.get("deepspeed.accelerator.real_accelerator")
     return getattr(module, "ds_accelerator", None)
+
+
+def had_process_group() -> bool:
+    """Return whether this process has, or had, a process group of torch's.
+
+    torch 2.13 keeps the address of the last group in `_default_pg_init_method`, which
+    `destroy_process_group` leaves. `accel_train.init_process_group` gives a store
+    instead, and notes it itself.
+    """
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    if c10d is None:
+        return False
+    if c10d.is_initialized() or c10d._default_pg_init_method is not None:
+        return True
+    ours = sys.modules.get("accel_train.launch.process_group")
+    return bool(getattr(ours, "_again", False))

@@ -1,6 +1,7 @@
-"""Say that the chosen accelerator was not used: who forgets a line trains on the CPU without a word.
+"""Say that the chosen accelerator was not used, or that each rank trained alone.
 
-`accel_train_startup` calls `tell` at the end of a process. Only rank 0 speaks, so a job says it once.
+Who forgets a line trains on the CPU, or several times, without a word. `accel_train_startup` calls `tell` at
+the end of a process. Only rank 0 speaks, so a job says it once.
 
 A device is used if a parameter lies on it. A program that has dropped its parameters by then, or has none, is
 judged by the most bytes that it had there at one time: what a barrier allocates is not use.
@@ -22,8 +23,12 @@ from accel_core.errors import AccelError
 from accel_core.settings import Variable
 from accel_core.text import escape_control_chars
 from accel_train.doors.catalogue import DOORS, OF_DEVICE
-from accel_train.launch.variables import RANK
-from accel_train.private_names import accelerate_state, deepspeed_accelerator
+from accel_train.launch.variables import RANK, WORLD_SIZE
+from accel_train.private_names import (
+    accelerate_state,
+    deepspeed_accelerator,
+    had_process_group,
+)
 from accel_train_startup import VARIABLE
 
 __all__ = ["ACCEL_UNUSED", "tell"]
@@ -50,14 +55,22 @@ _SCALARS = 1 << 10
 
 
 def tell() -> None:
-    """Write one line to stderr if an accelerator was chosen and the program did not use it."""
+    """Write a line to stderr if an accelerator was chosen and the program did not use it, and one if several
+    ranks ran and none of them met another.
+    """
     if not _speaks():
         return
     with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        accelerator = _chosen()
-        if accelerator is not None and _is_unused(accelerator):
-            sys.stderr.write(f"{escape_control_chars(_line(accelerator))}\n")
+        device_types = _parameter_device_types()
+        on_cpu = "cpu" in device_types
+        # A program that failed before it had a model may have been on its way to the device.
+        accelerator = _chosen() if on_cpu or not hasattr(sys, "last_type") else None
+        if accelerator is not None and _is_unused(accelerator, device_types):
+            line = _line(accelerator, on_cpu=on_cpu)
+            sys.stderr.write(f"{escape_control_chars(line)}\n")
+        if device_types and _trained_alone():
+            sys.stderr.write(f"{_line_of_copies()}\n")
 
 
 def _speaks() -> bool:
@@ -92,11 +105,14 @@ def _chosen() -> Any:
     return None if accelerator.device().type == "cpu" else accelerator
 
 
-def _is_unused(accelerator: Any) -> bool:
-    """Whether the program left the device idle; False where the backend cannot tell."""
+def _is_unused(accelerator: Any, device_types: set[str]) -> bool:
+    """Whether the program left the device idle; False where the backend cannot tell.
+
+    `device_types`: those of the parameters that are alive.
+    """
     if not accelerator.is_initialized():
         return True
-    if accelerator.device().type in _parameter_device_types():
+    if accelerator.device().type in device_types:
         return False
     peaks = [_peak(accelerator, i) for i in range(accelerator.device_count())]
     return all(peak is not None and peak <= _SCALARS for peak in peaks)
@@ -147,15 +163,32 @@ def _is_whole(row: tuple[str, str, str]) -> bool:
     return "." not in row[0]
 
 
-def _line(accelerator: Any) -> str:
+def _trained_alone() -> bool:
+    """Whether `accel run` started several ranks and this one never had a process group."""
+    if not os.environ.get(VARIABLE) or hasattr(sys, "last_type"):
+        return False
+    return WORLD_SIZE.read(os.environ) > 1 and not had_process_group()
+
+
+def _line_of_copies() -> str:
+    ranks = WORLD_SIZE.read(os.environ)
+    return (
+        f"accel: {ranks} ranks ran this program, and none started a process group: each trained alone. For "
+        "one process: accel run --nproc-per-node 1. For ranks that train together: "
+        "accel_train.init_process_group(). ACCEL_UNUSED=ignore if copies are meant."
+    )
+
+
+def _line(accelerator: Any, *, on_cpu: bool) -> str:
     who = f"{accelerator.name} ({accelerator.backend.provenance})"
     known = {accelerator.name, accelerator.device().type}
     shut = [door.name for door in DOORS if known.intersection(door.own)]
     frameworks = [(name, line) for name, line in _imported() if name not in shut]
     if not frameworks:
+        where = ": the parameters of this program are on the CPU" if on_cpu else ""
         return (
-            f"accel: {who} was chosen, and nothing was allocated on it: this program ran on the CPU. "
-            f"Move the model and the data there: {_ANY_LINE}. ACCEL_UNUSED=ignore if the CPU is meant."
+            f"accel: {who} was chosen, and nothing was allocated on it{where}. Move the model and the data "
+            f"there: {_ANY_LINE}. ACCEL_UNUSED=ignore if the CPU is meant."
         )
     name, line = frameworks[0]
     also = (

@@ -20,6 +20,7 @@ import importlib
 import os
 import sys
 import warnings
+from typing import Any
 
 __all__ = [
     "AT_EXIT",
@@ -85,6 +86,7 @@ def autoload() -> None:
     # Read here first: nearly every process that imports torch is none of our business.
     wanted = names(os.environ.get(VARIABLE, ""))
     if wanted:
+        _select_device_of_rank()
         _apply([name for name in wanted if name not in (AUTO, NONE)])
     awaited = _AWAITED if AUTO in wanted else _PINNED if os.environ.get(_PIN) else {}
     if awaited and not any(isinstance(finder, _Awaited) for finder in sys.meta_path):
@@ -116,6 +118,31 @@ def _import_named(text: str) -> None:
         _warn(IMPORTED, problems)
 
 
+def _select_device_of_rank() -> None:
+    """Have the device of this rank's `LOCAL_RANK` selected when the vendor's runtime starts.
+
+    Vendors' modules that follow `torch.cuda` keep calls for that moment, and nothing is initialised here. So
+    a script that selects no device does not share device 0 with the other ranks.
+    """
+    local_rank = os.environ.get("LOCAL_RANK", "")
+    torch = sys.modules.get("torch")
+    if not local_rank.isdecimal() or not hasattr(torch, "accelerator"):
+        return
+    with contextlib.suppress(*_ERRORS):
+        device = torch.accelerator.current_accelerator()  # type: ignore[union-attr]
+        if device is None:
+            return
+        namespace = getattr(torch, device.type)
+        if hasattr(namespace, "_lazy_call"):
+            namespace._lazy_call(lambda: _select(namespace, int(local_rank)))
+
+
+def _select(namespace: Any, index: int) -> None:
+    """Select a device of a torch namespace; with one device for each rank there is nothing to select."""
+    if index < namespace.device_count():
+        namespace.set_device(index)
+
+
 class _Awaited:
     """A finder that finds nothing; it sees that a framework is about to be imported."""
 
@@ -144,9 +171,9 @@ def _at_exit_of(pid: int) -> None:
 
 
 def _at_exit() -> None:
-    # What failed has other worries. After Ctrl-C an import here would make Python end with status 1, not by
-    # SIGINT: code that is evaluated, as each named tuple's, clears its note of the interrupt.
-    if hasattr(sys, "last_type"):
+    # After Ctrl-C an import here would make Python end with status 1, not by SIGINT: code that is evaluated,
+    # as each named tuple's, clears its note of the interrupt.
+    if issubclass(getattr(sys, "last_type", None) or object, KeyboardInterrupt):
         return
     if os.getpid() == _pid and (
         os.environ.get(VARIABLE) or "accel_core.current" in sys.modules

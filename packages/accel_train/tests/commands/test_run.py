@@ -283,6 +283,27 @@ def test_the_signal_by_which_slurm_announces_the_end_reaches_the_script(tmp_path
     assert done.stdout.count("saved by SIGUSR1") >= 1
 
 
+TRAINS = """
+import sys, torch
+model = torch.nn.Linear(2, 2)
+if "group" in sys.argv:
+    torch.distributed.init_process_group("gloo")
+    torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("words", "is_said"), [([], True), (["group"], False)])
+def test_ranks_that_never_met_are_told_that_each_trained_alone(
+    tmp_path, words, is_said
+):
+    (tmp_path / "train.py").write_text(TRAINS)
+    command = ["-m", "accel_core", "run", "--nproc-per-node", "2", "train.py", *words]
+    done = run_python(command, clean_environment(DS_ACCELERATOR="cpu"), cwd=tmp_path)
+    lines = done.succeeded().stderr.splitlines()
+    said = [line for line in lines if line.startswith("accel: 2 ranks ran this")]
+    assert len(said) == is_said
+
+
 #: It ends the launcher by a signal that nobody can handle.
 KILLING = """
 import os, signal, sys, time

@@ -39,6 +39,45 @@ def test_a_third_partys_plugin_with_a_device_type_of_its_own(tmp_path):
     assert said == [[n, f"acme:{n}", "accl", "acme", [3.0, 3.0]] for n in range(2)]
 
 
+#: A script for one device, as most are.
+ALONE = """
+import torch
+device = torch.accelerator.current_accelerator()
+model = torch.nn.Linear(4, 4).to(device)
+print("trained on", next(model.parameters()).device)
+"""
+
+
+def test_a_script_that_selects_no_device_has_that_of_its_local_rank(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(ALONE)
+    environ = untraced(environment("acme", {"OMP_NUM_THREADS": "1"}))
+    done = run_python(["-m", "accel_core", "run", str(script)], environ).succeeded()
+    lines = done.stdout.splitlines()
+    assert sorted(lines) == ["trained on acme:0", "trained on acme:1"]
+    assert "accel: 2 ranks ran this program" in done.stderr
+
+
+#: As many programs choose; DDP refuses the CPU with a number of a device.
+DIES = """
+import torch
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = torch.nn.Linear(2, 2).to(device)
+torch.distributed.init_process_group("gloo")
+torch.nn.parallel.DistributedDataParallel(model, device_ids=[0])
+"""
+
+
+def test_a_program_that_dies_as_it_took_the_cpu_is_told_too(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(DIES)
+    environ = untraced(environment("acme", {"OMP_NUM_THREADS": "1"}))
+    options = ["-m", "accel_core", "run", "--nproc-per-node", "1", str(script)]
+    done = run_python(options, environ)
+    assert done.returncode == 1
+    assert "the parameters of this program are on the CPU. Move" in done.stderr
+
+
 def test_ranks_that_no_launcher_numbers_have_the_device_of_their_rank():
     """As `torch.multiprocessing.spawn` starts them; what has no rank either is alone, if it may be."""
     code = """
