@@ -54,10 +54,12 @@ class FakeAccelerator(CPUAccelerator):
         for name in dir(type(self)):
             function = inspect.getattr_static(type(self), name)
             if name[0] != "_" and inspect.isfunction(function):
-                setattr(self, name, self._noting(name, getattr(self, name)))
+                setattr(self, name, self._recording_calls(name, getattr(self, name)))
 
-    def _noting(self, name: str, member: Callable[..., Any]) -> Callable[..., Any]:
-        """The member, which notes that it is called, and meets its faults."""
+    def _recording_calls(
+        self, name: str, member: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """Return `member` wrapped: each call is recorded in `calls` and meets the faults that are due."""
         compiling = getattr(
             getattr(self._torch, "compiler", None), "is_compiling", bool
         )
@@ -69,8 +71,12 @@ class FakeAccelerator(CPUAccelerator):
             caller = str(sys._getframe(1).f_globals.get("__name__"))
             if caller.partition(".")[0] not in OWN_MODULES:
                 self.calls.append(Call(name, arguments, named))
-            lie = self._faults.meet(name)
-            return member(*arguments, **named) if lie is None else lie.returns
+            wrong_value = self._faults.meet(name)
+            return (
+                member(*arguments, **named)
+                if wrong_value is None
+                else wrong_value.returns
+            )
 
         return call
 
@@ -104,5 +110,7 @@ class FakeAccelerator(CPUAccelerator):
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
         """Return the CPU's properties, with a name that says that this is a fake."""
-        found = super().device_properties(device_index, device)
-        return replace(found, name=f"{self.name} (a fake: {found.name})")
+        cpu_properties = super().device_properties(device_index, device)
+        return replace(
+            cpu_properties, name=f"{self.name} (a fake: {cpu_properties.name})"
+        )

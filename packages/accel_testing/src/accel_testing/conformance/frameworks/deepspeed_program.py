@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from accel_testing.conformance.claims import require
-from accel_testing.conformance.frameworks.trained import (
+from accel_testing.conformance.frameworks.training import (
     BATCH,
     CLIP,
     OPTIMIZER,
@@ -25,7 +25,7 @@ from accel_testing.conformance.frameworks.trained import (
     require_claimed,
     require_same,
 )
-from accel_testing.conformance.parts import do
+from accel_testing.conformance.parts import run_parts
 
 __all__ = ["PARTS"]
 
@@ -53,7 +53,7 @@ def main(folder: str, *names: str) -> None:
         deepspeed.init_distributed(timeout=timedelta(seconds=_PATIENCE))
         return (rank,)
 
-    do(Path(folder), begin, {name: PARTS[name] for name in names or PARTS})
+    run_parts(Path(folder), begin, {name: PARTS[name] for name in names or PARTS})
 
 
 def _activates(rank: Rank) -> None:

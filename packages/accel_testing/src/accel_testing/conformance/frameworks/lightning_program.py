@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import accel_core
 from accel_testing.conformance.claims import require
-from accel_testing.conformance.frameworks.trained import (
+from accel_testing.conformance.frameworks.training import (
     BATCH,
     CLIP,
     OPTIMIZER,
@@ -27,7 +27,7 @@ from accel_testing.conformance.frameworks.trained import (
     require_claimed,
     require_same,
 )
-from accel_testing.conformance.parts import do
+from accel_testing.conformance.parts import run_parts
 from accel_train.lightning import accelerator, trainer_options
 from accel_train.lightning._kit import lightning_module
 
@@ -41,7 +41,7 @@ def main(folder: str, *names: str) -> None:
         accelerator()  # imports Lightning
         return (Rank.of(accel_core.get_accelerator(), folder),)
 
-    do(Path(folder), begin, {name: PARTS[name] for name in names})
+    run_parts(Path(folder), begin, {name: PARTS[name] for name in names})
 
 
 def _module(seed: int = 0) -> Any:

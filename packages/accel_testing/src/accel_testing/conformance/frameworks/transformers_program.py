@@ -12,8 +12,8 @@ import torch
 import transformers
 
 import accel_core
-from accel_testing.conformance.claims import not_claimed, require
-from accel_testing.conformance.frameworks.trained import (
+from accel_testing.conformance.claims import require, skip_unsupported
+from accel_testing.conformance.frameworks.training import (
     BATCH,
     CLIP,
     OPTIMIZER,
@@ -26,7 +26,7 @@ from accel_testing.conformance.frameworks.trained import (
     require_claimed,
     require_same,
 )
-from accel_testing.conformance.parts import do
+from accel_testing.conformance.parts import run_parts
 from accel_train.transformers import AcceleratorArguments
 
 __all__ = ["PARTS"]
@@ -42,7 +42,7 @@ def main(folder: str, *names: str) -> None:
     def begin() -> tuple[Rank]:
         return (Rank.of(accel_core.get_accelerator(), folder),)
 
-    do(Path(folder), begin, {name: PARTS[name] for name in names})
+    run_parts(Path(folder), begin, {name: PARTS[name] for name in names})
 
 
 def _trained(
@@ -114,7 +114,7 @@ def _in_float16(rank: Rank) -> None:
         # A list of device types in Accelerate, which nobody can add to (1.15.0, accelerator.py:571).
         if "Accelerate scales losses on" not in str(error):
             raise
-        not_claimed(f"Accelerate has no float16 for it: {error}")
+        skip_unsupported(f"Accelerate has no float16 for it: {error}")
 
 
 def _mixed(rank: Rank, dtype: torch.dtype, **precision: Any) -> None:

@@ -13,10 +13,10 @@ from contextlib import suppress
 import torch
 
 from accel_core import Accelerator, DeviceProperties
-from accel_testing.conformance.claims import refused, require, require_type
-from accel_testing.conformance.subject import Subject
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import require, require_raises, require_type
 
-__all__ = ["TestAnswers"]
+__all__ = ["TestReturnTypes"]
 
 _YES_OR_NO = (
     "is_accelerator", "is_synchronized_device", "use_host_timers", "resolves_data_dependency",
@@ -27,7 +27,7 @@ _YES_OR_NO = (
 _SMALLEST = 1 << 20
 
 
-class TestAnswers(Subject):
+class TestReturnTypes(BackendTestBase):
     """Members mean the same on every backend: exact types and units, and members that agree."""
 
     def test_identity(self, accelerator: Accelerator) -> None:
@@ -525,7 +525,7 @@ class TestAnswers(Subject):
             f"lazy_call ran the function {len(ran)} times, the device started; expected once",
         )
         what = "lazy_call of a function that raises ValueError, the device started,"
-        refused(
+        require_raises(
             lambda: accelerator.lazy_call(lambda: int("no number")), ValueError, what
         )
 
@@ -540,7 +540,7 @@ class TestAnswers(Subject):
             f"get_compile_backend() gave {chosen!r}; torch has {', '.join(known)}",
         )
         call = "set_compile_backend('no such backend')"
-        said = refused(
+        said = require_raises(
             lambda: accelerator.set_compile_backend("no such backend"), ValueError, call
         )
         named = "no such backend" in said and "eager" in said
@@ -587,7 +587,9 @@ class TestAnswers(Subject):
             f"create_op_builder('NoSuchBuilder').is_compatible() gave {can!r}",
         )
         missing = accelerator.create_op_builder("NoSuchBuilder")
-        refused(missing.load, RuntimeError, "create_op_builder('NoSuchBuilder').load()")
+        require_raises(
+            missing.load, RuntimeError, "create_op_builder('NoSuchBuilder').load()"
+        )
         for name in table:
             require(
                 isinstance(accelerator.get_op_builder(name), type),

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from accel_core import Accelerator
-from accel_testing.conformance.claims import not_claimed, require
-from accel_testing.conformance.subject import Subject
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import require, skip_unsupported
 
 __all__ = ["TestGuards"]
 
@@ -43,7 +43,7 @@ def _broken_off(
     )
 
 
-class TestGuards(Subject):
+class TestGuards(BackendTestBase):
     """After a block everything is as before this block, and not as at the start of the process."""
 
     def test_errors_come_out_of_blocks(self, accelerator: Accelerator) -> None:
@@ -68,7 +68,7 @@ class TestGuards(Subject):
         """`device_guard` restores the device selected before it, whichever that is, in nested blocks too."""
         last = accelerator.device_count() - 1
         if accelerator.device(last) == accelerator.device(0):
-            not_claimed("there is one device")
+            skip_unsupported("there is one device")
         current = accelerator.current_device
         for before, other in ((0, last), (last, 0)):
             accelerator.set_device(before)
@@ -132,7 +132,7 @@ class TestGuards(Subject):
         """`stream(s)` restores the stream and the device before it, in nested blocks too."""
         first, second, third = (accelerator.Stream() for _ in range(3))
         if getattr(first, "one_queue", False) or first == second:
-            not_claimed("every stream is the only one")
+            skip_unsupported("every stream is the only one")
         usual, current = accelerator.current_stream(), accelerator.current_stream
         accelerator.set_stream(first)
         try:

@@ -8,8 +8,9 @@ from functools import partial
 import torch
 
 from accel_core import Accelerator
-from accel_testing.conformance.claims import not_claimed, refused, require
-from accel_testing.conformance.interface.named import (
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import require, require_raises, skip_unsupported
+from accel_testing.conformance.interface.device_forms import (
     alike,
     device_forms,
     forms_are_acted_on,
@@ -17,7 +18,6 @@ from accel_testing.conformance.interface.named import (
     forms_select,
     indexed,
 )
-from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestSelection"]
 
@@ -35,7 +35,7 @@ _TELLING = (
 )  # fmt: skip
 
 
-class TestSelection(Subject):
+class TestSelection(BackendTestBase):
     """A `device_index` is an `int`, a device of torch's, its name, or None for the current one."""
 
     def test_every_device_can_be_selected(self, accelerator: Accelerator) -> None:
@@ -64,7 +64,7 @@ class TestSelection(Subject):
         for before in dict.fromkeys((0, accelerator.device_count() - 1)):
             accelerator.set_device(before)
             for index in (accelerator.device_count(), _OUT_OF_RANGE):
-                refused(
+                require_raises(
                     partial(accelerator.set_device, index),
                     ValueError,
                     f"set_device({index})",
@@ -78,11 +78,15 @@ class TestSelection(Subject):
     def test_negative_is_refused(self, accelerator: Accelerator) -> None:
         """-1 is no index: an unset rank variable must not select the last device, or the first."""
         for name in indexed():
-            refused(partial(getattr(accelerator, name), -1), ValueError, f"{name}(-1)")
+            require_raises(
+                partial(getattr(accelerator, name), -1), ValueError, f"{name}(-1)"
+            )
         if (
             accelerator.device_name(0) != accelerator.device_name()
         ):  # else it is the one name of all
-            refused(lambda: accelerator.device_name(-1), ValueError, "device_name(-1)")
+            require_raises(
+                lambda: accelerator.device_name(-1), ValueError, "device_name(-1)"
+            )
 
     def test_another_type_is_refused(self, accelerator: Accelerator) -> None:
         """Another type's device is a `ValueError`; anything else a `ValueError` or `TypeError`."""
@@ -90,9 +94,9 @@ class TestSelection(Subject):
         for name in (*indexed(), "device", "device_name"):
             member = getattr(accelerator, name)
             for given in (other, torch.device(other), "gpu one"):
-                refused(partial(member, given), ValueError, f"{name}({given!r})")
+                require_raises(partial(member, given), ValueError, f"{name}({given!r})")
             for wrong in (1.5, [0]):
-                refused(partial(member, wrong), TypeError, f"{name}({wrong!r})")
+                require_raises(partial(member, wrong), TypeError, f"{name}({wrong!r})")
 
     def test_members_refuse_what_is_out_of_range(
         self, accelerator: Accelerator
@@ -101,7 +105,7 @@ class TestSelection(Subject):
         _require_devices(accelerator)
         for name in indexed():
             member = partial(getattr(accelerator, name), _OUT_OF_RANGE)
-            refused(member, ValueError, f"{name}({_OUT_OF_RANGE})")
+            require_raises(member, ValueError, f"{name}({_OUT_OF_RANGE})")
 
     def test_members_take_a_device_in_any_form(self, accelerator: Accelerator) -> None:
         """An index, also as text, a `torch.device`, its name and None mean the same to every member."""
@@ -159,7 +163,7 @@ class TestSelection(Subject):
         """With index i, a member returns what it returns without one while device i is the current one."""
         last = accelerator.device_count() - 1
         if accelerator.device(last) == accelerator.device(0):
-            not_claimed("there is one device")
+            skip_unsupported("there is one device")
         accelerator.set_device(0)
         kept = torch.ones(1024, device=accelerator.device(last))
         torch.rand(
@@ -210,7 +214,7 @@ class TestSelection(Subject):
     def test_threads_select_for_themselves(self, accelerator: Accelerator) -> None:
         """The current device is a thread's own: a loader's thread must not move the training's tensors."""
         if accelerator.device_count() < 2:
-            not_claimed("there is one device")
+            skip_unsupported("there is one device")
         accelerator.set_device(0)
         thread = threading.Thread(target=accelerator.set_device, args=(1,))
         thread.start()
@@ -224,4 +228,4 @@ class TestSelection(Subject):
 
 def _require_devices(accelerator: Accelerator) -> None:
     if not accelerator.is_accelerator():
-        not_claimed("the processor is one device under any number")
+        skip_unsupported("the processor is one device under any number")

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from accel_core import Accelerator
-from accel_testing.conformance.claims import not_claimed, require
-from accel_testing.conformance.forks import in_fork, patient
-from accel_testing.conformance.subject import Subject
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import require, skip_unsupported
+from accel_testing.conformance.forks import run_in_fork, scale_timeout
 
 __all__ = ["TestSharing"]
 
@@ -30,7 +30,7 @@ _THREADS = 8
 _SECONDS = 10.0
 
 
-class TestSharing(Subject):
+class TestSharing(BackendTestBase):
     """A process has one object, which every thread may use; other processes get their own."""
 
     def test_copies_are_the_same(self, accelerator: Accelerator) -> None:
@@ -127,12 +127,12 @@ class TestSharing(Subject):
     def test_fork_after_use(self, accelerator: Accelerator) -> None:
         """A child forked after the device was used can use it or gets an error: it never hangs or crashes."""
         if not hasattr(os, "fork"):
-            not_claimed("this system has no fork")
+            skip_unsupported("this system has no fork")
         torch.ones(1, device=accelerator.device()).add_(1)
         accelerator.synchronize()
-        said, status = in_fork(
+        said, status = run_in_fork(
             lambda: str(torch.ones(2, device=accelerator.device()).sum().item()),
-            patient(_SECONDS),
+            scale_timeout(_SECONDS),
         )
         what = "a process forked after the device's first use that calls torch.ones(2, device=device()).sum()"
         if status is None:
@@ -150,10 +150,10 @@ class TestSharing(Subject):
     def test_fork_can_ask(self, accelerator: Accelerator) -> None:
         """A forked process can ask for names and counts, as DataLoader's workers do."""
         if not hasattr(os, "fork"):
-            not_claimed("this system has no fork")
-        said, status = in_fork(
+            skip_unsupported("this system has no fork")
+        said, status = run_in_fork(
             lambda: f"{accelerator.device_count()} {accelerator.device_name()}",
-            patient(_SECONDS),
+            scale_timeout(_SECONDS),
         )
         what = "a forked process that calls device_count() and device_name()"
         require(

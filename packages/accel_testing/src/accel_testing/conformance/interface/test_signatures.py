@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from accel_core import Accelerator
+from accel_testing.conformance.base import BackendTestBase
 from accel_testing.conformance.claims import require
-from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestSignatures"]
 
 
-class TestSignatures(Subject):
+class TestSignatures(BackendTestBase):
     """Callers rely on the signatures of `Accelerator`; a subclass may accept more, but not less."""
 
     def test_members_are_there(self, accelerator: Accelerator) -> None:

@@ -10,18 +10,18 @@ import pytest
 from accel_core import Accelerator
 from accel_core.sandbox import child
 from accel_core.torch_import import AUTOLOAD
-from accel_testing.conformance.claims import not_claimed, require
-from accel_testing.conformance.forks import in_fork, patient
-from accel_testing.conformance.subject import Subject
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import require, skip_unsupported
+from accel_testing.conformance.forks import run_in_fork, scale_timeout
 
-__all__ = ["TestTraces"]
+__all__ = ["TestSideEffects"]
 
 _SECONDS = 60.0
 #: What a forked process adds up on a device that was not started before.
 _FORKED = "3.0"
 
 
-class TestTraces(Subject):
+class TestSideEffects(BackendTestBase):
     """Finding and building the accelerator must not affect programs that do not use it."""
 
     @pytest.fixture(scope="class")
@@ -29,7 +29,7 @@ class TestTraces(Subject):
     def traces(cls, backend_name: str) -> dict[str, Any]:
         """Observations of a fresh process: changes by step, threads, and whether the device was started."""
         report = child.run(
-            look, {"backend": backend_name}, patient(_SECONDS), autoload=True
+            look, {"backend": backend_name}, scale_timeout(_SECONDS), autoload=True
         )
         require(
             report.answer is not None,
@@ -90,12 +90,12 @@ class TestTraces(Subject):
         environ: dict[str, str] = {}
         accelerator.set_visible_devices_envs(environ, [accelerator.device_count() - 1])
         if not environ:
-            not_claimed("no variable is known that hides devices")
+            skip_unsupported("no variable is known that hides devices")
         before = {name: os.environ.get(name) for name in environ}
         os.environ.update(environ)
         try:
             report = child.run(
-                count, {"backend": backend_name}, patient(_SECONDS), autoload=True
+                count, {"backend": backend_name}, scale_timeout(_SECONDS), autoload=True
             )
         finally:
             for name, value in before.items():
@@ -152,9 +152,9 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
         "before its first use": (made.is_initialized(), asks() if asks else None)
     }
     stage("fork")
-    forked = in_fork(
+    forked = run_in_fork(
         lambda: str(torch.full((3,), 1.0, device=made.device()).sum().item()),
-        patient(_SECONDS / 2),
+        scale_timeout(_SECONDS / 2),
     )[0]
     packages = {module.partition(".")[0] for module in made.backend.vendor_imports} - {
         "torch"

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from accel_core import Accelerator
-from accel_testing.conformance.claims import refused, require, require_type
-from accel_testing.conformance.subject import Subject
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import require, require_raises, require_type
 
 __all__ = ["TestTypes"]
 
 
-class TestTypes(Subject):
+class TestTypes(BackendTestBase):
     """Data types that a program may choose, and tensor types such as `FloatTensor`."""
 
     def test_supported_dtypes(self, accelerator: Accelerator) -> None:
@@ -135,7 +135,9 @@ class TestTypes(Subject):
                     fits,
                     f"{name}{given} is {tuple(made.shape)} of {made.dtype} on {made.device}",
                 )
-            refused(partial(getattr(accelerator, name), 5), TypeError, f"{name}(5)")
+            require_raises(
+                partial(getattr(accelerator, name), 5), TypeError, f"{name}(5)"
+            )
 
     def test_instances(self, accelerator: Accelerator) -> None:
         """`isinstance(t, FloatTensor)` checks type and device, as torch's types do."""

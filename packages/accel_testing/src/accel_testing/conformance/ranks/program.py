@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 import accel_core
 from accel_core import Accelerator
 from accel_testing.conformance.claims import require
-from accel_testing.conformance.parts import do
+from accel_testing.conformance.parts import run_parts
 
 __all__ = ["PARTS"]
 
@@ -41,7 +41,7 @@ def main(folder: str, part: str, backend: str) -> None:
         dist.init_process_group(name, timeout=timedelta(seconds=_PATIENCE))
         return accelerator, Path(folder)
 
-    do(Path(folder), begin, PARTS if part == "all" else {part: _LOST[part]})
+    run_parts(Path(folder), begin, PARTS if part == "all" else {part: _LOST[part]})
 
 
 def _same(given: torch.Tensor, expected: list[float], what: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from accel_core import Accelerator, UnsupportedError
-from accel_testing.conformance.claims import refused, require
+from accel_testing.conformance.claims import require, require_raises
 
 __all__ = [
     "alike",
@@ -350,7 +350,7 @@ def _limits(accelerator: Accelerator, last: int, form: Any, said: str) -> None:
         return
     try:
         what = f"{said}, set_per_process_memory_fraction(0.05, {form!r}), an eighth of device {last}'s memory"
-        refused(block, torch.OutOfMemoryError, what)
+        require_raises(block, torch.OutOfMemoryError, what)
     finally:
         for index in (0, last):
             with contextlib.suppress(UnsupportedError):

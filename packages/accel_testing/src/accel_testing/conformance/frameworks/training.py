@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from accel_core import Accelerator
-from accel_testing.conformance.claims import not_claimed, require
+from accel_testing.conformance.claims import require, skip_unsupported
 
 __all__ = [
     "BATCH",
@@ -98,7 +98,7 @@ def parameters_of(network: nn.Module) -> dict[str, torch.Tensor]:
 def require_claimed(accelerator: Accelerator, dtype: torch.dtype) -> None:
     """End the part unless the accelerator says that it trains in that type."""
     if dtype not in accelerator.supported_dtypes():
-        not_claimed(f"no training in {str(dtype).removeprefix('torch.')}")
+        skip_unsupported(f"no training in {str(dtype).removeprefix('torch.')}")
 
 
 def require_same(
