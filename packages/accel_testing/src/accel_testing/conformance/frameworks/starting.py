@@ -1,4 +1,4 @@
-"""Starting the ranks of a framework, as whoever trains with it would."""
+"""Start the ranks of a framework's program, as a user would start a training."""
 
 from __future__ import annotations
 
@@ -12,47 +12,46 @@ from accel_testing.conformance.launching import (
     max_ranks,
 )
 
-__all__ = ["alone", "together", "wherever"]
+__all__ = ["run_in_one_process", "run_in_ranks", "run_on_every_device"]
 
 _SECONDS = 400.0
 
 
-def alone(framework: str, backend: str, *parts: str) -> LaunchResult:
+def run_in_one_process(framework: str, backend: str, *parts: str) -> LaunchResult:
     """Run these parts of the framework's program in one process; skip the check if it is not installed."""
-    return _started(framework, backend, parts, ranks=1)
+    return _run(framework, backend, parts, ranks=1)
 
 
-def together(
+def run_in_ranks(
     framework: str, backend: str, accelerator: Accelerator, *parts: str
 ) -> LaunchResult:
     """Run these parts in several ranks; skip the check if there are too few devices."""
     _require_installed(framework)
-    ranks = _ranks(accelerator)
+    ranks = _rank_count(accelerator)
     if ranks == 1:
         skip_unsupported(f"{accelerator.device_count()} device for {MOST_RANKS} ranks")
-    return _started(framework, backend, parts, ranks=ranks)
+    return _run(framework, backend, parts, ranks=ranks)
 
 
-def wherever(
+def run_on_every_device(
     framework: str, backend: str, accelerator: Accelerator, *parts: str
 ) -> LaunchResult:
     """Run these parts in as many ranks as there are devices for, even only one."""
-    return _started(framework, backend, parts, ranks=_ranks(accelerator))
+    return _run(framework, backend, parts, ranks=_rank_count(accelerator))
 
 
-def _ranks(accelerator: Accelerator) -> int:
-    """A rank has a device of its own, whatever it communicates over: frameworks give the n-th the n-th."""
+def _rank_count(accelerator: Accelerator) -> int:
+    """Return the number of ranks: at most one per device, as frameworks give each rank its own device."""
     ranks = max_ranks(accelerator)
-    return (
-        min(ranks, accelerator.device_count())
-        if accelerator.is_accelerator()
-        else ranks
-    )
+    if accelerator.is_accelerator():
+        return min(ranks, accelerator.device_count())
+    return ranks
 
 
-def _started(
+def _run(
     framework: str, backend: str, parts: tuple[str, ...], *, ranks: int
 ) -> LaunchResult:
+    """Run the framework's program on the backend; skip the check if it is not installed."""
     _require_installed(framework)
     return launch(
         f"accel_testing.conformance.frameworks.{framework}_program", *parts, ranks=ranks, seconds=_SECONDS,
@@ -61,9 +60,10 @@ def _started(
 
 
 def _require_installed(framework: str) -> None:
-    group = next(each for each in GROUPS if each.name == f"frameworks.{framework}")
-    for row in group.needs:
-        if not any(map(is_installed, row)):
+    """Skip the check unless each package that the framework's checks need is installed."""
+    groups = {group.name: group for group in GROUPS}
+    for names in groups[f"frameworks.{framework}"].needs:
+        if not any(map(is_installed, names)):
             skip_unsupported(
-                f"{row[0]} is not installed: pip install {row[0].replace('_', '-')}"
+                f"{names[0]} is not installed: pip install {names[0].replace('_', '-')}"
             )

@@ -6,7 +6,7 @@ import pytest
 
 from accel_core import Accelerator
 from accel_testing.conformance.base import BackendTestBase
-from accel_testing.conformance.frameworks.starting import wherever
+from accel_testing.conformance.frameworks.starting import run_on_every_device
 from accel_testing.conformance.launching import LaunchResult, require_part_passed
 
 __all__ = ["TestDeepSpeed"]
@@ -21,7 +21,7 @@ class TestDeepSpeed(BackendTestBase):
         cls, backend_name: str, accelerator: Accelerator
     ) -> LaunchResult:
         """Each part's result: one start of the ranks for all of them."""
-        return wherever("deepspeed", backend_name, accelerator)
+        return run_on_every_device("deepspeed", backend_name, accelerator)
 
     def test_activates(self, with_deepspeed: LaunchResult) -> None:
         """After `activate()` DeepSpeed's `get_accelerator()` is the backend's, and its ranks meet."""

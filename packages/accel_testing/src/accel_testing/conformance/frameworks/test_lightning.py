@@ -6,7 +6,10 @@ import pytest
 
 from accel_core import Accelerator
 from accel_testing.conformance.base import BackendTestBase
-from accel_testing.conformance.frameworks.starting import alone, together
+from accel_testing.conformance.frameworks.starting import (
+    run_in_one_process,
+    run_in_ranks,
+)
 from accel_testing.conformance.launching import LaunchResult, require_part_passed
 
 __all__ = ["TestLightning"]
@@ -19,7 +22,7 @@ class TestLightning(BackendTestBase):
     @classmethod
     def with_lightning(cls, backend_name: str) -> LaunchResult:
         """The result of each part for one process: one start for all of them."""
-        return alone(
+        return run_in_one_process(
             "lightning",
             backend_name,
             "fit",
@@ -47,6 +50,6 @@ class TestLightning(BackendTestBase):
     def test_fit_in_ranks(self, backend_name: str, accelerator: Accelerator) -> None:
         """Two ranks, each with half of the batch and a device, train as one process with all of it."""
         require_part_passed(
-            together("lightning", backend_name, accelerator, "fit_in_ranks"),
+            run_in_ranks("lightning", backend_name, accelerator, "fit_in_ranks"),
             "fit_in_ranks",
         )

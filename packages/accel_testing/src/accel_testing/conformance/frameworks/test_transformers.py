@@ -6,7 +6,10 @@ import pytest
 
 from accel_core import Accelerator
 from accel_testing.conformance.base import BackendTestBase
-from accel_testing.conformance.frameworks.starting import alone, together
+from accel_testing.conformance.frameworks.starting import (
+    run_in_one_process,
+    run_in_ranks,
+)
 from accel_testing.conformance.launching import LaunchResult, require_part_passed
 
 __all__ = ["TestTransformers"]
@@ -20,7 +23,7 @@ class TestTransformers(BackendTestBase):
     def with_transformers(cls, backend_name: str) -> LaunchResult:
         """The result of each part for one process: one start for all of them."""
         parts = ("train", "train_resumes", "train_in_bfloat16", "train_in_float16")
-        return alone("transformers", backend_name, *parts)
+        return run_in_one_process("transformers", backend_name, *parts)
 
     def test_train(self, with_transformers: LaunchResult) -> None:
         """`Trainer.train` trains on the device as plain torch on the processor."""
@@ -41,6 +44,6 @@ class TestTransformers(BackendTestBase):
     def test_train_in_ranks(self, backend_name: str, accelerator: Accelerator) -> None:
         """Two ranks, each with half of the batch and a device, train as one process with all of it."""
         require_part_passed(
-            together("transformers", backend_name, accelerator, "train_in_ranks"),
+            run_in_ranks("transformers", backend_name, accelerator, "train_in_ranks"),
             "train_in_ranks",
         )

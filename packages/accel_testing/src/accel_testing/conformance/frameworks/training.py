@@ -1,7 +1,8 @@
-"""Training for every framework: a small network, and plain torch's result on the CPU."""
+"""A training that every framework repeats: a small network, and the result of plain torch on the CPU."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,29 +23,29 @@ __all__ = [
     "STEPS",
     "Network",
     "Rank",
-    "batch",
+    "make_batch",
     "parameters_of",
     "require_claimed",
     "require_same",
 ]
 
-#: Steps of the optimizer, after how many of them is saved, and samples in the batch, which is the same in
-#: each step: whoever shuffles it, or shares it among ranks, has the same mean.
+#: Steps of the optimizer, the step after which is saved, and samples in the batch. The batch is the same in
+#: each step: its mean does not depend on shuffling or on the number of ranks.
 STEPS = 6
 SAVED_AT = 3
 BATCH = 16
-#: For AdamW. With torch's own `eps` a gradient near zero would be as good as its sign, and rounding the step.
+#: For AdamW. With torch's own `eps`, rounding errors of a gradient near zero would change the whole step.
 OPTIMIZER: dict[str, Any] = {
     "lr": 0.02,
     "betas": (0.9, 0.99),
     "eps": 1e-3,
     "weight_decay": 0.0,
 }
-#: The norm that gradients are clipped to, which the first steps' are above.
+#: The norm to which gradients are clipped; those of the first steps are larger.
 CLIP = 0.5
-#: How far losses may be off, relatively, and what training has changed of the parameters, as a share of the
-#: largest change: what each type rounds, several steps on.
-_BOUNDS = {
+#: How far losses may be off, relative to themselves, and the parameters' changes, relative to the largest
+#: change: the rounding errors of several steps in each type.
+_TOLERANCES = {
     torch.float32: (3e-4, 2e-3),
     torch.float16: (1e-2, 0.1),
     torch.bfloat16: (5e-2, 0.4),
@@ -57,18 +58,16 @@ class Network(nn.Module):
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        self.first, self.norm, self.last = (
-            nn.Linear(12, 24),
-            nn.LayerNorm(24),
-            nn.Linear(24, 3),
-        )
+        self.first = nn.Linear(12, 24)
+        self.norm = nn.LayerNorm(24)
+        self.last = nn.Linear(24, 3)
         self.devices: set[torch.device] = set()
         self.dtypes: set[torch.dtype] = set()
 
     def forward(
         self, features: torch.Tensor, labels: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(samples, 12) numbers and (samples,) classes to the mean loss and (samples, 3) numbers."""
+        """Return the mean loss, and three numbers for each sample; a sample has 12 features and a label."""
         hidden = self.first(features.to(self.first.weight.dtype))
         output = self.last(self.norm(hidden.tanh()))
         self.devices |= {
@@ -81,8 +80,8 @@ class Network(nn.Module):
         return functional.cross_entropy(output.float(), labels), output
 
 
-def batch() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return features and labels, on the host."""
+def make_batch() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return features and labels, on the CPU."""
     features = torch.randn(BATCH, 12, generator=torch.Generator().manual_seed(3))
     return features, torch.arange(BATCH) % 3
 
@@ -96,42 +95,42 @@ def parameters_of(network: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def require_claimed(accelerator: Accelerator, dtype: torch.dtype) -> None:
-    """End the part unless the accelerator says that it trains in that type."""
+    """Skip the part unless the accelerator claims to train in that type."""
     if dtype not in accelerator.supported_dtypes():
         skip_unsupported(f"no training in {str(dtype).removeprefix('torch.')}")
 
 
 def require_same(
-    given: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], what: str
+    parameters: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], what: str
 ) -> None:
-    """Check that the parameters are bit-identical."""
+    """Require that the parameters are bit-identical."""
     require(
-        given.keys() == expected.keys(),
-        f"{what}: {sorted(given)} instead of {sorted(expected)}",
+        parameters.keys() == expected.keys(),
+        f"{what}: {sorted(parameters)} instead of {sorted(expected)}",
     )
-    for name, tensor in given.items():
-        far = float((tensor.double() - expected[name].double()).abs().max())
-        require(far == 0, f"{what}: {name} is off by {far:.1e}")
+    for name, tensor in parameters.items():
+        error = float((tensor.double() - expected[name].double()).abs().max())
+        require(error == 0, f"{what}: {name} is off by {error:.1e}")
 
 
 class Reference(NamedTuple):
-    """Plain torch, in float32 on the processor, with the whole batch."""
+    """The result of plain torch, in float32 on the CPU, with the whole batch."""
 
-    #: The loss of each step, before it.
+    #: The loss before each step.
     losses: list[float]
     start: dict[str, torch.Tensor]
     end: dict[str, torch.Tensor]
 
     @classmethod
-    def made(cls) -> Reference:
-        """Train it: take this before a framework has changed what torch does."""
+    def train(cls) -> Reference:
+        """Train and return the result; call this before a framework has changed torch."""
         network = Network()
         start = parameters_of(network)
         optimizer = torch.optim.AdamW(network.parameters(), **OPTIMIZER)
         losses = []
         for _ in range(STEPS):
             optimizer.zero_grad()
-            loss, _output = network(*batch())
+            loss, _output = network(*make_batch())
             torch.autograd.backward(loss)
             nn.utils.clip_grad_norm_(network.parameters(), CLIP)
             optimizer.step()
@@ -144,43 +143,47 @@ class Reference(NamedTuple):
         end: dict[str, torch.Tensor],
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Check that a training ended as this one; `losses` are those of its last steps."""
-        faults = [
-            *self._of_losses(losses, _BOUNDS[dtype][0]),
-            *self._of_parameters(end, _BOUNDS[dtype][1]),
+        """Require that a training ended as this one; `losses` are those of its last steps."""
+        problems = [
+            *self._loss_problems(losses, _TOLERANCES[dtype][0]),
+            *self._parameter_problems(end, _TOLERANCES[dtype][1]),
         ]
-        require(not faults, "; ".join(faults))
+        require(not problems, "; ".join(problems))
 
-    def _of_losses(self, losses: list[float], bound: float) -> Iterator[str]:
+    def _loss_problems(self, losses: list[float], tolerance: float) -> Iterator[str]:
+        """Yield the first loss that is off by more than the tolerance."""
         expected = self.losses[STEPS - len(losses) :]
-        for step, (ours, theirs) in enumerate(
-            zip(losses, expected, strict=True), STEPS - len(losses)
-        ):
-            # Not `> bound`: that a number is missing, NaN, is a fault too.
-            if not abs(ours - theirs) <= bound * abs(theirs):
-                yield f"the loss of step {step} is {ours:.6g}; plain torch on the processor has {theirs:.6g}"
+        first_step = STEPS - len(losses)
+        pairs = zip(losses, expected, strict=True)
+        for step, (loss, reference) in enumerate(pairs, first_step):
+            is_close = abs(loss - reference) <= tolerance * abs(reference)
+            if not is_close:  # also for NaN
+                yield (
+                    f"the loss of step {step} is {loss:.6g}; plain torch on the processor has "
+                    f"{reference:.6g}"
+                )
                 return
 
-    def _of_parameters(
-        self, end: dict[str, torch.Tensor], bound: float
+    def _parameter_problems(
+        self, end: dict[str, torch.Tensor], tolerance: float
     ) -> Iterator[str]:
+        """Yield the parameter that is off the most, if that is more than the tolerance."""
         if end.keys() != self.end.keys():
             yield f"the parameters are {sorted(end)} instead of {sorted(self.end)}"
             return
-        changed = max(
+        largest_change = max(
             float((self.end[name] - self.start[name]).abs().max()) for name in self.end
         )
-        far = {
-            name: float((end[name].float() - self.end[name]).abs().max()) / changed
-            for name in self.end
-        }
-        name = max(
-            far, key=lambda each: float("inf") if far[each] != far[each] else far[each]
-        )
-        if not far[name] <= bound:
+        errors = {}
+        for name, expected in self.end.items():
+            error = float((end[name].float() - expected).abs().max()) / largest_change
+            errors[name] = float("inf") if math.isnan(error) else error
+        worst = max(errors, key=lambda name: errors[name])
+        if errors[worst] > tolerance:
             yield (
-                f"after {STEPS} steps {name} is off by {far[name]:.1e} of what plain torch changes on the "
-                f"processor, bound {bound:.0e}"
+                f"after {STEPS} steps {worst} is off by {errors[worst]:.1e} of what plain torch "
+                "changes on the "
+                f"processor, bound {tolerance:.0e}"
             )
 
 
@@ -196,9 +199,9 @@ class Rank(NamedTuple):
 
     @classmethod
     def of(cls, accelerator: Accelerator, folder: str) -> Rank:
-        """Return this process, on the device that its place among the ranks gives it."""
+        """Return the rank of this process, with the device of its local rank."""
         device = int(os.environ["LOCAL_RANK"]) % accelerator.device_count()
-        return cls(accelerator, device, Reference.made(), Path(folder))
+        return cls(accelerator, device, Reference.train(), Path(folder))
 
     def require_trained(
         self,
@@ -211,16 +214,16 @@ class Rank(NamedTuple):
 
         `losses` are those of its last steps; `end` its parameters, where they are not whole in it.
         """  # fmt: skip
-        # Of torch, as the accelerator may be wrong; a process may have one device, for any index.
-        kind = self.accelerator.device_type
-        expected = torch.empty(0, device=f"{kind}:{self.device}").device
-        found = sorted(map(str, network.devices))
+        # The device as torch has it, as the accelerator may be wrong; a process may have only one device.
+        device_type = self.accelerator.device_type
+        expected = torch.empty(0, device=f"{device_type}:{self.device}").device
+        devices = sorted(map(str, network.devices))
         require(
             network.devices == {expected},
-            f"the network was computed on {found}; expected {expected}",
+            f"the network was computed on {devices}; expected {expected}",
         )
-        products = sorted(map(str, network.dtypes))
+        dtypes = sorted(map(str, network.dtypes))
         require(
-            network.dtypes == {dtype}, f"products were of {products}; expected {dtype}"
+            network.dtypes == {dtype}, f"products were of {dtypes}; expected {dtype}"
         )
         self.reference.require_trained(losses, end or parameters_of(network), dtype)

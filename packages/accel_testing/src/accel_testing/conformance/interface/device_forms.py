@@ -1,4 +1,4 @@
-"""Devices named in every form that members take: what is asked, selected and changed is that device's."""
+"""Every form in which members take a device: answers, selections and changes must be that device's."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from accel_core import Accelerator, UnsupportedError
 from accel_testing.conformance.claims import require, require_raises
 
 __all__ = [
-    "alike",
     "device_forms",
-    "forms_are_acted_on",
-    "forms_are_answered",
-    "forms_select",
-    "indexed",
+    "is_same_answer",
+    "members_with_device_index",
+    "require_actions_on_named_device",
+    "require_answers_on_named_device",
+    "require_selection_by_any_form",
 ]
 
 _MEBIBYTE = 1 << 20
-#: Of bytes: a copy on the device takes milliseconds.
+#: Bytes, of which a copy on the device takes milliseconds.
 _LARGE = 16 * _MEBIBYTE
 _RESETS = (
     "reset_peak_memory_stats",
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
 )
-#: Members without an answer to compare: they select, wait or reset.
+#: Members that return nothing to compare: they select, wait or reset.
 _ACTING = ("set_device", "synchronize", "reset_accumulated_memory_stats", *_RESETS)
 
 
-def indexed() -> list[str]:
-    """Return the members that take a `device_index` and nothing else that has no default."""
-    own_way = ("device_name", "device", "device_guard", "default_generator")
-    found = []
+def members_with_device_index() -> list[str]:
+    """Return the members that take a `device_index` first, but those that select or return a device."""
+    excluded = ("device_name", "device", "device_guard", "default_generator")
+    names = []
     for name in dir(Accelerator):
         member = inspect.getattr_static(Accelerator, name)
-        if name.startswith("_") or not inspect.isfunction(member) or name in own_way:
+        if name.startswith("_") or not inspect.isfunction(member) or name in excluded:
             continue
         parameters = list(inspect.signature(member).parameters.values())[1:]
         if parameters and parameters[0].name == "device_index":
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def device_forms(accelerator: Accelerator, index: int) -> list[Any]:
-    """Return every form in which a device is named; as text DeepSpeed has a rank's, from LOCAL_RANK."""
-    kind = accelerator.device_type
-    device = torch.device(kind, index)
+    """Return every form in which a device is named; DeepSpeed passes an index from LOCAL_RANK as text."""
+    device_type = accelerator.device_type
+    device = torch.device(device_type, index)
     name = accelerator.device_name(index)
     return [
         index,
@@ -59,66 +59,62 @@ def device_forms(accelerator: Accelerator, index: int) -> list[Any]:
         accelerator.device(index),
         device,
         name,
-        f"{kind}:{index}",
+        f"{device_type}:{index}",
     ]
 
 
-def alike(one: Any, other: Any) -> bool:
-    """Whether two answers of a member are the same; of a generator its seed and state are compared."""
-    if isinstance(one, torch.Generator) and isinstance(other, torch.Generator):
-        return one.initial_seed() == other.initial_seed() and torch.equal(
-            one.get_state(), other.get_state()
+def is_same_answer(first: Any, second: Any) -> bool:
+    """Return whether two answers of a member are the same; of generators, seed and state are compared."""
+    if isinstance(first, torch.Generator) and isinstance(second, torch.Generator):
+        return first.initial_seed() == second.initial_seed() and torch.equal(
+            first.get_state(), second.get_state()
         )
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return torch.equal(one, other)
-    return bool(one == other)
+    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
+        return torch.equal(first, second)
+    return bool(first == second)
 
 
-def _types_alone(accelerator: Accelerator) -> list[Any]:
-    """Return the forms that name a type of device and no index: they mean the current one."""
+def _forms_without_index(accelerator: Accelerator) -> list[Any]:
+    """Return the forms that name a type of device and no index: they mean the current device."""
     return [accelerator.device_type, torch.device(accelerator.device_type)]
 
 
-def _told(accelerator: Accelerator, name: str, *form: Any) -> Any:
-    """Return a member's answer; `UnsupportedError` itself where the device cannot give one."""
+def _answer(accelerator: Accelerator, name: str, *form: Any) -> Any:
+    """Return a member's answer; `UnsupportedError` itself if the device cannot give one."""
     try:
         return getattr(accelerator, name)(*form)
     except UnsupportedError:
         return UnsupportedError
     except Exception as error:
-        given = ", ".join(map(repr, form))
-        require(False, f"{name}({given}) raised {type(error).__name__}: {error}")
+        arguments = ", ".join(map(repr, form))
+        require(False, f"{name}({arguments}) raised {type(error).__name__}: {error}")
 
 
-def _make_unlike(accelerator: Accelerator, last: int) -> list[torch.Tensor]:
-    """Give the first device and the last one other seeds, other states, and other memory in use."""
-    for index, draws in ((0, 3), (last, 5)):
+def _make_different(accelerator: Accelerator, last: int) -> list[torch.Tensor]:
+    """Give the first and the last device other seeds, states and memory in use; return tensors to keep."""
+    for index, count in ((0, 3), (last, 5)):
         accelerator.default_generator(index).manual_seed(40 + index)
-        torch.rand(draws, device=accelerator.device(index))
-        for _ in range(index and 2):
+        torch.rand(count, device=accelerator.device(index))
+        if index > 0:
             torch.rand(1, device=accelerator.device(index))
-    kept = [torch.ones(1024, device=accelerator.device(0))]
-    kept += [torch.ones(_MEBIBYTE, device=accelerator.device(last))]
-    torch.empty(_MEBIBYTE * 3, device=accelerator.device(last))  # its peak
-    return kept
+            torch.rand(1, device=accelerator.device(index))
+    tensors = [torch.ones(1024, device=accelerator.device(0))]
+    tensors += [torch.ones(_MEBIBYTE, device=accelerator.device(last))]
+    torch.empty(_MEBIBYTE * 3, device=accelerator.device(last))  # raises the peak
+    return tensors
 
 
-def forms_are_answered(accelerator: Accelerator, last: int) -> None:
+def require_answers_on_named_device(accelerator: Accelerator, last: int) -> None:
     """Require of each member one answer for each form of the last device, while the first is current."""
-    kept = _make_unlike(accelerator, last)
-    asked = [name for name in indexed() if name not in _ACTING]
-    asked += ["device", "device_name", "default_generator"]
-    for name in asked:
-        expected = _told(accelerator, name, last)
+    tensors = _make_different(accelerator, last)
+    names = [name for name in members_with_device_index() if name not in _ACTING]
+    names += ["device", "device_name", "default_generator"]
+    for name in names:
         for form in device_forms(accelerator, last):
-            given = _told(accelerator, name, form)
-            # Another process may take memory between two questions.
-            same = alike(given, expected) or alike(
-                given, expected := _told(accelerator, name, last)
-            )
+            answer, expected = _compare_answers(accelerator, name, form, last)
             require(
-                same,
-                f"with device 0 the current one {name}({form!r}) gave {given!r}, and {name}({last}) "
+                is_same_answer(answer, expected),
+                f"with device 0 the current one {name}({form!r}) gave {answer!r}, and {name}({last}) "
                 f"{expected!r}; expected the same",
             )
         current = accelerator.current_device()
@@ -127,54 +123,40 @@ def forms_are_answered(accelerator: Accelerator, last: int) -> None:
             f"{name} of device {last} made {current} the current device; expected 0",
         )
     accelerator.set_device(last)
-    for name in asked:
-        none = last if name == "default_generator" else None
-        for form in _types_alone(accelerator):
-            given, expected = (
-                _told(accelerator, name, form),
-                _told(accelerator, name, none),
-            )
-            same = alike(given, expected) or alike(
-                given, _told(accelerator, name, none)
-            )
+    for name in names:
+        usual = last if name == "default_generator" else None
+        for form in _forms_without_index(accelerator):
+            answer, expected = _compare_answers(accelerator, name, form, usual)
             require(
-                same,
-                f"with device {last} the current one {name}({form!r}) gave {given!r}; expected {expected!r}, "
-                f"as {name}({none}): a type without an index means the current device",
+                is_same_answer(answer, expected),
+                f"with device {last} the current one {name}({form!r}) gave {answer!r}; expected "
+                f"{expected!r}, as {name}({usual}): a type without an index means the current device",
             )
     accelerator.set_device(0)
-    del kept
+    del tensors
 
 
-def forms_select(accelerator: Accelerator, last: int) -> None:
-    """Require that a selecting member selects the device of each form, and stays for a type alone."""
+def _compare_answers(
+    accelerator: Accelerator, name: str, form: Any, usual_form: Any
+) -> tuple[Any, Any]:
+    """Return a member's answers for two forms; the second is asked again if it differs.
+
+    Another process may take memory between two calls.
+    """
+    expected = _answer(accelerator, name, usual_form)
+    answer = _answer(accelerator, name, form)
+    if not is_same_answer(answer, expected):
+        expected = _answer(accelerator, name, usual_form)
+    return answer, expected
+
+
+def require_selection_by_any_form(accelerator: Accelerator, last: int) -> None:
+    """Require that each form selects its device, and that a type without an index changes nothing."""
     current = accelerator.current_device
-    alone = _types_alone(accelerator)
-    for before, forms in ((0, device_forms(accelerator, last)), (last, alone)):
-        for form in forms:
-            accelerator.set_device(before)
-            accelerator.set_device(form)
-            said = f"with device {before} the current one"
-            require(
-                current() == last,
-                f"{said} set_device({form!r}) made {current()} the current device; expected {last}",
-            )
-            made = torch.empty(1, device=accelerator.device_type).device
-            require(
-                made.index in (None, last),
-                f"{said}, then set_device({form!r}): a tensor is made on {made}; expected device {last}",
-            )
-            accelerator.set_device(before)
-            with accelerator.device_guard(form):
-                inside = current()
-            require(
-                inside == last,
-                f"{said}, inside device_guard({form!r}) current_device() gave {inside}; expected {last}",
-            )
-            require(
-                current() == before,
-                f"{said}, after device_guard({form!r}) current_device() gave {current()}; expected {before}",
-            )
+    for form in device_forms(accelerator, last):
+        _require_selection(accelerator, 0, form, last)
+    for form in _forms_without_index(accelerator):
+        _require_selection(accelerator, last, form, last)
     for form in device_forms(accelerator, 0):
         accelerator.set_device(last)
         accelerator.set_device(form)
@@ -184,83 +166,122 @@ def forms_select(accelerator: Accelerator, last: int) -> None:
             "expected 0",
         )
     accelerator.set_device(0)
-    if getattr(accelerator.Stream, "one_queue", False):
-        return
-    place = accelerator.device(last)
-    for given in (
-        last,
-        place,
-        str(place),
-    ):  # the vendor's class itself: torch's forms, and no text "1"
-        found = accelerator.Stream(device=given)
-        require(
-            found.device == place,
-            f"with device 0 the current one Stream(device={given!r}) is a stream of {found.device}; expected "
-            f"{place}",
-        )
-        require(
-            current() == 0,
-            f"Stream(device={given!r}) made {current()} the current device; expected 0",
-        )
-    with accelerator.device_guard(last):
-        found = accelerator.Stream()
+    if not getattr(accelerator.Stream, "one_queue", False):
+        _require_streams_on_named_device(accelerator, last)
+
+
+def _require_selection(
+    accelerator: Accelerator, before: int, form: Any, selected: int
+) -> None:
+    """Require that `set_device` and `device_guard` select device `selected` if they are given `form`."""
+    current = accelerator.current_device
+    accelerator.set_device(before)
+    accelerator.set_device(form)
+    situation = f"with device {before} the current one"
     require(
-        found.device == place,
-        f"with device {last} the current one Stream() is a stream of {found.device}; expected {place}",
+        current() == selected,
+        f"{situation} set_device({form!r}) made {current()} the current device; expected {selected}",
+    )
+    device = torch.empty(1, device=accelerator.device_type).device
+    require(
+        device.index in (None, selected),
+        f"{situation}, then set_device({form!r}): a tensor is made on {device}; expected device {selected}",
+    )
+    accelerator.set_device(before)
+    with accelerator.device_guard(form):
+        inside = current()
+    require(
+        inside == selected,
+        f"{situation}, inside device_guard({form!r}) current_device() gave {inside}; expected {selected}",
+    )
+    require(
+        current() == before,
+        f"{situation}, after device_guard({form!r}) current_device() gave {current()}; expected {before}",
     )
 
 
-def forms_are_acted_on(accelerator: Accelerator, last: int) -> None:
+def _require_streams_on_named_device(accelerator: Accelerator, last: int) -> None:
+    """Require that `Stream` makes a stream of the given device, by default the current one."""
+    device = accelerator.device(last)
+    # `Stream` is the vendor's class: it takes the forms of torch, which has no text "1".
+    for form in (last, device, str(device)):
+        stream = accelerator.Stream(device=form)
+        require(
+            stream.device == device,
+            f"with device 0 the current one Stream(device={form!r}) is a stream of {stream.device}; "
+            f"expected {device}",
+        )
+        current = accelerator.current_device()
+        require(
+            current == 0,
+            f"Stream(device={form!r}) made {current} the current device; expected 0",
+        )
+    with accelerator.device_guard(last):
+        stream = accelerator.Stream()
+    require(
+        stream.device == device,
+        f"with device {last} the current one Stream() is a stream of {stream.device}; expected {device}",
+    )
+
+
+def require_actions_on_named_device(accelerator: Accelerator, last: int) -> None:
     """Require that a member that waits, resets or restores does so on the device of each form."""
-    alone = _types_alone(accelerator)
-    for before, forms in ((0, device_forms(accelerator, last)), (last, [None, *alone])):
-        for form in forms:
-            accelerator.set_device(before)
-            said = f"with device {before} the current one"
-            _waits(accelerator, last, form, said)
-            _resets(accelerator, last, form, said)
-            _restores(accelerator, last, form, said)
-            _limits(accelerator, last, form, said)
-            now = accelerator.current_device()
-            require(
-                now == before,
-                f"{said}, members given {form!r} made {now} the current device",
-            )
+    cases: list[tuple[int, Any]] = []
+    cases += [(0, form) for form in device_forms(accelerator, last)]
+    cases += [(last, form) for form in (None, *_forms_without_index(accelerator))]
+    for before, form in cases:
+        accelerator.set_device(before)
+        situation = f"with device {before} the current one"
+        _require_wait(accelerator, last, form, situation)
+        _require_reset(accelerator, last, form, situation)
+        _require_restore(accelerator, last, form, situation)
+        _require_limit(accelerator, last, form, situation)
+        after = accelerator.current_device()
+        require(
+            after == before,
+            f"{situation}, members given {form!r} made {after} the current device",
+        )
     accelerator.set_device(0)
 
 
-def _waits(accelerator: Accelerator, last: int, form: Any, said: str) -> None:
+def _require_wait(
+    accelerator: Accelerator, last: int, form: Any, situation: str
+) -> None:
+    """Require that `synchronize(form)` waits for work on a stream of the last device."""
     if getattr(accelerator.Stream, "one_queue", False):
         return
     with accelerator.device_guard(last):
-        side = accelerator.Stream(device=accelerator.device(last))
+        stream = accelerator.Stream(device=accelerator.device(last))
         source = torch.ones(_LARGE, dtype=torch.uint8, device=accelerator.device(last))
         target = torch.zeros_like(source)
         accelerator.synchronize()
-        with accelerator.stream(side):
+        with accelerator.stream(stream):
             for _ in range(20):
                 target.copy_(source, non_blocking=True)
-            done = side.record_event()
+            event = stream.record_event()
     accelerator.synchronize(form)
-    over = done.query()
-    side.synchronize()
+    is_done = event.query()
+    stream.synchronize()
     require(
-        over is True,
-        f"{said}, copies on a stream of device {last}, e recorded after them, synchronize({form!r}): "
-        f"e.query() gave {over!r}; expected True",
+        is_done is True,
+        f"{situation}, copies on a stream of device {last}, e recorded after them, synchronize({form!r}): "
+        f"e.query() gave {is_done!r}; expected True",
     )
 
 
-def _peaks(accelerator: Accelerator) -> list[tuple[int, int]]:
-    """Return the peak and the present amount of the first device and the last one."""
+def _memory_amounts(accelerator: Accelerator) -> list[tuple[int, int]]:
+    """Return the peak and the present amount of memory, of the first device and of the last."""
     devices = (0, accelerator.device_count() - 1)
     return [
-        (accelerator.max_memory_allocated(i), accelerator.memory_allocated(i))
-        for i in devices
+        (accelerator.max_memory_allocated(index), accelerator.memory_allocated(index))
+        for index in devices
     ]
 
 
-def _resets(accelerator: Accelerator, last: int, form: Any, said: str) -> None:
+def _require_reset(
+    accelerator: Accelerator, last: int, form: Any, situation: str
+) -> None:
+    """Require that each reset of the device `form` resets the last device's figures, and not the first's."""
     accelerator.synchronize(0)
     accelerator.synchronize(last)
     for name in _RESETS:
@@ -268,35 +289,40 @@ def _resets(accelerator: Accelerator, last: int, form: Any, said: str) -> None:
             torch.empty(
                 2 * _MEBIBYTE, dtype=torch.uint8, device=accelerator.device(index)
             )
-        before = _peaks(accelerator)
+        before = _memory_amounts(accelerator)
         getattr(accelerator, name)(form)
-        after = _peaks(accelerator)
+        after = _memory_amounts(accelerator)
         require(
             after[0] == before[0],
-            f"{said}, {name}({form!r}) changed (max_memory_allocated(0), memory_allocated(0)) from "
+            f"{situation}, {name}({form!r}) changed (max_memory_allocated(0), memory_allocated(0)) from "
             f"{before[0]} to {after[0]}; expected no change: it names device {last}",
         )
-        peak, now = after[1]
+        peak, allocated = after[1]
         require(
-            peak == now,
-            f"{said}, after {name}({form!r}) max_memory_allocated({last}) is {peak}, and "
-            f"memory_allocated({last}) {now}; expected the same",
+            peak == allocated,
+            f"{situation}, after {name}({form!r}) max_memory_allocated({last}) is {peak}, and "
+            f"memory_allocated({last}) {allocated}; expected the same",
         )
     key, name = "allocated_bytes.all.allocated", "reset_accumulated_memory_stats"
     if key not in accelerator.memory_stats(last):
         return
-    here = accelerator.memory_stats(0)[key]
+    first_total = accelerator.memory_stats(0)[key]
     getattr(accelerator, name)(form)
-    found = accelerator.memory_stats(0)[key], accelerator.memory_stats(last)[key]
+    totals = accelerator.memory_stats(0)[key], accelerator.memory_stats(last)[key]
     require(
-        found == (here, 0),
-        f"{said}, after {name}({form!r}) memory_stats(i)[{key!r}] of the devices 0 and {last} is {found}; "
-        f"expected {(here, 0)}",
+        totals == (first_total, 0),
+        f"{situation}, after {name}({form!r}) memory_stats(i)[{key!r}] of the devices 0 and {last} "
+        f"is {totals}; "
+        f"expected {(first_total, 0)}",
     )
 
 
-def _restores(accelerator: Accelerator, last: int, form: Any, said: str) -> None:
-    def drawn(index: int) -> list[float]:
+def _require_restore(
+    accelerator: Accelerator, last: int, form: Any, situation: str
+) -> None:
+    """Require that `set_rng_state` and `fork_rng` with `form` restore the last device's generator alone."""
+
+    def draw(index: int) -> list[float]:
         return torch.rand(8, device=accelerator.device(index)).tolist()
 
     def states() -> list[torch.Tensor]:
@@ -304,53 +330,58 @@ def _restores(accelerator: Accelerator, last: int, form: Any, said: str) -> None
 
     accelerator.default_generator(0).manual_seed(61)
     accelerator.default_generator(last).manual_seed(62)
-    there = accelerator.get_rng_state(last)
-    drawn(0)
-    first = drawn(last)
-    here = accelerator.get_rng_state(0)
-    accelerator.set_rng_state(there, form)
-    changed = not torch.equal(accelerator.get_rng_state(0), here)
+    last_state = accelerator.get_rng_state(last)
+    draw(0)
+    first = draw(last)
+    first_state = accelerator.get_rng_state(0)
+    accelerator.set_rng_state(last_state, form)
+    is_changed = not torch.equal(accelerator.get_rng_state(0), first_state)
     require(
-        not changed,
-        f"{said}, set_rng_state(state, {form!r}) changed the generator of device 0",
+        not is_changed,
+        f"{situation}, set_rng_state(state, {form!r}) changed the generator of device 0",
     )
-    again = drawn(last)
+    again = draw(last)
     require(
         again == first,
-        f"{said}, after set_rng_state(state, {form!r}) device {last} draws {again[:2]}…; expected "
+        f"{situation}, after set_rng_state(state, {form!r}) device {last} draws {again[:2]}…; expected "
         f"{first[:2]}…, as from that state before",
     )
     before = states()
     with accelerator.fork_rng(devices=[form]):
-        drawn(0)
-        drawn(last)
+        draw(0)
+        draw(last)
     after = states()
     restored = [
-        torch.equal(one, other) for one, other in zip(before, after, strict=True)
+        torch.equal(state, state_after)
+        for state, state_after in zip(before, after, strict=True)
     ]
     require(
         restored == [False, True],
-        f"{said}, fork_rng(devices=[{form!r}]) restored the devices 0 and {last}: {restored}; expected "
+        f"{situation}, fork_rng(devices=[{form!r}]) restored the devices 0 and {last}: {restored}; expected "
         "[False, True]",
     )
 
 
-def _limits(accelerator: Accelerator, last: int, form: Any, said: str) -> None:
+def _require_limit(
+    accelerator: Accelerator, last: int, form: Any, situation: str
+) -> None:
+    """Require that a limit of memory set for the device `form` holds on the last device."""
     accelerator.empty_cache()
-    limit: Callable[[float], Any] = partial(
+    set_fraction: Callable[[float], Any] = partial(
         accelerator.set_per_process_memory_fraction, device_index=form
     )
     size = accelerator.total_memory(last) // 8
-    block = partial(
+    allocate_eighth = partial(
         torch.empty, size, dtype=torch.uint8, device=accelerator.device(last)
     )
     try:
-        limit(0.05)
+        set_fraction(0.05)
     except UnsupportedError:
         return
     try:
-        what = f"{said}, set_per_process_memory_fraction(0.05, {form!r}), an eighth of device {last}'s memory"
-        require_raises(block, torch.OutOfMemoryError, what)
+        limited = f"{situation}, set_per_process_memory_fraction(0.05, {form!r})"
+        description = f"{limited}, an eighth of device {last}'s memory"
+        require_raises(allocate_eighth, torch.OutOfMemoryError, description)
     finally:
         for index in (0, last):
             with contextlib.suppress(UnsupportedError):

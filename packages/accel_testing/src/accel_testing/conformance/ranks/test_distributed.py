@@ -19,6 +19,8 @@ __all__ = ["TestDistributed"]
 
 _PROGRAM = "accel_testing.conformance.ranks.program"
 _SECONDS = 150.0
+#: The exit status of the rank that is lost.
+_LOST_STATUS = 13
 
 
 class TestDistributed(BackendTestBase):
@@ -26,47 +28,48 @@ class TestDistributed(BackendTestBase):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def together(cls, backend_name: str, accelerator: Accelerator) -> LaunchResult:
-        """Each part's results, a line a rank: one start of the ranks for all of them."""
+    def all_parts(cls, backend_name: str, accelerator: Accelerator) -> LaunchResult:
+        """Return each part's results; the ranks are started once for all parts."""
         _require_communication(accelerator)
         return launch(_PROGRAM, "all", backend_name, ranks=MOST_RANKS, seconds=_SECONDS)
 
-    def test_reductions(self, together: LaunchResult) -> None:
+    def test_reductions(self, all_parts: LaunchResult) -> None:
         """`all_reduce` and `reduce` add, and find the largest and smallest, in every claimed data type."""
-        require_part_passed(together, "reductions")
+        require_part_passed(all_parts, "reductions")
 
-    def test_exchanges(self, together: LaunchResult) -> None:
+    def test_exchanges(self, all_parts: LaunchResult) -> None:
         """Gathering, scattering, broadcasting, all-to-all, objects and barriers deliver what was sent."""
-        require_part_passed(together, "exchanges")
+        require_part_passed(all_parts, "exchanges")
 
-    def test_messages(self, together: LaunchResult) -> None:
+    def test_messages(self, all_parts: LaunchResult) -> None:
         """`send` and `recv` bring a tensor from one rank to another, as pipelines do."""
-        require_part_passed(together, "messages")
+        require_part_passed(all_parts, "messages")
 
-    def test_data_parallel(self, together: LaunchResult) -> None:
+    def test_data_parallel(self, all_parts: LaunchResult) -> None:
         """DistributedDataParallel's gradients are those of the whole batch on the processor."""
-        require_part_passed(together, "data_parallel")
+        require_part_passed(all_parts, "data_parallel")
 
-    def test_fully_sharded(self, together: LaunchResult) -> None:
+    def test_fully_sharded(self, all_parts: LaunchResult) -> None:
         """FSDP2's (`fully_shard`) gradients are those of the whole batch on the processor."""
-        require_part_passed(together, "fully_sharded")
+        require_part_passed(all_parts, "fully_sharded")
 
-    def test_checkpoints(self, together: LaunchResult) -> None:
+    def test_checkpoints(self, all_parts: LaunchResult) -> None:
         """A distributed checkpoint loads with the same values."""
-        require_part_passed(together, "checkpoints")
+        require_part_passed(all_parts, "checkpoints")
 
     def test_lost_rank(self, backend_name: str, accelerator: Accelerator) -> None:
         """If a rank is lost, the others get an error within the timeout: they do not wait for ever."""
         _require_communication(accelerator)
-        told, codes, _ = launch(
+        reports, statuses, _ = launch(
             _PROGRAM, "lost_rank", backend_name, ranks=MOST_RANKS, seconds=_SECONDS
         )
-        if 13 not in codes:
-            raise BrokenPromise(f"the rank that was to be lost ended with {codes[-1]}")
-        problems = [line["problem"] for line in told.get("lost_rank", [])]
-        aborted = [
-            code for code in codes if code not in (0, 13)
-        ]  # a watchdog may end the process
+        if _LOST_STATUS not in statuses:
+            raise BrokenPromise(
+                f"the rank that was to be lost ended with {statuses[-1]}"
+            )
+        problems = [report["problem"] for report in reports.get("lost_rank", [])]
+        # Also a watchdog may end a process.
+        aborted = [status for status in statuses if status not in (0, _LOST_STATUS)]
         require(
             problems == [""] or aborted,
             f"the rank that was left over: {problems or 'hung'}",
@@ -74,6 +77,7 @@ class TestDistributed(BackendTestBase):
 
 
 def _require_communication(accelerator: Accelerator) -> None:
+    """Skip the check unless two ranks can run and communicate."""
     import torch
 
     if not torch.distributed.is_available():
