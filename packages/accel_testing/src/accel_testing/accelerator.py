@@ -47,7 +47,7 @@ class FakeAccelerator(CPUAccelerator):
         self, backend: Backend, devices: int = 1, faults: Faults | None = None
     ) -> None:
         self._faults = faults or Faults()
-        self._faults.meet("construction")
+        self._faults.trigger("construction")
         super().__init__(backend)
         self._count = devices
         self.calls: list[Call] = []
@@ -59,24 +59,21 @@ class FakeAccelerator(CPUAccelerator):
     def _recording_calls(
         self, name: str, member: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """Return `member` wrapped: each call is recorded in `calls` and meets the faults that are due."""
-        compiling = getattr(
-            getattr(self._torch, "compiler", None), "is_compiling", bool
-        )
+        """Return `member` wrapped: each call is recorded in `calls`, and triggers the faults that are due."""
+        compiler = getattr(self._torch, "compiler", None)
+        is_compiling = getattr(compiler, "is_compiling", bool)  # bool() is False
 
         @functools.wraps(member)
         def call(*arguments: Any, **named: Any) -> Any:
-            if compiling():
+            if is_compiling():
                 return member(*arguments, **named)
             caller = str(sys._getframe(1).f_globals.get("__name__"))
             if caller.partition(".")[0] not in OWN_MODULES:
                 self.calls.append(Call(name, arguments, named))
-            wrong_value = self._faults.meet(name)
-            return (
-                member(*arguments, **named)
-                if wrong_value is None
-                else wrong_value.returns
-            )
+            fault = self._faults.trigger(name)
+            if fault is not None:
+                return fault.returns
+            return member(*arguments, **named)
 
         return call
 

@@ -128,7 +128,9 @@ class Fault:
         """Return what is wrong with `call` and the effect; empty if both are valid."""
         if len(self._given_effects) != 1:
             effects = [
-                each.name for each in fields(self) if each.name not in ("at", "call")
+                parameter.name
+                for parameter in fields(self)
+                if parameter.name not in ("at", "call")
             ]
             given = " and ".join(self._given_effects) or "nothing"
             step = f"Write Fault({str(self.at)!r}, hangs=True)"
@@ -211,7 +213,7 @@ class Faults:
         self._calls: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def meet(self, at: str) -> Fault | None:
+    def trigger(self, at: str) -> Fault | None:
         """Count a call at `at` and make the fault that is due happen; return it if it sets `returns`."""
         with self._lock:
             self._calls[at] += 1

@@ -82,14 +82,15 @@ def source(key: str) -> str:
 
 def vendor_source(module: str, version: str) -> str:
     """Return the source of the package that replaces the vendor's."""
-    return f"import {module}\n\n__version__ = {version!r}\n{module}.plugin.meet('vendor_import')\n"
+    return f"import {module}\n\n__version__ = {version!r}\n{module}.plugin.trigger('vendor_import')\n"
 
 
 def load(key: str, pickled: str, pickle_error: str) -> object:
     """Return the installed plugin; the generated module calls this when it is imported.
 
-    In another process the plugin is unpickled from `written`. Raises `BackendUnavailableError` if that fails,
-    or, with the reason `why`, if it could not be pickled. A fault at `"import"` raises its own error.
+    In another process the plugin is unpickled from `pickled`. Raises `BackendUnavailableError` if that fails,
+    or, with the reason `pickle_error`, if it could not be pickled.
+    A fault at `"import"` raises its own error.
     """
     installed = _installed_by_key.get(key)
     if installed is None:
@@ -125,16 +126,16 @@ class FakePlugin:
     def __init__(self, installed: Installed) -> None:
         self._installed = installed
         self._faults = Faults(installed.fake.faults if installed.fake else ())
-        self.meet("import")
+        self.trigger("import")
 
-    def meet(self, at: str) -> None:
+    def trigger(self, at: str) -> None:
         """Count a call at `at` and make the fault that is due there happen."""
-        self._faults.meet(at)
+        self._faults.trigger(at)
 
     def _answer(self, hook: str, answer: Any) -> Any:
         """Count a call of the hook, and return `answer`, or the wrong value of a fault that is due."""
-        wrong_value = self._faults.meet(hook)
-        return answer if wrong_value is None else wrong_value.returns
+        fault = self._faults.trigger(hook)
+        return answer if fault is None else fault.returns
 
     @hookimpl
     def accel_backends(self) -> Sequence[Backend]:
@@ -153,9 +154,9 @@ class FakePlugin:
     @hookimpl
     def accel_create(self, backend: Backend) -> object:
         """Return the fake, or the accelerator that was given."""
-        wrong_value = self._faults.meet("accel_create")
-        if wrong_value is not None:
-            return wrong_value.returns
+        fault = self._faults.trigger("accel_create")
+        if fault is not None:
+            return fault.returns
         if self._installed.fake is not None:
             # Imported here: most plugins are only asked for their declaration.
             from accel_testing.accelerator import FakeAccelerator

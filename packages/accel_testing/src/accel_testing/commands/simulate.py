@@ -28,6 +28,7 @@ class _Command(click.Command):
     """A command whose options end at the first word, unless an option comes first."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Accept options among the words only if the first word is an option."""
         first = args[0] if args else ""
         ctx.allow_interspersed_args = first.startswith("-") and first != "--"
         return super().parse_args(ctx, args)
@@ -170,12 +171,9 @@ def _run(
             "Missing a device and a command, such as: accel simulate acme:2 -- pytest",
             ctx,
         )
-    device, *words_after_device = words
-    command = (
-        words_after_device[1:]
-        if words_after_device[:1] == ["--"]
-        else words_after_device
-    )
+    device, *command = words
+    if command and command[0] == "--":
+        command = command[1:]
     if not command:
         raise click.UsageError(
             f"Missing a command, such as: accel simulate {device} -- pytest", ctx

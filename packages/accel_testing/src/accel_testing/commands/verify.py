@@ -105,7 +105,7 @@ def _report_option(name: str, description: str) -> Callable[[Any], Any]:
     type=click.IntRange(min(LEVELS), max(LEVELS)),
     show_default=f"{USUAL_LEVEL}, or that of --check",
     metavar="N",
-    help="; ".join(f"{level}: {what}" for level, what in LEVELS.items()) + ".",
+    help="; ".join(f"{level}: {subject}" for level, subject in LEVELS.items()) + ".",
 )
 @click.option(
     "--check",

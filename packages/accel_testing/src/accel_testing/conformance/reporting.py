@@ -69,15 +69,15 @@ def _node_in_file(nodeid: str) -> str:
 
 def _outcome_name(report: pytest.TestReport) -> str:
     """Return the value of `records.Outcome` for the report; empty if a later report decides."""
-    if report.when == "call" or report.skipped:
-        if hasattr(report, "wasxfail"):
-            return "expected failure" if report.skipped else "unexpected pass"
-        if report.skipped:
-            return "not claimed" if NOT_CLAIMED in _skip_reason(report) else "skipped"
-        if report.failed and str(report.longrepr).startswith("[XPASS(strict)]"):
-            return "unexpected pass"
-        return report.outcome
-    return "not run" if report.failed else ""
+    if report.when != "call" and not report.skipped:
+        return "not run" if report.failed else ""
+    if hasattr(report, "wasxfail"):
+        return "expected failure" if report.skipped else "unexpected pass"
+    if report.skipped:
+        return "not claimed" if NOT_CLAIMED in _skip_reason(report) else "skipped"
+    if report.failed and str(report.longrepr).startswith("[XPASS(strict)]"):
+        return "unexpected pass"
+    return report.outcome
 
 
 def _skip_reason(report: pytest.TestReport) -> str:

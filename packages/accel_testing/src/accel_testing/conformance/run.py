@@ -65,7 +65,7 @@ def run(
     for process in dict.fromkeys(check.group.process for check in selected):
         members = [check for check in selected if check.group.process == process]
         if obstacle:
-            results += [Result(check, Outcome.NOT_RUN, obstacle) for check in members]
+            results += _not_run(members, obstacle)
         else:
             new = _with_cause(list(_run_process(members, settings)), verdict)
             results += new
@@ -84,6 +84,11 @@ def run(
         seconds=time.monotonic() - started,
         frameworks=tuple(_frameworks(results)),
     )
+
+
+def _not_run(members: list[Check], reason: str) -> list[Result]:
+    """Return the results of checks that could not run for this reason."""
+    return [Result(check, Outcome.NOT_RUN, reason) for check in members]
 
 
 def _pin(verdict: Verdict) -> str:
@@ -171,16 +176,17 @@ def _run_process(members: list[Check], settings: _Settings) -> Iterator[Result]:
         remaining = [check for check in remaining if check not in records.ended]
         if not remaining:
             return
-        was_interrupted = ending.reason == INTERRUPTED
-        fatal = records.current
-        if fatal is not None and not was_interrupted:
-            outcome = Outcome.HUNG if ending.is_hung else Outcome.DIED
-            yield Result(fatal, outcome, ending.reason, ending.seconds)
-            remaining.remove(fatal)
         fruitless = 0 if records.ended else fruitless + 1
-        if fatal is None or fruitless > _MAX_FRUITLESS or was_interrupted:
-            for check in remaining:
-                yield Result(check, Outcome.NOT_RUN, ending.reason)
+        fatal = records.current
+        was_interrupted = ending.reason == INTERRUPTED
+        if fatal is None or was_interrupted:
+            yield from _not_run(remaining, ending.reason)
+            return
+        outcome = Outcome.HUNG if ending.is_hung else Outcome.DIED
+        yield Result(fatal, outcome, ending.reason, ending.seconds)
+        remaining.remove(fatal)
+        if fruitless > _MAX_FRUITLESS:
+            yield from _not_run(remaining, ending.reason)
             return
 
 

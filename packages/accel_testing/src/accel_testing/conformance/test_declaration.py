@@ -156,16 +156,15 @@ class TestDeclaration(BackendTestBase):
 
     def test_wheel_holds_its_package_alone(self, verdict: Verdict) -> None:
         """The wheel contains only its package: a top-level `tests` would be shared by everybody."""
-        distribution = verdict.distribution
-        files = metadata.files(distribution) if distribution else None
+        files = metadata.files(verdict.distribution) if verdict.distribution else None
         if verdict.builtin or not files:
             skip_unsupported("no wheel is installed, or its RECORD is gone")
         if any("editable" in str(file) for file in files or ()):
             skip_unsupported("an editable installation")
-        top_level = {file.parts[0] for file in files or () if file.parts[0] != ".."}
-        stray = sorted(name for name in top_level if name in _STRAY)
+        top_level = {file.parts[0] for file in files or ()} - {".."}
+        stray = sorted(top_level & {*_STRAY})
         require(not stray, f"the wheel puts {', '.join(stray)} into site-packages")
-        package = verdict.provenance.value.partition(".")[0]
+        package = _top(verdict.provenance.value)
         require(
             package in top_level or f"{package}.py" in top_level,
             f"the wheel has no {package}; it has {sorted(top_level)}",

@@ -139,8 +139,8 @@ def _find_problem(
     for number, (result, expected) in enumerate(pairs):
         difference = describe_difference(result, expected, dtype=dtype)
         if difference:
-            place = "" if len(results) == 1 else f" result {number}"
-            return f"{place} {difference}"
+            suffix = "" if len(results) == 1 else f" result {number}"
+            return f"{suffix} {difference}"
     return ""
 
 
@@ -212,9 +212,9 @@ def _describe_wrong_number(
     is_wrong = ~_is_close(result, expected, tolerance)
     if not is_wrong.any():
         return ""
-    place = tuple(is_wrong.nonzero()[0].tolist())
-    where = f" at {list(place)}" if place else ""
-    return f"gives {result[place].item()}{where}; expected {expected[place].item()}"
+    index = tuple(is_wrong.nonzero()[0].tolist())
+    where = f" at {list(index)}" if index else ""
+    return f"gives {result[index].item()}{where}; expected {expected[index].item()}"
 
 
 def _to_real(tensor: torch.Tensor) -> torch.Tensor:
@@ -303,7 +303,10 @@ class _KernelComparer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except Exception:
             return result  # the CPU has no such kernel
         pairs = zip(written, expected_written, strict=False)
-        if any(describe_difference(ours, theirs) for ours, theirs in pairs):
+        if any(
+            describe_difference(actual, expected_leaf)
+            for actual, expected_leaf in pairs
+        ):
             self.wrong = name
         return result
 

@@ -275,9 +275,11 @@ INDEXED: Operators = {
     "index_fill(1)": lambda a: a.index_fill(1, tensor_on(a, [5, 2]), 9),
     "index_select(1)": lambda a: a.index_select(1, tensor_on(a, [5, 0, 5])),
     **{
-        f"scatter_reduce, {how}, include_self={own}": _scatter_reduce(how, include_self=own)
-        for how in ("sum", "prod", "mean", "amax", "amin")
-        for own in (True, False)
+        f"scatter_reduce, {reduce}, include_self={include_self}": _scatter_reduce(
+            reduce, include_self=include_self
+        )
+        for reduce in ("sum", "prod", "mean", "amax", "amin")
+        for include_self in (True, False)
     },
     "scatter of a number": lambda a: a.scatter(1, tensor_on(a, [[0], [5], [2], [2]]), 9.0),
     "scatter(0)": lambda a: a.scatter(0, tensor_on(a, [[3, 0, 1, 2, 3, 0]]), a[1:] * 10),
@@ -380,7 +382,7 @@ PRODUCTS: Operators = {
         a.reshape(6, 2, 2)[:2], *_two_batches(a), beta=2, alpha=-3
     ),
     "addbmm(beta, alpha)": lambda a: torch.addbmm(a[:2, :2], *_two_batches(a), beta=2, alpha=-3),
-    "bmm of transposed": lambda a: torch.bmm(*(each.mT for each in reversed(_two_batches(a)))),
+    "bmm of transposed": lambda a: torch.bmm(*(matrix.mT for matrix in reversed(_two_batches(a)))),
     "matmul, a vector first": lambda a: a[:, 0] @ a,
     "matmul, a vector last": lambda a: a @ a[0],
     "matmul of vectors": lambda a: a[0] @ a[1],
@@ -465,14 +467,14 @@ FOREACH: Operators = {
     **{f"_foreach_{name}": _foreach(name) for name in _UNARY},
     **{f"_foreach_{name}_": _foreach(f"{name}_", inplace=True) for name in ("sqrt", "neg", "abs", "zero")},
     **{
-        f"_foreach_{name}, {what}": _foreach(name, other)
+        f"_foreach_{name}, {description}": _foreach(name, other)
         for name in ("add", "sub", "mul", "div", "maximum", "minimum", "clamp_max", "clamp_min")
-        for what, other in (("a list", _other_tensors), ("a number", 0.5), ("numbers", _NUMBERS))
+        for description, other in (("a list", _other_tensors), ("a number", 0.5), ("numbers", _NUMBERS))
     },
     **{
-        f"_foreach_{name}_, {what}": _foreach(f"{name}_", other, inplace=True)
+        f"_foreach_{name}_, {description}": _foreach(f"{name}_", other, inplace=True)
         for name in ("add", "sub", "mul", "div", "maximum", "minimum")
-        for what, other in (("a list", _other_tensors), ("a number", 0.5), ("numbers", _NUMBERS))
+        for description, other in (("a list", _other_tensors), ("a number", 0.5), ("numbers", _NUMBERS))
     },
     "_foreach_add, alpha": _foreach("add", _other_tensors, alpha=3),
     "_foreach_sub_, alpha": _foreach("sub_", _other_tensors, inplace=True, alpha=3),
@@ -481,9 +483,9 @@ FOREACH: Operators = {
     "_foreach_lerp": _foreach("lerp", _other_tensors, 0.25),
     "_foreach_lerp_, lists": _foreach("lerp_", _other_tensors, _other_tensors, inplace=True),
     **{
-        f"_foreach_{name}, {what}": _foreach(name, _other_tensors, _other_tensors, other)
+        f"_foreach_{name}, {description}": _foreach(name, _other_tensors, _other_tensors, other)
         for name in ("addcmul", "addcdiv")
-        for what, other in (("a number", 0.5), ("numbers", _NUMBERS))
+        for description, other in (("a number", 0.5), ("numbers", _NUMBERS))
     },
     **{f"_foreach_norm({order})": _foreach("norm", order) for order in (1, 2)},
     "_foreach_copy_": _foreach("copy_", _other_tensors, inplace=True),
@@ -615,7 +617,7 @@ OPTIMIZERS: Operators = {
     for name, options in _OPTIMIZERS
     for foreach in (True, False)
 } | {
-    f"{name}(fused=True), found_inf={found}": _fused_step(name, found)
+    f"{name}(fused=True), found_inf={found_inf}": _fused_step(name, found_inf)
     for name in _FUSED
-    for found in (0.0, 1.0)
+    for found_inf in (0.0, 1.0)
 }

@@ -80,15 +80,16 @@ def require_waits_for_long_work(accelerator: Accelerator) -> None:
         return
     event = accelerator.Event()
 
-    def queue_work(used: Any = stream) -> None:
-        with accelerator.stream(used):
+    def queue_work(on_stream: Any = stream) -> None:
+        with accelerator.stream(on_stream):
             sleep(250)
             event.record()
 
     def queue_work_in_thread() -> None:
-        thread = Thread(
-            target=lambda: queue_work(accelerator.Stream(device=accelerator.device(0)))
-        )
+        def queue_on_new_stream() -> None:
+            queue_work(accelerator.Stream(device=accelerator.device(0)))
+
+        thread = Thread(target=queue_on_new_stream)
         thread.start()
         thread.join()
 
@@ -115,8 +116,8 @@ def require_waits_for_long_work(accelerator: Accelerator) -> None:
 def require_queries_do_not_wait(accelerator: Accelerator) -> None:
     """Require that members which only query or select return while earlier work still runs."""
     sleep = find_sleep(accelerator)
-    side = accelerator.Stream()
-    if sleep is None or getattr(side, "one_queue", False):
+    side_stream = accelerator.Stream()
+    if sleep is None or getattr(side_stream, "one_queue", False):
         return
     event = accelerator.Event()
 
@@ -132,13 +133,13 @@ def require_queries_do_not_wait(accelerator: Accelerator) -> None:
                 return False
         return True
 
-    queries = _queries(accelerator, side)
+    queries = _queries(accelerator, side_stream)
     for query in queries.values():
         query()  # the first call may start what is waited for
     work = "50 to 400 ms of work and e on"
     for stream, name in (
         (accelerator.current_stream(), "the current stream"),
-        (side, "s"),
+        (side_stream, "s"),
     ):
         require(
             not is_waiting(lambda: None, stream),
@@ -291,36 +292,38 @@ def require_waits_across_devices(accelerator: Accelerator, busy: Any) -> None:
 
 def require_memory_waits_for_streams(accelerator: Accelerator) -> None:
     """Require that a tensor's memory is reused only after the streams that `record_stream` named are done."""
-    side = accelerator.Stream()
+    side_stream = accelerator.Stream()
     try:
-        torch.empty(1, device=accelerator.device()).record_stream(side)
+        torch.empty(1, device=accelerator.device()).record_stream(side_stream)
     except NotImplementedError:
         return
     for writes in (False, True):
-        _require_memory_waits(accelerator, side, writes=writes)
+        _require_memory_waits(accelerator, side_stream, writes=writes)
 
 
-def _require_memory_waits(accelerator: Accelerator, side: Any, *, writes: bool) -> None:
-    """Free a tensor that `side` still reads, or also writes; require that no new tensor uses its memory."""
+def _require_memory_waits(
+    accelerator: Accelerator, side_stream: Any, *, writes: bool
+) -> None:
+    """Free a tensor that another stream still uses; require that no new tensor gets its memory."""
     device = accelerator.device()
     numbers = torch.arange(float(_LARGE), device=device)
     accelerator.synchronize()
     accelerator.empty_cache()
     copied = torch.zeros(_LARGE, device=device)
     tensor = numbers.clone()
-    side.wait_stream(accelerator.current_stream())
-    with accelerator.stream(side):
+    side_stream.wait_stream(accelerator.current_stream())
+    with accelerator.stream(side_stream):
         queue_long_work(accelerator)
         copied.copy_(tensor, non_blocking=True)
         if writes:
             tensor.fill_(7.0)
-    tensor.record_stream(side)
+    tensor.record_stream(side_stream)
     del tensor
     new_tensors = [torch.empty(_LARGE, device=device) for _ in range(3)]
     for new in new_tensors:
         new.fill_(-1.0)
     sums = [new.sum().item() for new in new_tensors]
-    side.synchronize()
+    side_stream.synchronize()
     wrong = int((copied != numbers).sum().item())
     later_sums = [new.sum().item() for new in new_tensors]
     filling = ", then fills it with 7" if writes else ""
@@ -346,10 +349,10 @@ def require_replays_in_order(accelerator: Accelerator) -> None:
     input_ = torch.zeros(_SIZE, device=device)
     output = torch.zeros(_SIZE, device=device)
     graph, warm_up = _capture_long_work(accelerator, input_, output)
-    usual, side = accelerator.current_stream(), accelerator.Stream()
-    for value, stream in ((3.0, usual), (5.0, usual), (7.0, side), (9.0, usual)):
-        stream.wait_stream(usual if stream is side else side)
-        with accelerator.stream(stream) if stream is side else nullcontext():
+    usual, side_stream = accelerator.current_stream(), accelerator.Stream()
+    for value, stream in ((3.0, usual), (5.0, usual), (7.0, side_stream), (9.0, usual)):
+        stream.wait_stream(usual if stream is side_stream else side_stream)
+        with accelerator.stream(stream) if stream is side_stream else nullcontext():
             queue_long_work(accelerator)
             input_.fill_(value)
             accelerator.replay_graph(graph)
@@ -361,7 +364,7 @@ def require_replays_in_order(accelerator: Accelerator) -> None:
             later_ends = copied_later[[0, -1]].tolist()
         expected = [value * 2 + 1] * 2
         where = "the current stream"
-        if stream is side:
+        if stream is side_stream:
             where = "another stream, made the current one,"
         require(
             ends == later_ends == expected,

@@ -80,7 +80,7 @@ def _is_comparable(op: Any) -> bool:
     """Return whether torch's own tests compare the operator's results with the CPU's."""
     if op.name.startswith(_UNINITIALIZED):
         return False
-    skipped = [getattr(each, "test_name", None) for each in op.decorators]
+    skipped = [getattr(decorator, "test_name", None) for decorator in op.decorators]
     return "test_compare_cpu" not in skipped
 
 
@@ -247,8 +247,8 @@ def _first_difference(results: list[Any], expected: list[Any]) -> str:
     """Return how the first result that is wrong differs from the expected one; empty if none is."""
     if len(results) != len(expected):
         return f"gives {len(results)} results; expected {len(expected)}"
-    for result, wanted in zip(results, expected, strict=True):
-        difference = describe_difference(result, wanted, _TOLERANCE)
+    for result, expected_result in zip(results, expected, strict=True):
+        difference = describe_difference(result, expected_result, _TOLERANCE)
         if difference:
             return difference
     return ""
@@ -387,9 +387,8 @@ def gradients_in_place(op: Any, sample: Any, device: torch.device) -> Any:
     input_, args, kwargs = copy_arguments(DeviceCopier(device), op, sample)
     tensors = find_tensors((input_, args, kwargs))
     inputs = [tensor for tensor in tensors if tensor.requires_grad]
-    result = (
-        input_.clone()
-    )  # a leaf that requires a gradient cannot be changed in place
+    # A leaf that requires a gradient cannot be changed in place.
+    result = input_.clone()
     op.inplace_variant(result, *args, **kwargs)
     return torch.autograd.grad(result, inputs, gradient_of(result), allow_unused=True)
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from accel_core import Accelerator
+from accel_core import Accelerator, UnsupportedError
 from accel_core.interface.memory import lacks_page_locks
 from accel_testing.conformance.base import BackendTestBase
 from accel_testing.conformance.claims import (
@@ -103,9 +103,8 @@ class TestMemory(BackendTestBase):
             after == before,
             f"memory_allocated() was {before}, and {after} once the tensor was gone",
         )
-        with contextlib.suppress(
-            RuntimeError
-        ):  # no memory of the host can be locked here
+        # Some machines cannot pin memory.
+        with contextlib.suppress(RuntimeError):
             pinned = accelerator.pin_empty(_MEBIBYTE, dtype=torch.uint8)
             after = accelerator.memory_allocated()
             require(
@@ -367,9 +366,8 @@ class TestMemory(BackendTestBase):
         before = accelerator.memory_reserved()
         accelerator.empty_cache()
         after = accelerator.memory_reserved()
-        is_cached = (
-            start < peak == before
-        )  # the freed memory is counted, and still reserved
+        # The freed memory is counted, and still reserved.
+        is_cached = start < peak == before
         if is_cached:
             require(
                 after < before,
@@ -423,8 +421,6 @@ class TestMemory(BackendTestBase):
 
     def test_fraction_limits(self, accelerator: Accelerator) -> None:
         """`set_per_process_memory_fraction` is a limit, where the device has one, and can be lifted."""
-        from accel_core.errors import UnsupportedError
-
         _require_allocator(accelerator)
         accelerator.empty_cache()
         try:

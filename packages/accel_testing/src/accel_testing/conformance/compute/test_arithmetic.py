@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from accel_core import Accelerator
+from accel_core import Accelerator, UnsupportedError
 from accel_testing.conformance.base import BackendTestBase
 from accel_testing.conformance.claims import (
     BrokenPromise,
@@ -188,8 +189,6 @@ class TestArithmetic(BackendTestBase):
 
     def test_saved_tensors_load(self, accelerator: Accelerator) -> None:
         """A checkpoint of the device's tensors loads on the processor and comes back to the device."""
-        import io
-
         file = io.BytesIO()
         state = {"weight": torch.arange(6.0, device=accelerator.device()), "step": 3}
         torch.save(state, file)
@@ -207,7 +206,6 @@ class TestArithmetic(BackendTestBase):
 
     def test_training_resumes(self, accelerator: Accelerator) -> None:
         """A model and its optimizer, saved and loaded, go on as if training had never stopped."""
-        import io
 
         def create() -> tuple[nn.Module, torch.optim.Optimizer]:
             torch.manual_seed(3)
@@ -247,8 +245,6 @@ class TestArithmetic(BackendTestBase):
 
     def test_float64_is_refused_where_it_is_not(self, accelerator: Accelerator) -> None:
         """Without float64, `DoubleTensor` raises UnsupportedError instead of silently using float32."""
-        from accel_core.errors import UnsupportedError
-
         if accelerator.is_fp64_supported():
             skip_unsupported("the device has float64")
         require_raises(

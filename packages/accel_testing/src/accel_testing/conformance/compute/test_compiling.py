@@ -6,7 +6,7 @@ import torch
 
 from accel_core import Accelerator
 from accel_testing.conformance.base import BackendTestBase
-from accel_testing.conformance.claims import require
+from accel_testing.conformance.claims import BrokenPromise, require
 
 __all__ = ["TestCompiling"]
 
@@ -29,7 +29,7 @@ class TestCompiling(BackendTestBase):
         torch.autograd.backward(compiled(on_device))
         torch.autograd.backward(function(reference))
         if on_device.grad is None or reference.grad is None:
-            require(False, "a compiled function gives no gradient")
+            raise BrokenPromise("a compiled function gives no gradient")
             return
         error = float((on_device.grad - reference.grad).abs().max().item())
         require(
@@ -53,11 +53,10 @@ class TestCompiling(BackendTestBase):
         try:
             torch.compile(function, backend="eager", fullgraph=True)(ones)
         except torch._dynamo.exc.Unsupported as error:
-            require(
-                False, f"asking the accelerator breaks the graph: {str(error)[:600]}"
-            )
+            raise BrokenPromise(
+                f"asking the accelerator breaks the graph: {str(error)[:600]}"
+            ) from error
         except Exception as error:
-            require(
-                False,
-                f"torch.compile raised {type(error).__name__}: {str(error)[:300]}",
-            )
+            raise BrokenPromise(
+                f"torch.compile raised {type(error).__name__}: {str(error)[:300]}"
+            ) from error

@@ -224,7 +224,7 @@ def _values_and_places(a: torch.Tensor, result: Any, dim: int) -> list[Any]:
     These are the values, the elements at the indices, whether both are equal, and whether any index is
     repeated.
     """
-    values, indices = (each.detach().cpu() for each in result)
+    values, indices = (tensor.detach().cpu() for tensor in result)
     if values.dim() < a.dim():
         values, indices = values.unsqueeze(dim), indices.unsqueeze(dim)
     elements = a.detach().cpu().gather(dim, indices)
@@ -234,7 +234,7 @@ def _values_and_places(a: torch.Tensor, result: Any, dim: int) -> list[Any]:
 
 def _mode_and_place(a: torch.Tensor, result: Any, dim: int) -> list[Any]:
     """Return how often the value of `mode` occurs, and whether it is the element at the returned index."""
-    values, indices = (each.detach().cpu().unsqueeze(dim) for each in result)
+    values, indices = (tensor.detach().cpu().unsqueeze(dim) for tensor in result)
     on_cpu = a.detach().cpu()
     elements = on_cpu.gather(dim, indices)
     return [(on_cpu == values).sum(dim), torch.equal(elements, values)]
@@ -294,29 +294,29 @@ def _scatter_reduce(
     reduce: str, *, include: bool
 ) -> Callable[[torch.Tensor, torch.Tensor], Any]:
     """Return a function that reduces numbers into four places with `scatter_reduce`."""
-    return lambda x, at: torch.full_like(x[:4, 0], 3).scatter_reduce(
-        0, at, x[:, 0], reduce, include_self=include
+    return lambda x, index: torch.full_like(x[:4, 0], 3).scatter_reduce(
+        0, index, x[:, 0], reduce, include_self=include
     )
 
 
-#: `x` has as many rows as `at` has indices; these are below 4, and most are repeated.
+#: `x` has as many rows as `index` has numbers; these are below 4, and most are repeated.
 _REPEATED_INDICES: Operators = {
-    "index_add(0)": lambda x, at: torch.zeros_like(x[:4]).index_add(0, at, x),
-    "index_add(1)": lambda x, at: torch.zeros_like(x[:4].T).index_add(1, at, x.T),
-    "index_add(0, alpha=2)": lambda x, at: torch.ones_like(x[:4]).index_add(
-        0, at, x, alpha=2
+    "index_add(0)": lambda x, index: torch.zeros_like(x[:4]).index_add(0, index, x),
+    "index_add(1)": lambda x, index: torch.zeros_like(x[:4].T).index_add(1, index, x.T),
+    "index_add(0, alpha=2)": lambda x, index: torch.ones_like(x[:4]).index_add(
+        0, index, x, alpha=2
     ),
-    "index_add_ of a vector": lambda x, at: torch.zeros_like(x[:4, 0]).index_add_(
-        0, at, x[:, 0]
+    "index_add_ of a vector": lambda x, index: torch.zeros_like(x[:4, 0]).index_add_(
+        0, index, x[:, 0]
     ),
-    "scatter_add(0)": lambda x, at: torch.zeros_like(x[:4]).scatter_add(
-        0, at[:, None].expand_as(x), x
+    "scatter_add(0)": lambda x, index: torch.zeros_like(x[:4]).scatter_add(
+        0, index[:, None].expand_as(x), x
     ),
-    "scatter_add(1)": lambda x, at: torch.zeros_like(x[:4].T).scatter_add(
-        1, at.expand_as(x.T), x.T
+    "scatter_add(1)": lambda x, index: torch.zeros_like(x[:4].T).scatter_add(
+        1, index.expand_as(x.T), x.T
     ),
-    "scatter(reduce='add')": lambda x, at: torch.zeros_like(x[:4, 0]).scatter(
-        0, at, x[:, 0], reduce="add"
+    "scatter(reduce='add')": lambda x, index: torch.zeros_like(x[:4, 0]).scatter(
+        0, index, x[:, 0], reduce="add"
     ),
     **{
         f"scatter_reduce({reduce!r}, include_self={include})": _scatter_reduce(
@@ -325,73 +325,73 @@ _REPEATED_INDICES: Operators = {
         for reduce in ("sum", "amax", "amin", "mean")
         for include in (True, False)
     },
-    "index_reduce('amax')": lambda x, at: torch.zeros_like(x[:4]).index_reduce(
-        0, at, x, "amax"
+    "index_reduce('amax')": lambda x, index: torch.zeros_like(x[:4]).index_reduce(
+        0, index, x, "amax"
     ),
-    "index_put(accumulate=True)": lambda x, at: torch.zeros_like(x[:4]).index_put(
-        (at,), x, accumulate=True
+    "index_put(accumulate=True)": lambda x, index: torch.zeros_like(x[:4]).index_put(
+        (index,), x, accumulate=True
     ),
-    "index_put of two indices": lambda x, at: torch.ones_like(x[:4]).index_put(
-        (at, at % 2), x[:, 0], accumulate=True
+    "index_put of two indices": lambda x, index: torch.ones_like(x[:4]).index_put(
+        (index, index % 2), x[:, 0], accumulate=True
     ),
-    "index_put of one number": lambda x, at: torch.ones_like(x[:4]).index_put(
-        (at,), torch.ones_like(x[0, 0]), accumulate=True
+    "index_put of one number": lambda x, index: torch.ones_like(x[:4]).index_put(
+        (index,), torch.ones_like(x[0, 0]), accumulate=True
     ),
-    "index_put of negative indices": lambda x, at: torch.ones_like(x[:4]).index_put(
-        (at - 4,), x, accumulate=True
+    "index_put of negative indices": lambda x, index: torch.ones_like(x[:4]).index_put(
+        (index - 4,), x, accumulate=True
     ),
-    "put_(accumulate=True)": lambda x, at: torch.zeros_like(x[:4, 0]).put_(
-        at, x[:, 0], accumulate=True
+    "put_(accumulate=True)": lambda x, index: torch.zeros_like(x[:4, 0]).put_(
+        index, x[:, 0], accumulate=True
     ),
-    "bincount": lambda _, at: at.bincount(minlength=6),
-    "unique's counts": lambda _, at: at.unique(return_counts=True),
+    "bincount": lambda _, index: index.bincount(minlength=6),
+    "unique's counts": lambda _, index: index.unique(return_counts=True),
 }
 #: Those that take only floating numbers.
 _REPEATED_INDICES_OF_FLOATS: Operators = {
-    "index_reduce('mean', include_self=False)": lambda x, at: torch.ones_like(x[:4]).index_reduce(
-        0, at, x, "mean", include_self=False
+    "index_reduce('mean', include_self=False)": lambda x, index: torch.ones_like(x[:4]).index_reduce(
+        0, index, x, "mean", include_self=False
     ),
-    "index_reduce('amin', include_self=False)": lambda x, at: torch.zeros_like(x[:4]).index_reduce(
-        0, at, x, "amin", include_self=False
+    "index_reduce('amin', include_self=False)": lambda x, index: torch.zeros_like(x[:4]).index_reduce(
+        0, index, x, "amin", include_self=False
     ),
-    "histc": lambda x, at: torch.histc(at.to(x.dtype), 3, 0, 3),
-    "histc of a part": lambda x, at: torch.histc(at.to(x.dtype), 2, 1, 2),
+    "histc": lambda x, index: torch.histc(index.to(x.dtype), 3, 0, 3),
+    "histc of a part": lambda x, index: torch.histc(index.to(x.dtype), 2, 1, 2),
     **{
-        f"gradient of embedding, {words}": partial(
-            lambda x, at, more: gradient(
-                lambda w: (functional.embedding(at, w, **more) * x).sum(), torch.ones_like(x[:4])
+        f"gradient of embedding, {description}": partial(
+            lambda x, index, options: gradient(
+                lambda w: (functional.embedding(index, w, **options) * x).sum(), torch.ones_like(x[:4])
             ),
-            more=more,
+            options=options,
         )
-        for words, more in {
+        for description, options in {
             "plain": {},
             "padding_idx=2": {"padding_idx": 2}, "scale_grad_by_freq": {"scale_grad_by_freq": True},
         }.items()
     },
     **{
         f"embedding_bag, {mode}": partial(
-            lambda x, at, mode: functional.embedding_bag(
-                at[:6], x[:4].contiguous(), torch.tensor([0, 2, 5], device=at.device), mode=mode
+            lambda x, index, mode: functional.embedding_bag(
+                index[:6], x[:4].contiguous(), torch.tensor([0, 2, 5], device=index.device), mode=mode
             ),
             mode=mode,
         )
         for mode in ("sum", "mean", "max")
     },
-    "gradient of index_select": lambda x, at: gradient(
-        lambda w: (w.index_select(0, at) * x).sum(), torch.ones_like(x[:4])
+    "gradient of index_select": lambda x, index: gradient(
+        lambda w: (w.index_select(0, index) * x).sum(), torch.ones_like(x[:4])
     ),
-    "gradient of indexing": lambda x, at: gradient(lambda w: (w[at] * x).sum(), torch.ones_like(x[:4])),
-    "gradient of gather": lambda x, at: gradient(
-        lambda w: (w.gather(0, at[:, None].expand_as(x)) * x).sum(), torch.ones_like(x[:4])
+    "gradient of indexing": lambda x, index: gradient(lambda w: (w[index] * x).sum(), torch.ones_like(x[:4])),
+    "gradient of gather": lambda x, index: gradient(
+        lambda w: (w.gather(0, index[:, None].expand_as(x)) * x).sum(), torch.ones_like(x[:4])
     ),
-    "gradient of take": lambda x, at: gradient(
-        lambda w: (w.take(at) * x[:, 0]).sum(), torch.ones_like(x[:4, 0])
+    "gradient of take": lambda x, index: gradient(
+        lambda w: (w.take(index) * x[:, 0]).sum(), torch.ones_like(x[:4, 0])
     ),
     "gradient of expand": lambda x, _: gradient(lambda w: (w.expand_as(x) * x).sum(), torch.ones_like(x[:1])),
 }  # fmt: skip
 _WEIGHTED_COUNTS: Operators = {
-    "bincount(weights)": lambda x, at: at.bincount(x[:, 0].abs()),
-    "bincount(weights, minlength=9)": lambda x, at: at.bincount(
+    "bincount(weights)": lambda x, index: index.bincount(x[:, 0].abs()),
+    "bincount(weights, minlength=9)": lambda x, index: index.bincount(
         x[:, 1].abs(), minlength=9
     ),
 }
@@ -606,7 +606,7 @@ class TestReductions(BackendTestBase):
             )
             rows = torch.arange(3.0 * count).reshape(count, 3) % 3 + 1
             description = f"{count} at 4 indices"
-            # So many numbers add up beyond the short types.
+            # With many numbers, only in types of full precision.
             dtypes = [
                 dtype
                 for dtype in claimed_types(accelerator)

@@ -95,9 +95,8 @@ class _Training:
         if offload:
             zero |= _OFFLOAD
         adam = dict(OPTIMIZER)
-        if (
-            not use_own_adam
-        ):  # DeepSpeed's own is compiled for some devices, for minutes
+        # DeepSpeed's own Adam is compiled for some devices, for minutes.
+        if not use_own_adam:
             adam["torch_adam"] = True
         configuration = {
             "train_micro_batch_size_per_gpu": BATCH // ranks,

@@ -101,16 +101,18 @@ def require_claimed(accelerator: Accelerator, dtype: torch.dtype) -> None:
 
 
 def require_same(
-    parameters: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], what: str
+    parameters: dict[str, torch.Tensor],
+    expected: dict[str, torch.Tensor],
+    description: str,
 ) -> None:
     """Require that the parameters are bit-identical."""
     require(
         parameters.keys() == expected.keys(),
-        f"{what}: {sorted(parameters)} instead of {sorted(expected)}",
+        f"{description}: {sorted(parameters)} instead of {sorted(expected)}",
     )
     for name, tensor in parameters.items():
         error = float((tensor.double() - expected[name].double()).abs().max())
-        require(error == 0, f"{what}: {name} is off by {error:.1e}")
+        require(error == 0, f"{description}: {name} is off by {error:.1e}")
 
 
 class Reference(NamedTuple):

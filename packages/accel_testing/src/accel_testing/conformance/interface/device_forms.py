@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from accel_core import Accelerator, UnsupportedError
-from accel_testing.conformance.claims import require, require_raises
+from accel_testing.conformance.claims import BrokenPromise, require, require_raises
 
 __all__ = [
     "device_forms",
@@ -87,7 +87,9 @@ def _answer(accelerator: Accelerator, name: str, *form: Any) -> Any:
         return UnsupportedError
     except Exception as error:
         arguments = ", ".join(map(repr, form))
-        require(False, f"{name}({arguments}) raised {type(error).__name__}: {error}")
+        raise BrokenPromise(
+            f"{name}({arguments}) raised {type(error).__name__}: {error}"
+        ) from error
 
 
 def _make_different(accelerator: Accelerator, last: int) -> list[torch.Tensor]:

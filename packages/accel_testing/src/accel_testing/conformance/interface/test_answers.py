@@ -266,11 +266,11 @@ class TestReturnTypes(BackendTestBase):
             f"memory_summary() gave {type(summary).__name__}, expected text",
         )
         abbreviated = accelerator.memory_summary(abbreviated=True)
-        words = summary.replace("_", " ").lower()
-        abbreviated_words = abbreviated.replace("_", " ").lower()
+        summary_text = summary.replace("_", " ").lower()
+        abbreviated_text = abbreviated.replace("_", " ").lower()
         for pool in ("large pool", "small pool"):
             require(
-                pool not in words or pool not in abbreviated_words,
+                pool not in summary_text or pool not in abbreviated_text,
                 f"memory_summary(abbreviated=True) tells of the {pool}; expected memory_summary() alone to",
             )
         has_pools = any(".large_pool." in key for key in stats)

@@ -9,7 +9,12 @@ import torch
 
 from accel_core import Accelerator
 from accel_testing.conformance.base import BackendTestBase
-from accel_testing.conformance.claims import require, require_raises, skip_unsupported
+from accel_testing.conformance.claims import (
+    BrokenPromise,
+    require,
+    require_raises,
+    skip_unsupported,
+)
 from accel_testing.conformance.interface.device_forms import (
     device_forms,
     is_same_answer,
@@ -83,10 +88,10 @@ class TestSelection(BackendTestBase):
                     ValueError,
                     f"set_device({index})",
                 )
-                now = accelerator.current_device()
+                after = accelerator.current_device()
                 require(
-                    now == before,
-                    f"a refused set_device({index}) changed the device from {before} to {now}",
+                    after == before,
+                    f"a refused set_device({index}) changed the device from {before} to {after}",
                 )
 
     def test_negative_is_refused(self, accelerator: Accelerator) -> None:
@@ -95,9 +100,8 @@ class TestSelection(BackendTestBase):
             require_raises(
                 partial(getattr(accelerator, name), -1), ValueError, f"{name}(-1)"
             )
-        if (
-            accelerator.device_name(0) != accelerator.device_name()
-        ):  # else it is the one name of all
+        has_names_with_index = accelerator.device_name(0) != accelerator.device_name()
+        if has_names_with_index:
             require_raises(
                 lambda: accelerator.device_name(-1), ValueError, "device_name(-1)"
             )
@@ -150,9 +154,9 @@ class TestSelection(BackendTestBase):
             try:
                 answers.append(getattr(accelerator, name)(form))
             except Exception as error:
-                require(
-                    False, f"{name}({form!r}) raised {type(error).__name__}: {error}"
-                )
+                raise BrokenPromise(
+                    f"{name}({form!r}) raised {type(error).__name__}: {error}"
+                ) from error
         is_compared = name in _SAME_FOR_EACH_FORM
         # The CPU's memory is the process's, which changes from call to call.
         if accelerator.is_accelerator() and name in _MEMORY_IN_USE:
