@@ -1,4 +1,4 @@
-"""`FakeAccelerator`: the processor under another name, which notes who calls what."""
+"""`FakeAccelerator`: the CPU under another name, which records who calls what."""
 
 from __future__ import annotations
 

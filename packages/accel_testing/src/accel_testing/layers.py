@@ -1,4 +1,4 @@
-"""Changes that a test makes to the process and removes again: an entry of `sys.path`, variables, a choice.
+"""Changes that a test makes to the process and takes back: `sys.path`, variables, the chosen accelerator.
 
 They belong to the process, not to a thread. Layers lie on top of each other and may end in any order: if two
 threads install something at the same time, the process is as before once both have ended.

@@ -1,4 +1,4 @@
-"""The plugin for what a test installs: it has hooks like any plugin, and faults if requested."""
+"""The plugin that a test installs: it has hooks like any plugin, and triggers faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Installed:
-    """Things that a test installs: a fake, a backend with or without its accelerator, or a plugin."""
+    """What a test installs: a fake, a backend with or without its accelerator, or a plugin."""
 
     backends: tuple[Backend, ...]
     fake: Fake | None = None

@@ -1,4 +1,4 @@
-"""A vendor's file of what its device cannot do: checks that are left out, or that fail, each with a reason.
+"""Read a vendor's file of checks that are skipped, or that fail, each with a reason.
 
 [skip]
 "compute.queues.events_tell_time" = "the simulator's clock stands still"

@@ -1,4 +1,4 @@
-"""`pytest --accel NAME --accel-expected FILE`: what the checks of `accel_testing.conformance` are about.
+"""pytest's options `--accel NAME`, the backend to check, and `--accel-expected FILE`.
 
 pytest imports this in every run where accel-core is installed: it imports nothing else of accel_core until
 one of the options is given. With accel-simulated the device that `--accel` names is simulated as well.

@@ -1,4 +1,4 @@
-"""Run the checks: each group in a child process with a deadline, so that its crash affects no other group."""
+"""Run the checks, each group in a child process with a deadline: a crash affects no other group."""
 
 from __future__ import annotations
 

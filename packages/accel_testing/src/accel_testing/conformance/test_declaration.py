@@ -1,4 +1,4 @@
-"""Level 0: the declaration, without torch."""
+"""Checks of level 0: the declaration, without torch."""
 
 from __future__ import annotations
 

@@ -110,10 +110,8 @@ LAYERS: Operators = {
 
 def _batch_norm(x: torch.Tensor, *, training: bool) -> list[torch.Tensor]:
     """Return the result, and the running mean and variance."""
-    mean, var = (
-        torch.arange(4.0, device=x.device),
-        torch.arange(1.0, 5.0, device=x.device),
-    )
+    mean = torch.arange(4.0, device=x.device)
+    var = torch.arange(1.0, 5.0, device=x.device)
     weight = torch.tensor([1.0, 2.0, -1.0, 0.5], device=x.device)
     out = functional.batch_norm(
         x, mean, var, weight, weight.flip(0), training=training, momentum=0.25, eps=0.5

@@ -22,10 +22,8 @@ _Draw = Callable[..., torch.Tensor]
 
 def _with_generator(device: torch.device) -> dict[str, _Draw]:
     """Return the operators that take a `generator`; without one they draw from the device's."""
-    zeros, halves = (
-        torch.zeros(_COUNT, device=device),
-        torch.full((_COUNT,), 0.5, device=device),
-    )
+    zeros = torch.zeros(_COUNT, device=device)
+    halves = torch.full((_COUNT,), 0.5, device=device)
     shape: dict[str, Any] = {"size": (_COUNT,), "device": device}
     return {
         "torch.rand": lambda **g: torch.rand(**shape, **g),

@@ -1,4 +1,4 @@
-"""Memory: figures that grow and return, peaks, limits, page-locked memory."""
+"""Checks of memory: the amounts in use, their peaks and limits, and pinned memory."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _require_allocator(accelerator: Accelerator) -> None:
 
 
 class TestMemory(BackendTestBase):
-    """The device's amounts of memory follow its use."""
+    """The amounts of memory that the accelerator reports must follow its use."""
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
@@ -117,10 +117,8 @@ class TestMemory(BackendTestBase):
         """`memory_reserved` is no less than `memory_allocated`, and no more than the device has."""
         _require_allocator(accelerator)
         block = _allocate(accelerator)
-        reserved, allocated = (
-            accelerator.memory_reserved(),
-            accelerator.memory_allocated(),
-        )
+        reserved = accelerator.memory_reserved()
+        allocated = accelerator.memory_allocated()
         require(
             reserved >= allocated,
             f"memory_reserved() gave {reserved}, and memory_allocated() {allocated}",
@@ -160,10 +158,8 @@ class TestMemory(BackendTestBase):
                 peak == allocated,
                 f"after {reset}() max_memory_allocated() is {peak}, memory_allocated() {allocated}",
             )
-        peak, reserved = (
-            accelerator.max_memory_reserved(),
-            accelerator.memory_reserved(),
-        )
+        peak = accelerator.max_memory_reserved()
+        reserved = accelerator.memory_reserved()
         require(
             peak == reserved,
             f"after reset_max_memory_cached() max_memory_reserved() is {peak}, and "

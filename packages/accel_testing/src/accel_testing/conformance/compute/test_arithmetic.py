@@ -1,4 +1,4 @@
-"""Kernels against the processor's in float64."""
+"""Checks of operators, training steps and autocast in each type: results are compared with the CPU's."""
 
 from __future__ import annotations
 
@@ -56,10 +56,8 @@ class TestArithmetic(BackendTestBase):
         if accelerator.is_fp64_supported():
             claimed.append(torch.float64)
         generator = torch.Generator().manual_seed(0)
-        left, right = (
-            torch.randn(24, 48, generator=generator),
-            torch.randn(24, 48, generator=generator),
-        )
+        left = torch.randn(24, 48, generator=generator)
+        right = torch.randn(24, 48, generator=generator)
         problems = []
         for dtype in claimed:
             a, b = left.to(dtype), right.to(dtype)
@@ -321,10 +319,8 @@ class TestArithmetic(BackendTestBase):
 
     def test_autocasts_nest(self, accelerator: Accelerator) -> None:
         """After an inner `autocast` the outer one is as before, its type too, even after an error."""
-        ones, device_type = (
-            torch.ones(8, 8, device=accelerator.device()),
-            accelerator.device_type,
-        )
+        ones = torch.ones(8, 8, device=accelerator.device())
+        device_type = accelerator.device_type
         dtypes = accelerator.supported_dtypes()[1:]
         if not dtypes:
             skip_unsupported("float32 is the only type to train in")

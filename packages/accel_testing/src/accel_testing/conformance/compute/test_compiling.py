@@ -1,4 +1,4 @@
-"""`torch.compile` on the device, and accelerator calls inside what is compiled."""
+"""Checks of `torch.compile`, and of calls of the accelerator in compiled functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["TestCompiling"]
 
 
 class TestCompiling(BackendTestBase):
-    """Compiled code computes the same, and asking the accelerator does not break it up."""
+    """Compiled code must compute the same, and calls of the accelerator must not break its graph."""
 
     def test_compiles(self, accelerator: Accelerator) -> None:
         """The backend's own compiler compiles a function, forwards and backwards, for the device."""

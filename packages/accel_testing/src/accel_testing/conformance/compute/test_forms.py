@@ -1,4 +1,4 @@
-"""Forms in which numbers come: broadcast, promoted, in place, empty, in many rows, negative."""
+"""Checks of operators with every shape, type, sign and memory layout of their arguments."""
 
 from __future__ import annotations
 
@@ -512,7 +512,7 @@ _MEMORY_ORDERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 class TestShapesAndTypes(BackendTestBase):
-    """The same numbers in another shape, type or place give the same result."""
+    """The same numbers in another shape, type or memory layout must give the same result."""
 
     def test_broadcast(self, accelerator: Accelerator) -> None:
         """Rows, columns, single numbers and missing dimensions are repeated, as in NumPy."""
@@ -660,10 +660,8 @@ class TestShapesAndTypes(BackendTestBase):
         """Convolutions, norms, pools, losses, products and reductions with each of their options."""
         images = (torch.arange(2 * 4 * 8 * 8).reshape(2, 4, 8, 8) * 7 % 11 - 5).float()
         kernels = (torch.arange(4 * 4 * 3 * 3).reshape(4, 4, 3, 3) * 5 % 7 - 3).float()
-        rows, blocks = (
-            images.reshape(-1)[:24].view(4, 6),
-            images.reshape(-1)[:180].view(3, 10, 6),
-        )
+        rows = images.reshape(-1)[:24].view(4, 6)
+        blocks = images.reshape(-1)[:180].view(3, 10, 6)
         for order, layout in _MEMORY_ORDERS.items():
             description = f"small whole numbers{order}"
             assert_matches_cpu(

@@ -1,4 +1,4 @@
-"""Numbers that kernels get wrong: NaN, infinity, ties, indices that come twice, large integers, long rows."""
+"""Checks with numbers that kernels may compute wrongly: NaN, ties, repeated indices, large integers."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ _COPIES_BETWEEN_DEVICES: dict[
 
 
 class TestNumbers(BackendTestBase):
-    """Inputs on which a kernel that is right for a few small numbers may be wrong."""
+    """A kernel that is right for a few small numbers may be wrong for these inputs."""
 
     def test_nan_and_infinity(self, accelerator: Accelerator) -> None:
         """NaN and infinity go through as on the processor: masks are minus infinity, and NaN must be seen."""
@@ -284,10 +284,8 @@ class TestNumbers(BackendTestBase):
     def test_long_rows(self, accelerator: Accelerator) -> None:
         """A row whose length is not a multiple of the block size is computed to its end."""
         generator = torch.Generator().manual_seed(4)
-        left, right = (
-            torch.rand(3, _LONG, generator=generator),
-            torch.rand(3, _LONG, generator=generator),
-        )
+        left = torch.rand(3, _LONG, generator=generator)
+        right = torch.rand(3, _LONG, generator=generator)
         left[:, -3] = 3.0  # the largest, in what is left over
         left[:, -70:-3] += 1.0
         assert_matches_cpu(accelerator, _ON_LONG_ROWS, left, right)
@@ -367,10 +365,8 @@ class TestNumbers(BackendTestBase):
 
     def test_mistakes_are_refused(self, accelerator: Accelerator) -> None:
         """Shapes that do not fit, and tensors of two devices, are errors that leave the device working."""
-        on_device, on_cpu = (
-            torch.ones(2, 3, device=accelerator.device()),
-            torch.ones(2, 3),
-        )
+        on_device = torch.ones(2, 3, device=accelerator.device())
+        on_cpu = torch.ones(2, 3)
         mistakes: Operators = {
             "(2, 3) @ (2, 3)": lambda a, _: a @ a,
             "(2, 3) + (2, 2)": lambda a, _: a + a[:, :2],

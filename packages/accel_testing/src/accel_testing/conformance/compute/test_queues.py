@@ -1,4 +1,4 @@
-"""Streams, events and graphs."""
+"""Checks of streams, events and graphs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _query_until_done(
 
 
 class TestQueues(BackendTestBase):
-    """Work on streams happens in the order that events and waits say."""
+    """Work on streams must run in the order that events and waits define."""
 
     def test_work_on_a_stream_is_seen_after_waiting(
         self, accelerator: Accelerator

@@ -1,4 +1,4 @@
-"""Random numbers: seeds, states, generators."""
+"""Checks of random numbers: seeds, states, generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums, extremes and places: in which width, with NaN, with equals, and with indices that come twice."""
+"""Checks of sums, extremes and sorts: their accuracy, with NaN, equal numbers and repeated indices."""
 
 from __future__ import annotations
 
@@ -398,7 +398,7 @@ _WEIGHTED_COUNTS: Operators = {
 
 
 class TestReductions(BackendTestBase):
-    """Many numbers that become one: where kernels save width, forget NaN, or lose what comes twice."""
+    """Kernels that reduce many numbers may lose accuracy, NaN, or numbers with the same index."""
 
     def test_integers_are_added_up_in_int64(self, accelerator: Accelerator) -> None:
         """Sums and products of small integers and booleans are int64: counts of tokens overflow otherwise."""

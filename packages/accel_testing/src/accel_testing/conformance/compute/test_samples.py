@@ -1,4 +1,4 @@
-"""Each operator of torch's own database, with the samples of torch's own tests."""
+"""Checks of each operator of torch's own database, with the samples of torch's own tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WRONG_IF_STRIDED = ("nn.functional.embedding_bag",)
 
 
 class TestSamples(BackendTestBase):
-    """Each of torch's operators that the device has gives the same as on the processor."""
+    """Each of torch's operators that the device has must give the same results as on the CPU."""
 
     def test_floats(self, accelerator: Accelerator) -> None:
         """Each operator of torch's database gives the processor's result for torch's samples of float32."""

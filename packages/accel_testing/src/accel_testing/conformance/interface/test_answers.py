@@ -1,4 +1,4 @@
-"""Exact types and units of what the members answer."""
+"""Checks of the exact types and units of what members return."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MIN_MEMORY = 1 << 20
 
 
 class TestReturnTypes(BackendTestBase):
-    """Members mean the same on every backend: exact types and units, and members that agree."""
+    """Members must mean the same on every backend: exact types and units, and consistent answers."""
 
     def test_identity(self, accelerator: Accelerator) -> None:
         """Name, device type and visible-devices variables are the declared ones; the repr has the name."""
@@ -206,10 +206,8 @@ class TestReturnTypes(BackendTestBase):
         for name, peak_name in (
             ("memory_allocated", "max_memory_allocated"), ("memory_reserved", "max_memory_reserved"),
         ):  # fmt: skip
-            amount, peak = (
-                getattr(accelerator, name)(),
-                getattr(accelerator, peak_name)(),
-            )
+            amount = getattr(accelerator, name)()
+            peak = getattr(accelerator, peak_name)()
             require_type(amount, int, f"{name}()")
             require_type(peak, int, f"{peak_name}()")
             require(
@@ -218,10 +216,8 @@ class TestReturnTypes(BackendTestBase):
         for old, new in (
             ("memory_cached", "memory_reserved"), ("max_memory_cached", "max_memory_reserved"),
         ):  # fmt: skip
-            by_old_name, by_new_name = (
-                getattr(accelerator, old)(),
-                getattr(accelerator, new)(),
-            )
+            by_old_name = getattr(accelerator, old)()
+            by_new_name = getattr(accelerator, new)()
             require_type(by_old_name, int, f"{old}()")
             # Of a process's own memory two questions may have two answers: the host's is another by then.
             is_same = by_old_name == by_new_name or not accelerator.is_accelerator()

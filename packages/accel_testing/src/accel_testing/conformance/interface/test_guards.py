@@ -1,4 +1,4 @@
-"""Blocks that change something for a while: what they restore, nested and after an error, in every thread."""
+"""Checks of context managers: what they restore, nested and after an error, in every thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MEBIBYTE = 1 << 20
 
 
 class _TestError(Exception):
-    """Error raised inside the blocks."""
+    """An error that is raised inside the blocks."""
 
 
 #: Errors that are raised in blocks: a vendor's, a wrong name, any other, and Ctrl-C.
@@ -46,7 +46,7 @@ def _require_error_leaves(
 
 
 class TestGuards(BackendTestBase):
-    """After a block everything is as before this block, and not as at the start of the process."""
+    """After a block everything must be as before it, not as at the start of the process."""
 
     def test_errors_come_out_of_blocks(self, accelerator: Accelerator) -> None:
         """No context manager swallows the error of what runs in it: training would go on with half a step."""
@@ -382,7 +382,7 @@ def _inside(
 def _observations_of_devices(
     accelerator: Accelerator,
 ) -> dict[str, Callable[[], Any]]:
-    """Return what follows the selected device, after `set_device` and inside `device_guard`."""
+    """Return functions that select the last device in two ways, and return the device that is used."""
     last = accelerator.device_count() - 1
 
     def after_selecting(member: Callable[[], Any]) -> Callable[[], Any]:
@@ -416,7 +416,7 @@ def _observations_of_devices(
 def _observations_of_streams(
     accelerator: Accelerator,
 ) -> dict[str, Callable[[], Any]]:
-    """Return what follows the current stream and autocast."""
+    """Return functions that make a stream current, or cast, and return whether that has an effect."""
     stream = accelerator.Stream()
     dtype = accelerator.supported_dtypes()[-1]
     ones = torch.ones(8, 8, device=accelerator.device(0))
@@ -454,7 +454,7 @@ def _observations_of_streams(
 def _observations_of_generators(
     accelerator: Accelerator,
 ) -> dict[str, Callable[[], Any]]:
-    """Return what is drawn after each way to seed, restore and fork the generators."""
+    """Return functions that seed, restore or fork the generators, and return what is drawn then."""
     last = accelerator.device_count() - 1
 
     def draw() -> list[float]:
@@ -498,7 +498,7 @@ def _observations_of_generators(
 def _observations_of_memory(
     accelerator: Accelerator,
 ) -> dict[str, Callable[[], Any]]:
-    """Return whether memory is counted, and its peak reset; nothing for the CPU."""
+    """Return functions that allocate, and return whether that is counted; none for the CPU."""
     if not accelerator.is_accelerator():
         return {}
 

@@ -1,4 +1,4 @@
-"""Selecting a device, and indices that no device has."""
+"""Checks of selecting a device, and of indices that no device has."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MEMORY_IN_USE = ("memory_allocated", "max_memory_allocated")
 
 
 class TestSelection(BackendTestBase):
-    """A `device_index` is an `int`, a device of torch's, its name, or None for the current one."""
+    """A device is given as an `int`, a `torch.device`, its name, or None for the current one."""
 
     def test_every_device_can_be_selected(self, accelerator: Accelerator) -> None:
         """`set_device(i)` selects: `current_device`, its name and new tensors follow."""
@@ -59,10 +59,8 @@ class TestSelection(BackendTestBase):
                 current == index,
                 f"after set_device({index}) current_device() gave {current}",
             )
-            name, device_type = (
-                accelerator.current_device_name(),
-                accelerator.device_type,
-            )
+            name = accelerator.current_device_name()
+            device_type = accelerator.device_type
             is_right = name in (
                 f"{device_type}:{index}",
                 accelerator.device_name(index),

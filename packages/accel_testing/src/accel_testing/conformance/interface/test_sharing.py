@@ -1,4 +1,4 @@
-"""An accelerator in threads, in forked processes, in copies and in pickles."""
+"""Checks of an accelerator in threads, in forked processes, in copies and in pickles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SECONDS = 10.0
 
 
 class TestSharing(BackendTestBase):
-    """A process has one object, which every thread may use; other processes get their own."""
+    """A process has one accelerator object, which every thread may use."""
 
     def test_copies_are_the_same(self, accelerator: Accelerator) -> None:
         """A copy of an accelerator is the same object: configurations that contain it are deep-copied."""

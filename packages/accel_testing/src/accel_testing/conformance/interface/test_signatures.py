@@ -1,4 +1,4 @@
-"""The members of an accelerator's class against those of `Accelerator`."""
+"""Checks of the members of an accelerator's class against those of `Accelerator`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ class TestSignatures(BackendTestBase):
     def test_members_keep_their_kind(self, accelerator: Accelerator) -> None:
         """A method stays a method and an attribute an attribute, so callers' parentheses stay right."""
         for name in _overridden(type(accelerator)):
-            in_interface, in_class = (
-                _kind(Accelerator, name),
-                _kind(type(accelerator), name),
-            )
+            in_interface = _kind(Accelerator, name)
+            in_class = _kind(type(accelerator), name)
             require(
                 in_interface == in_class,
                 f"{name} is a {in_class} in the class, and a {in_interface} in the interface",

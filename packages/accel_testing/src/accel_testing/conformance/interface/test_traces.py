@@ -1,4 +1,4 @@
-"""Changes that detecting, probing and building a backend leave in a process."""
+"""Checks of the changes that making an accelerator leaves in a process."""
 
 from __future__ import annotations
 

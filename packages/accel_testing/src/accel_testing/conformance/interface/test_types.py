@@ -1,4 +1,4 @@
-"""Types of numbers: which are claimed, and `FloatTensor` and its like."""
+"""Checks of data types: which are claimed, and tensor types such as `FloatTensor`."""
 
 from __future__ import annotations
 

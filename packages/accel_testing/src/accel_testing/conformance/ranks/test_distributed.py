@@ -1,4 +1,4 @@
-"""Two ranks over the backend's own communication."""
+"""Checks with two ranks, over the backend's own communication."""
 
 from __future__ import annotations
 
