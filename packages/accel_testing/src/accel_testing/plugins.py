@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Installed:
-    """What a test installs: a fake, a backend with or without its accelerator, or a plugin."""
+    """Contents of an installation: a fake, a backend with or without its accelerator, or a plugin."""
 
     backends: tuple[Backend, ...]
     fake: Fake | None = None
