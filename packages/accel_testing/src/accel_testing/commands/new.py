@@ -135,11 +135,7 @@ def command(
     if output is None:
         output = Path(f"accel-{name.replace('_', '-')}")
     _require_writable(output)
-    if find_spec("copier") is None:
-        install = vendors.install_command("accel-testing", extra="new")
-        raise click.ClickException(
-            f"accel new needs copier, which is not installed: {install}"
-        )
+    _require_copier()
     missing = [_flag(question) for question in _QUESTIONS if question not in answers]
     if missing and not defaults and not sys.stdin.isatty():
         raise click.UsageError(
@@ -149,6 +145,15 @@ def command(
     _write(name, output, answers, defaults=defaults or not missing)
     click.echo(f"Written: {output}")
     click.echo(f"Next: cd {output} && pip install -e '.[{_EXTRAS}]' && pytest")
+
+
+def _require_copier() -> None:
+    """Raise `click.ClickException` if copier is not installed."""
+    if find_spec("copier") is None:
+        install = vendors.install_command("accel-testing", extra="new")
+        raise click.ClickException(
+            f"accel new needs copier, which is not installed: {install}"
+        )
 
 
 #: The next step for a name that is a device type of torch.

@@ -171,8 +171,7 @@ def command(
         _require_pytest()
         if level is None:
             level = _default_level(only)
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
+        _interrupt_on_sigterm()
         with Progress(len(select_checks(level, only))) as progress:
             report = run(
                 _find_backend(name, settings),
@@ -186,16 +185,20 @@ def command(
             output.write_json(document.to_dict(report))
         else:
             output.write_page([*_report_page(report), *_next_step(report)])
-    if junit is not None:
-        _write(junit, document.junit(report))
-    if markdown is not None:
-        _write(markdown, document.markdown(report))
+    _write_if_requested(junit, document.junit(report))
+    _write_if_requested(markdown, document.markdown(report))
     if report.is_interrupted:
         raise KeyboardInterrupt
     if certify:
         _certify(report)
     all_good = all(result.outcome.is_good for result in report.results)
     ctx.exit(0 if all_good and _has_run(report) else 1)
+
+
+def _interrupt_on_sigterm() -> None:
+    """Have SIGTERM interrupt the run as Ctrl-C does; only the main thread can set this."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _require_certifiable(
@@ -271,8 +274,10 @@ def _has_run(report: ConformanceReport) -> bool:
     )
 
 
-def _write(file: Path, text: str) -> None:
-    """Write the text to the file. Raises `click.ClickException` if that fails."""
+def _write_if_requested(file: Path | None, text: str) -> None:
+    """Write the text to the file; nothing without a file. Raises `click.ClickException` if that fails."""
+    if file is None:
+        return
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:

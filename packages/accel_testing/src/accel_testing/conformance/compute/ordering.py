@@ -121,7 +121,7 @@ def require_queries_do_not_wait(accelerator: Accelerator) -> None:
         return
     event = accelerator.Event()
 
-    def is_waiting(query: Callable[[], object], stream: Any) -> bool:
+    def has_waited(query: Callable[[], object], stream: Any) -> bool:
         """Return whether the work on `stream` is always done once `query` returns."""
         for milliseconds in (50, 100, 200, 400):  # on a busy host `query` may be late
             accelerator.synchronize()
@@ -142,12 +142,12 @@ def require_queries_do_not_wait(accelerator: Accelerator) -> None:
         (side_stream, "s"),
     ):
         require(
-            not is_waiting(lambda: None, stream),
+            not has_waited(lambda: None, stream),
             f"{work} {name}, in a block of stream(…): e is done after the block, so this has waited",
         )
         for description, query in queries.items():
             require(
-                not is_waiting(query, stream),
+                not has_waited(query, stream),
                 f"{work} {name}, then {description}: e is done, so this has waited",
             )
     accelerator.synchronize()
