@@ -39,10 +39,10 @@ APART = ("interface.traces", "ranks.distributed")
 IN_MANY = """
 import json, sys
 from accel_testing.conformance.run import run
-from accel_testing.conformance.subject import candidate_of
+from accel_testing.conformance.base import find_verdict
 _, times, *names = sys.argv
 for _ in range(int(times)):
-    for result in run(candidate_of("generic"), 3, only=names).results:
+    for result in run(find_verdict("generic"), 3, only=names).results:
         print(json.dumps([result.check.name, "" if result.outcome.is_good else result.message]), flush=True)
 """
 

@@ -11,14 +11,14 @@ from accel_core import Backend
 from accel_core.backend import RECORDS
 from accel_testing.conformance.catalogue import checks
 from accel_testing.conformance.document import to_dict
-from accel_testing.conformance.records import Card, Outcome, Result
+from accel_testing.conformance.records import ConformanceReport, Outcome, Result
 from accel_tools.setup.machines import Machine
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 #: Mappings whose keys are whatever is there.
 FREE = ("environ", "problems", "op_builders", "topics[].findings[].facts", "counts")
 #: A card of `accel verify`; that the command prints it so is for accel-testing's tests.
-CARD = Card(
+CARD = ConformanceReport(
     "acme",
     "accel-acme",
     "1.0",

@@ -32,7 +32,7 @@ pytestmark = [
 
 def in_fork(work):
     """What `work()` gives in a forked child."""
-    said, status = forks.in_fork(lambda: json.dumps(work()), 60)
+    said, status = forks.run_in_fork(lambda: json.dumps(work()), 60)
     assert status == 0, said
     return json.loads(said)
 

@@ -1,5 +1,5 @@
 """torch's own database of operators, run on a device against the CPU.
 
 `compare` says how two results differ, `operators` runs a case, `worker` runs cases that a process above asks
-for. The same inputs on both come from the kit (`accel_testing.conformance.compute.transferred`).
+for. The same inputs on both come from the kit (`accel_testing.conformance.compute.copying`).
 """

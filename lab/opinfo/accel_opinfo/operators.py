@@ -4,8 +4,12 @@ import torch
 
 from accel_opinfo.settled import settled
 from accel_opinfo.tally import first_line
-from accel_testing.conformance.compute.samples import arguments, made_on, weights
-from accel_testing.conformance.compute.transferred import Transfer, leaves
+from accel_testing.conformance.compute.copying import DeviceCopier, find_tensors
+from accel_testing.conformance.compute.samples import (
+    copy_arguments,
+    default_device,
+    gradient_of,
+)
 
 #: Their values are whatever was in memory, in whole or in part.
 UNWRITTEN = {
@@ -62,8 +66,10 @@ def run(name, dtype, tally):
 
 def _forward(op, sample, what, tally, values):
     def call(device):
-        given, args, kwargs = arguments(Transfer(device, gradients=False), op, sample)
-        with torch.no_grad(), made_on(torch.device(device), sample):
+        given, args, kwargs = copy_arguments(
+            DeviceCopier(device, gradients=False), op, sample
+        )
+        with torch.no_grad(), default_device(torch.device(device), sample):
             return op(given, *args, **kwargs)
 
     tally.run("forward", call, what, values=values)
@@ -72,22 +78,24 @@ def _forward(op, sample, what, tally, values):
 def _backward(op, sample, what, tally, values):
     wanted = [
         tensor
-        for tensor in leaves((sample.input, sample.args, sample.kwargs))
+        for tensor in find_tensors((sample.input, sample.args, sample.kwargs))
         if tensor.requires_grad
     ]
     if not wanted:
         return
 
     def call(device):
-        given, args, kwargs = arguments(Transfer(device), op, sample)
+        given, args, kwargs = copy_arguments(DeviceCopier(device), op, sample)
         inputs = [
-            tensor for tensor in leaves((given, args, kwargs)) if tensor.requires_grad
+            tensor
+            for tensor in find_tensors((given, args, kwargs))
+            if tensor.requires_grad
         ]
         outputs = op(given, *args, **kwargs)
         if sample.output_process_fn_grad is not None:
             outputs = sample.output_process_fn_grad(outputs)
-        outputs = [tensor for tensor in leaves(outputs) if tensor.requires_grad]
-        upstream = [weights(tensor) for tensor in outputs]
+        outputs = [tensor for tensor in find_tensors(outputs) if tensor.requires_grad]
+        upstream = [gradient_of(tensor) for tensor in outputs]
         return torch.autograd.grad(outputs, inputs, upstream, allow_unused=True)
 
     tally.run("backward", call, what, values=values)
@@ -98,7 +106,9 @@ def _in_place(op, sample, what, tally, values):
         return
 
     def call(device):
-        given, args, kwargs = arguments(Transfer(device, gradients=False), op, sample)
+        given, args, kwargs = copy_arguments(
+            DeviceCopier(device, gradients=False), op, sample
+        )
         with torch.no_grad():
             returned = op.inplace_variant(given, *args, **kwargs)
         return [returned, given, returned is given]
@@ -114,7 +124,9 @@ def _out(op, sample, what, tally, values):
 
     def expected():
         nonlocal many
-        given, args, kwargs = arguments(Transfer("cpu", gradients=False), op, sample)
+        given, args, kwargs = copy_arguments(
+            DeviceCopier("cpu", gradients=False), op, sample
+        )
         torch.manual_seed(1)
         try:
             with torch.no_grad():
@@ -122,7 +134,7 @@ def _out(op, sample, what, tally, values):
         except Exception:
             return False
         many = not isinstance(result, torch.Tensor)
-        made.extend(leaves(result))
+        made.extend(find_tensors(result))
         return bool(made) and all(tensor.layout == torch.strided for tensor in made)
 
     if not expected():
@@ -130,12 +142,12 @@ def _out(op, sample, what, tally, values):
 
     def with_out(prepare):
         def call(device):
-            given, args, kwargs = arguments(
-                Transfer(device, gradients=False), op, sample
+            given, args, kwargs = copy_arguments(
+                DeviceCopier(device, gradients=False), op, sample
             )
             out = [prepare(tensor, device) for tensor in made]
             starts = [tensor.data_ptr() for tensor in out]
-            with torch.no_grad(), made_on(torch.device(device), sample):
+            with torch.no_grad(), default_device(torch.device(device), sample):
                 returned = op(
                     given, *args, **kwargs, out=tuple(out) if many else out[0]
                 )
@@ -174,8 +186,8 @@ def _errors(op, tally):
     for number, each in enumerate(refused):
 
         def call(device, sample=each.sample_input):
-            given, args, kwargs = arguments(
-                Transfer(device, gradients=False), op, sample
+            given, args, kwargs = copy_arguments(
+                DeviceCopier(device, gradients=False), op, sample
             )
             return op(given, *args, **kwargs)
 

@@ -37,13 +37,13 @@ FIND = """
 import functools, json, types, torch
 from accel_cuda import CUDA, ROCM
 from accel_core.checks import namespace_owner
-from accel_testing.conformance.forks import in_fork
+from accel_testing.conformance.forks import run_in_fork
 
 def found(name, source):
     exec(source, {{"torch": torch, "functools": functools, "types": types, "__name__": name}})
     return json.dumps([namespace_owner(CUDA), namespace_owner(ROCM)])
 
-print(json.dumps([json.loads(in_fork(lambda: found(*way), 60)[0]) for way in {ways!r}]))
+print(json.dumps([json.loads(run_in_fork(lambda: found(*way), 60)[0]) for way in {ways!r}]))
 """
 
 

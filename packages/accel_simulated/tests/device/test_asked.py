@@ -126,12 +126,12 @@ def test_it_has_the_names_of_the_declaration(tmp_path, built):
 
 CODE = """
 import json, torch, accel_core
-from accel_testing.conformance.forks import in_fork
+from accel_testing.conformance.forks import run_in_fork
 
 there = accel_core.get_accelerator().device()
 ones = lambda: torch.ones(2, device=there)
 use = lambda: str(ones().sum().item())
-print(json.dumps([in_fork(use, 60)[0], ones().sum().item(), in_fork(use, 60)[0]]))
+print(json.dumps([run_in_fork(use, 60)[0], ones().sum().item(), run_in_fork(use, 60)[0]]))
 """
 
 

@@ -3,9 +3,9 @@
     from accel_testing import fake, installed
 
     with installed(fake("acme", devices=2), isolated=True):
-        train()          # accel_core.get_accelerator() is acme, which computes on the processor
+        train()          # accel_core.get_accelerator() is acme, which computes on the CPU
 
-Nothing here is a device, or says anything about a vendor's. Needs no pytest, and works under it. Importing
+Nothing here is a real device, or shows how a vendor's behaves. Needs no pytest, and works under it. Importing
 this imports neither torch nor a vendor.
 """
 

@@ -1,4 +1,4 @@
-"""`FakeAccelerator`: the processor under another name, which notes who calls what."""
+"""`FakeAccelerator`: the CPU under another name, which records who calls what."""
 
 from __future__ import annotations
 
@@ -47,30 +47,33 @@ class FakeAccelerator(CPUAccelerator):
         self, backend: Backend, devices: int = 1, faults: Faults | None = None
     ) -> None:
         self._faults = faults or Faults()
-        self._faults.meet("construction")
+        self._faults.trigger("construction")
         super().__init__(backend)
         self._count = devices
         self.calls: list[Call] = []
         for name in dir(type(self)):
             function = inspect.getattr_static(type(self), name)
             if name[0] != "_" and inspect.isfunction(function):
-                setattr(self, name, self._noting(name, getattr(self, name)))
+                setattr(self, name, self._recording_calls(name, getattr(self, name)))
 
-    def _noting(self, name: str, member: Callable[..., Any]) -> Callable[..., Any]:
-        """The member, which notes that it is called, and meets its faults."""
-        compiling = getattr(
-            getattr(self._torch, "compiler", None), "is_compiling", bool
-        )
+    def _recording_calls(
+        self, name: str, member: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """Return `member` wrapped: each call is recorded in `calls`, and triggers the faults that are due."""
+        compiler = getattr(self._torch, "compiler", None)
+        is_compiling = getattr(compiler, "is_compiling", bool)  # bool() is False
 
         @functools.wraps(member)
         def call(*arguments: Any, **named: Any) -> Any:
-            if compiling():
+            if is_compiling():
                 return member(*arguments, **named)
             caller = str(sys._getframe(1).f_globals.get("__name__"))
             if caller.partition(".")[0] not in OWN_MODULES:
                 self.calls.append(Call(name, arguments, named))
-            lie = self._faults.meet(name)
-            return member(*arguments, **named) if lie is None else lie.returns
+            fault = self._faults.trigger(name)
+            if fault is not None:
+                return fault.returns
+            return member(*arguments, **named)
 
         return call
 
@@ -104,5 +107,7 @@ class FakeAccelerator(CPUAccelerator):
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
         """Return the CPU's properties, with a name that says that this is a fake."""
-        found = super().device_properties(device_index, device)
-        return replace(found, name=f"{self.name} (a fake: {found.name})")
+        cpu_properties = super().device_properties(device_index, device)
+        return replace(
+            cpu_properties, name=f"{self.name} (a fake: {cpu_properties.name})"
+        )

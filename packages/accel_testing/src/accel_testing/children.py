@@ -18,9 +18,9 @@ from accel_testing.layers import environment
 
 __all__ = ["Ended", "finish", "kill", "run", "start"]
 
-#: Seconds in which the output of what was killed comes to its end; a process that has left the group of the
-#: child may hold it open for ever.
-_LAST_WORDS = 2.0
+#: Seconds to wait for the rest of a killed process's output: a process that has left the child's process
+#: group may keep the pipe open for ever.
+_OUTPUT_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Ended:
         try:
             return json.loads(lines[-1])
         except ValueError:
-            what = f"its last line is {lines[-1]!r}, expected JSON: let it print(json.dumps(...)) last"
+            problem = f"its last line is {lines[-1]!r}, expected JSON: let it print(json.dumps(...)) last"
             raise ChildError(
-                f"the child process gave no answer: {what}\n{self._said()}"
+                f"the child process gave no answer: {problem}\n{self._output()}"
             ) from None
 
     @property
@@ -60,28 +60,30 @@ class Ended:
             return [json.JSONDecoder().raw_decode(text)[0] for text in texts]
         except ValueError as error:
             raise ChildError(
-                f"ANSWER is followed by no JSON: {error}\n{self._said()}"
+                f"ANSWER is followed by no JSON: {error}\n{self._output()}"
             ) from None
 
     def succeeded(self) -> Ended:
         """Return self if the exit status is 0; else raise `ChildError` with the child's output."""
         if self.late:
             raise ChildError(
-                f"the child process was too slow, and was killed\n{self._said()}"
+                f"the child process was too slow, and was killed\n{self._output()}"
             )
         if self.returncode != 0:
             raise ChildError(
-                f"the child process ended with {self._ending()}, expected 0\n{self._said()}"
+                f"the child process ended with {self._exit_description()}, expected 0\n{self._output()}"
             )
         return self
 
-    def _ending(self) -> str:
+    def _exit_description(self) -> str:
+        """Return the name of the signal that ended the process, or `"status N"`."""
         with contextlib.suppress(ValueError):
             if self.returncode < 0:
                 return signal.Signals(-self.returncode).name
         return f"status {self.returncode}"
 
-    def _said(self) -> str:
+    def _output(self) -> str:
+        """Return stdout and stderr, each under a heading, for an error message."""
         return f"--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
 
 
@@ -104,34 +106,14 @@ def run(
     raises it also after a timeout and for a status other than 0. Raises `InvalidArgumentError` if `program`
     is neither source nor a command.
     """
-    if isinstance(program, str):
-        command = [sys.executable, "-c", program]
-    elif (
-        isinstance(program, Sequence)
-        and program
-        and all(isinstance(p, str | os.PathLike) for p in program)
-    ):
-        command = [os.fspath(part) for part in program]
-    else:
-        raise InvalidArgumentError(
-            f"run({program!r}): expected Python source, or a command as a list of texts. Write "
-            "run('print(1)'), or run([sys.executable, 'train.py'])."
-        )
-    if (
-        isinstance(timeout, bool)
-        or not isinstance(timeout, int | float)
-        or not timeout > 0
-    ):
-        raise InvalidArgumentError(
-            f"run(timeout={timeout!r}): expected seconds above 0. Write timeout=60."
-        )
+    command = _command(program)
+    _require_timeout(timeout)
     environ = environment(variables)
-    paths = [
-        *(os.fspath(entry) for entry in path),
-        *filter(None, [environ.get("PYTHONPATH")]),
-    ]
-    if paths:
-        environ["PYTHONPATH"] = os.pathsep.join(paths)
+    python_path = [os.fspath(entry) for entry in path]
+    if environ.get("PYTHONPATH"):
+        python_path.append(environ["PYTHONPATH"])
+    if python_path:
+        environ["PYTHONPATH"] = os.pathsep.join(python_path)
     try:
         process = start(command, environ, cwd=cwd)
     except OSError as error:
@@ -141,6 +123,31 @@ def run(
         ) from error
     ended = finish(process, timeout, check=False)
     return ended.succeeded() if check else ended
+
+
+def _command(program: str | Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Return the command that runs `program`, which is Python source or already a command.
+
+    Raises `InvalidArgumentError` if it is neither.
+    """
+    if isinstance(program, str):
+        return [sys.executable, "-c", program]
+    is_sequence = isinstance(program, Sequence) and len(program) > 0
+    if is_sequence and all(isinstance(part, str | os.PathLike) for part in program):
+        return [os.fspath(part) for part in program]
+    raise InvalidArgumentError(
+        f"run({program!r}): expected Python source, or a command as a list of texts. Write "
+        "run('print(1)'), or run([sys.executable, 'train.py'])."
+    )
+
+
+def _require_timeout(timeout: float) -> None:
+    """Raise `InvalidArgumentError` unless `timeout` is a number above 0."""
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not is_number or not timeout > 0:
+        raise InvalidArgumentError(
+            f"run(timeout={timeout!r}): expected seconds above 0. Write timeout=60."
+        )
 
 
 def start(
@@ -158,7 +165,7 @@ def start(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        errors="replace",  # what a fault prints need be no text
+        errors="replace",  # a fault may print bytes that are not text
         cwd=None if cwd is None else Path(cwd),
         start_new_session=True,
     )
@@ -167,26 +174,26 @@ def start(
 def finish(
     process: subprocess.Popen[str], timeout: float, *, check: bool = True
 ) -> Ended:
-    """Wait for the process, and end what it started; `check`: raise `ChildError` if it was too slow."""
-    late = False
+    """Wait for the process, and kill what it started; with `check`, raise `ChildError` if it was too slow."""
+    is_late = False
     try:
         stdout, stderr = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        late = True
+        is_late = True
         kill(process)
-        stdout, stderr = _last_words(process)
+        stdout, stderr = _remaining_output(process)
     finally:
         kill(process)
         process.wait()
-    note = f"\nkilled after {timeout:g} s" if late else ""
-    ended = Ended(process.returncode, stdout, stderr + note, late)
-    return ended.succeeded() if late and check else ended
+    note = f"\nkilled after {timeout:g} s" if is_late else ""
+    ended = Ended(process.returncode, stdout, stderr + note, is_late)
+    return ended.succeeded() if is_late and check else ended
 
 
-def _last_words(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Read a killed process's output, even if another one still holds it open."""
+def _remaining_output(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Return stdout and stderr of a killed process, even if another process still holds them open."""
     try:
-        return process.communicate(timeout=_LAST_WORDS)
+        return process.communicate(timeout=_OUTPUT_SECONDS)
     except subprocess.TimeoutExpired as error:
         for stream in (process.stdout, process.stderr):
             if stream is not None:
@@ -194,13 +201,17 @@ def _last_words(process: subprocess.Popen[str]) -> tuple[str, str]:
         return _text(error.stdout), _text(error.stderr)
 
 
-def _text(said: str | bytes | None) -> str:
-    return said.decode("utf-8", "replace") if isinstance(said, bytes) else said or ""
+def _text(output: str | bytes | None) -> str:
+    """Return the output as text; empty if there is none."""
+    if isinstance(output, bytes):
+        return output.decode("utf-8", "replace")
+    return output or ""
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """End the process, and the processes that it started, which may outlive it."""
+    """Kill the process, and the processes in its group, which may outlive it."""
     with contextlib.suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL) if hasattr(
-            os, "killpg"
-        ) else process.kill()
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()

@@ -23,28 +23,25 @@ def write_distribution(
     `groups` are its entry points: `{"accel.backends": {"npu": "accel_npu"}}`. `modules` maps module names to
     sources. Raises `OSError` if the folder cannot be written.
     """
-    info = f"{name.replace('-', '_')}-{version}.dist-info"
-    files = {f"{info}/METADATA": metadata_text(name, version)}
+    dist_info = f"{name.replace('-', '_')}-{version}.dist-info"
+    files = {f"{dist_info}/METADATA": metadata_text(name, version)}
     files |= {
         f"{module.replace('.', '/')}.py": source
         for module, source in (modules or {}).items()
     }
     if groups is not None:
-        files[f"{info}/entry_points.txt"] = entry_points_text(groups)
+        files[f"{dist_info}/entry_points.txt"] = entry_points_text(groups)
     return write_files(folder, files)
 
 
 def entry_points_text(groups: Groups) -> str:
     """Return the text of `entry_points.txt`."""
-    return "\n".join(
-        line
-        for group, items in groups.items()
-        for line in (
-            f"[{group}]",
-            *(f"{name} = {value}" for name, value in items.items()),
-            "",
-        )
-    )
+    lines = []
+    for group, entry_points in groups.items():
+        lines.append(f"[{group}]")
+        lines += [f"{name} = {value}" for name, value in entry_points.items()]
+        lines.append("")
+    return "\n".join(lines)
 
 
 def metadata_text(name: str, version: str) -> str:

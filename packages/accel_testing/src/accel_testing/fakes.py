@@ -12,10 +12,10 @@ from accel_testing.faults import Fault
 
 __all__ = ["Fake", "fake"]
 
-#: What makes it a fake.
-_ITS_OWN = ("device_type", "vendor_import", "accelerator", "provenance")
+#: Fields of the declaration that `fake` sets itself.
+_FIELDS_OF_FAKE = ("device_type", "vendor_import", "accelerator", "provenance")
 #: Above every first-party plugin's, so that it is chosen wherever it works.
-_PRIORITY = 950
+_HIGHEST_PRIORITY = 950
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,20 @@ def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
             f"fake({short_repr(name)}, devices={devices!r}): expected a whole number of devices, "
             "0 or more. Write devices=2."
         )
-    for each in faults:
-        if not isinstance(each, Fault):
+    for fault in faults:
+        if not isinstance(fault, Fault):
             raise InvalidArgumentError(
-                f"fake({short_repr(name)}): {each!r} ({type(each).__name__}) is no fault, expected "
+                f"fake({short_repr(name)}): {fault!r} ({type(fault).__name__}) is no fault, expected "
                 "accel_testing.Fault. Write Fault('synchronize', raises=RuntimeError('lost'))."
             )
-    own = [field for field in _ITS_OWN if field in fields]
-    if own:
+    reserved = [field for field in _FIELDS_OF_FAKE if field in fields]
+    if reserved:
         raise InvalidBackendError(
-            f"fake({short_repr(name)}): {', '.join(own)} given, expected other fields of Backend: "
+            f"fake({short_repr(name)}): {', '.join(reserved)} given, expected other fields of Backend: "
             "these make it a fake. For a device with a type of its own, simulate one: accel simulate acme:2."
         )
     declared: dict[str, Any] = {
-        "priority": _PRIORITY,
+        "priority": _HIGHEST_PRIORITY,
         "description": "a fake of accel_testing: the processor under another name",
         "communication_backend": "gloo",
         **fields,

@@ -18,24 +18,22 @@ __all__ = ["HOOKS", "STEPS", "Fault", "Faults", "members"]
 
 #: The hooks of a plugin.
 HOOKS = (
-    *(
-        "accel_backends",
-        "accel_probe",
-        "accel_create",
-        "accel_explain",
-        "accel_op_builders",
-        "accel_checks",
-    ),
+    "accel_backends",
+    "accel_probe",
+    "accel_create",
+    "accel_explain",
+    "accel_op_builders",
+    "accel_checks",
 )
-#: What else happens until there is an accelerator: the imports of the plugin and of the vendor's package, and
-#: the making of the object.
+#: Other places for a fault before there is an accelerator: the imports of the plugin and of the vendor's
+#: package, and the construction of the object.
 STEPS = ("import", "vendor_import", "construction")
-#: Bytes of each line of a flood.
+#: Bytes of each line that a fault prints with `floods`.
 _LINE = 1 << 16
 
 
 class _Nothing:
-    """In the place of a value, where none is given: `None` is one."""
+    """The default of `Fault.returns`: no value was given, as `None` is a value."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -75,7 +73,7 @@ class Fault:
     raises: BaseException | type[BaseException] | None = field(
         default=None, kw_only=True
     )
-    #: An answer in the place of the right one, for hooks and members: a lie.
+    #: A wrong value that a hook or member returns.
     returns: object = field(default=NOTHING, kw_only=True)
     #: The status with which the process ends at once, as after `os._exit`.
     exits: int | None = field(default=None, kw_only=True)
@@ -91,78 +89,66 @@ class Fault:
     runs: Callable[[], object] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        faults = [*self._wrong_place(), *self._wrong_values()]
-        if faults:
+        problems = [*self._place_problems(), *self._value_problems()]
+        if problems:
             raise InvalidBackendError(
-                f"Fault({short_repr(self.at)}): {'; '.join(faults)}"
+                f"Fault({short_repr(self.at)}): {'; '.join(problems)}"
             )
 
     @property
-    def _given(self) -> list[str]:
-        """The names of what it does."""
-        ways = [each for each in fields(self) if each.name not in ("at", "call")]
-        return [
-            each.name for each in ways if getattr(self, each.name) is not each.default
-        ]
+    def _given_effects(self) -> list[str]:
+        """The names of the effects that were given: `raises`, `returns` and so on."""
+        given = []
+        for effect in fields(self):
+            is_effect = effect.name not in ("at", "call")
+            if is_effect and getattr(self, effect.name) is not effect.default:
+                given.append(effect.name)
+        return given
 
-    def _wrong_place(self) -> list[str]:
+    def _place_problems(self) -> list[str]:
+        """Return what is wrong with `at`: an unknown place, or one that returns nothing."""
         places = [*STEPS, *HOOKS, *members()]
         if self.at not in places:
-            close = get_close_matches(str(self.at), places, n=1)
-            step = (
-                f"Did you mean {close[0]!r}?"
-                if close
+            similar = get_close_matches(str(self.at), places, n=1)
+            next_step = (
+                f"Did you mean {similar[0]!r}?"
+                if similar
                 else f"Write one of {', '.join((*STEPS, *HOOKS))}"
             )
             return [
-                f"there is no such place, expected a hook or a member of Accelerator. {step}"
+                f"there is no such place, expected a hook or a member of Accelerator. {next_step}"
             ]
-        if self.at in STEPS and "returns" in self._given:
+        if self.at in STEPS and "returns" in self._given_effects:
             return [
                 f"{self.at} returns nothing, expected a hook or a member. Give raises=..., or another place"
             ]
         return []
 
-    def _wrong_values(self) -> list[str]:
-        if len(self._given) != 1:
-            ways = ", ".join(
-                each.name for each in fields(self) if each.name not in ("at", "call")
-            )
-            what = " and ".join(self._given) or "nothing"
-            return [
-                f"{what} given, expected one of {ways}. Write Fault({str(self.at)!r}, hangs=True)"
+    def _value_problems(self) -> list[str]:
+        """Return what is wrong with `call` and the effect; empty if both are valid."""
+        if len(self._given_effects) != 1:
+            effects = [
+                parameter.name
+                for parameter in fields(self)
+                if parameter.name not in ("at", "call")
             ]
-        found = []
+            given = " and ".join(self._given_effects) or "nothing"
+            step = f"Write Fault({str(self.at)!r}, hangs=True)"
+            return [f"{given} given, expected one of {', '.join(effects)}. {step}"]
+        problems = []
         if self.call is not None and (type(self.call) is not int or self.call < 1):
-            found.append(
+            problems.append(
                 f"call={self.call!r}, expected a number from 1 on, or None for each call"
             )
-        kind = self.raises if isinstance(self.raises, type) else type(self.raises)
-        if self.raises is not None and not issubclass(kind, BaseException):
-            found.append(
-                f"raises={self.raises!r}, expected an exception: raises=RuntimeError('lost')"
-            )
-        for name in ("exits", "signal", "floods"):
-            value = getattr(self, name)
-            number = isinstance(value, int) and not isinstance(
-                value, bool
-            )  # signal.SIGSEGV is one
-            if name in self._given and not (number and value >= 0):
-                found.append(f"{name}={value!r}, expected a whole number, 0 or more")
-        if self.runs is not None and not callable(self.runs):
-            found.append(
-                f"runs={self.runs!r}, expected a function without arguments: runs=os.abort"
-            )
-        if "hangs" in self._given and self.hangs is not True:
-            found.append(f"hangs={self.hangs!r}, expected True")
-        if "sleeps" in self._given and not (
-            type(self.sleeps) in (int, float) and self.sleeps >= 0
-        ):
-            found.append(f"sleeps={self.sleeps!r}, expected seconds, 0 or more")
-        return found
+        effect = self._given_effects[0]
+        value = getattr(self, effect)
+        is_valid, expected = _EFFECTS[effect]
+        if not is_valid(value):
+            problems.append(f"{effect}={value!r}, expected {expected}")
+        return problems
 
     def _happen(self) -> None:
-        """Do it, but for a lie, which is the caller's to tell."""
+        """Make the fault happen, except `returns`, which the caller applies."""
         if self.raises is not None:
             raise self.raises
         if self.exits is not None:
@@ -178,14 +164,45 @@ class Fault:
             time.sleep(60)
 
 
+def _is_exception(value: object) -> bool:
+    """Return whether `value` is an exception, or a class of exceptions."""
+    kind = value if isinstance(value, type) else type(value)
+    return issubclass(kind, BaseException)
+
+
+def _is_count(value: object) -> bool:
+    """Return whether `value` is an integer of 0 or more, such as `signal.SIGSEGV`, but not a bool."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_seconds(value: object) -> bool:
+    """Return whether `value` is a number of 0 or more."""
+    return isinstance(value, int | float) and type(value) in (int, float) and value >= 0
+
+
+_COUNT = "a whole number, 0 or more"
+#: By the effect of a fault: whether a value is valid for it, and what a message says is expected.
+_EFFECTS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "raises": (_is_exception, "an exception: raises=RuntimeError('lost')"),
+    "returns": (lambda _value: True, "any value"),
+    "exits": (_is_count, _COUNT),
+    "signal": (_is_count, _COUNT),
+    "hangs": (lambda value: value is True, "True"),
+    "sleeps": (_is_seconds, "seconds, 0 or more"),
+    "floods": (_is_count, _COUNT),
+    "runs": (callable, "a function without arguments: runs=os.abort"),
+}
+
+
 def _flood(size: int) -> None:
+    """Write `size` bytes to stdout, and as many to stderr, below Python's own streams."""
     line = b"a fault of accel_testing floods\n".ljust(_LINE, b".")
     for start in range(0, size, _LINE):
-        part = line[: size - start]
+        chunk = line[: size - start]
         for descriptor in (1, 2):
-            left = part
-            while left:
-                left = left[os.write(descriptor, left) :]
+            unwritten = chunk
+            while unwritten:
+                unwritten = unwritten[os.write(descriptor, unwritten) :]
 
 
 class Faults:
@@ -196,13 +213,13 @@ class Faults:
         self._calls: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def meet(self, at: str) -> Fault | None:
-        """Count a call at `at` and make the fault due there happen; return it if it is a wrong value."""
+    def trigger(self, at: str) -> Fault | None:
+        """Count a call at `at` and make the fault that is due happen; return it if it sets `returns`."""
         with self._lock:
             self._calls[at] += 1
-            number = self._calls[at]
+            call = self._calls[at]
         for fault in self._faults:
-            if fault.at == at and fault.call in (None, number):
+            if fault.at == at and fault.call in (None, call):
                 fault._happen()
                 if fault.returns is not NOTHING:
                     return fault

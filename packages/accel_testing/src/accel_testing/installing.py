@@ -41,18 +41,18 @@ __all__ = ["Installation", "Installing", "installed"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Python packaging's names and versions, as far as they go into a folder's name.
+#: Names and versions that are valid in the name of a `.dist-info` folder.
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.!+]*")
-#: What the process itself is, whatever a test wants: it was started so.
-_OF_THE_PROCESS = "ACCEL_SIMULATE"
+#: Prefix of variables that no block hides: a process simulates a device from its start to its end.
+_SIMULATION_PREFIX = "ACCEL_SIMULATE"
 
 
 @dataclass(frozen=True)
 class Installation:
     """A record of the installation."""
 
-    #: Of the backends.
+    #: Names of the backends.
     names: tuple[str, ...]
     distribution: str
     version: str
@@ -66,16 +66,16 @@ class Installing(AbstractContextManager[Installation]):
     """
 
     def __init__(
-        self, begin: Callable[[], AbstractContextManager[Installation]]
+        self, open_block: Callable[[], AbstractContextManager[Installation]]
     ) -> None:
-        self._begin = begin
-        self._open: list[AbstractContextManager[Installation]] = []
+        self._open_block = open_block
+        self._open_blocks: list[AbstractContextManager[Installation]] = []
 
     def __enter__(self) -> Installation:
-        block = self._begin()
-        there = block.__enter__()
-        self._open.append(block)
-        return there
+        block = self._open_block()
+        installation = block.__enter__()
+        self._open_blocks.append(block)
+        return installation
 
     def __exit__(
         self,
@@ -83,30 +83,31 @@ class Installing(AbstractContextManager[Installation]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        return self._open.pop().__exit__(kind, error, trace)
+        return self._open_blocks.pop().__exit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """The function in a block; raises `InvalidArgumentError` for what goes on after it has returned."""
-        kind = next(
-            (words for words, holds in _GOES_ON.items() if holds(function)), None
-        )
-        if kind is not None:
-            raise InvalidArgumentError(
-                f"@installed(...) around {getattr(function, '__name__', function)}: it is {kind}, whose body "
-                "would run after the block has ended; expected a function. Write `with installed(...):` in "
-                "it."
-            )
+        """Return `function` wrapped so that each call runs in a block.
+
+        Raises `InvalidArgumentError` for a class, an async function or a generator, whose code runs later.
+        """
+        for description, is_kind in _UNSUPPORTED_KINDS.items():
+            if is_kind(function):
+                raise InvalidArgumentError(
+                    f"@installed(...) around {getattr(function, '__name__', function)}: it is {description}, "
+                    "whose body would run after the block has ended; expected a function. Write "
+                    "`with installed(...):` in it."
+                )
 
         @functools.wraps(function)
-        def within(*arguments: P.args, **named: P.kwargs) -> T:
-            with self._begin():
+        def wrapper(*arguments: P.args, **named: P.kwargs) -> T:
+            with self._open_block():
                 return function(*arguments, **named)
 
-        return within
+        return wrapper
 
 
-#: What a decorator's block would not be around.
-_GOES_ON: dict[str, Callable[[object], bool]] = {
+#: Objects that the decorator rejects: their code runs after the call, when the block has ended.
+_UNSUPPORTED_KINDS: dict[str, Callable[[object], bool]] = {
     "a class": inspect.isclass,
     "an async function": inspect.iscoroutinefunction,
     "a generator": lambda function: (
@@ -147,7 +148,7 @@ def installed(
     Nothing is changed then.
     """
     return Installing(
-        lambda: _installed(
+        lambda: _install(
             plugin,
             accelerator,
             distribution,
@@ -159,7 +160,7 @@ def installed(
 
 
 @contextmanager
-def _installed(
+def _install(
     plugin: object,
     accelerator: object,
     distribution: str,
@@ -168,27 +169,30 @@ def _installed(
     *,
     isolated: bool,
 ) -> Iterator[Installation]:
-    what = _understood(plugin, accelerator)
+    """Install the plugin while the block runs; see `installed`, whose arguments these are."""
+    contents = _resolve_contents(plugin, accelerator)
     layers.check(variables)
-    names = tuple(dict.fromkeys(backend.name for backend in what.backends))
-    kind = "fake" if what.fake else "testing"
-    distribution = distribution or f"accel-{kind}-{names[0].replace('.', '-')}"
-    version = version or f"0+{kind}.{secrets.token_hex(4)}"
+    names = tuple(dict.fromkeys(backend.name for backend in contents.backends))
+    label = "fake" if contents.fake else "testing"
+    distribution = distribution or f"accel-{label}-{names[0].replace('.', '-')}"
+    version = version or f"0+{label}.{secrets.token_hex(4)}"
     _require_valid(distribution, version)
     _require_free(names, distribution, isolated=isolated)
     module = f"accel_testing_{names[0].replace('.', '_')}"
-    process, mark = os.getpid(), plugins.keep(what)
+    pid, key = os.getpid(), plugins.register(contents)
     folder = tempfile.mkdtemp(prefix="accel-testing-")
     try:
         sources = {}
-        value = module
-        if isinstance(what.plugin, ModuleType) and _is_importable(what.plugin):
-            value = what.plugin.__name__
+        entry_point = module
+        if isinstance(contents.plugin, ModuleType) and _is_importable(contents.plugin):
+            entry_point = contents.plugin.__name__
         else:
-            sources[module] = plugins.source(mark)
-        if what.fake is not None:
-            sources[what.fake.vendor_import] = plugins.vendor_source(module, version)
-        groups = {ENTRY_POINT_GROUP: dict.fromkeys(names, value)}
+            sources[module] = plugins.source(key)
+        if contents.fake is not None:
+            sources[contents.fake.vendor_import] = plugins.vendor_source(
+                module, version
+            )
+        groups = {ENTRY_POINT_GROUP: dict.fromkeys(names, entry_point)}
         write_distribution(folder, distribution, version, groups, sources)
         layer = Layer(
             folder,
@@ -201,15 +205,16 @@ def _installed(
         finally:
             layer.end()
     finally:
-        plugins.forget(mark)
-        if (
-            os.getpid() == process
-        ):  # a forked child that leaves the block leaves it to its parent
+        plugins.unregister(key)
+        if os.getpid() == pid:  # in a forked child the folder belongs to the parent
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _understood(plugin: object, accelerator: object) -> plugins.Installed:
-    """Resolve the thing to install; raises for what cannot be."""
+def _resolve_contents(plugin: object, accelerator: object) -> plugins.Installed:
+    """Return what `installed` was given as one record.
+
+    Raises `InvalidArgumentError` or `InvalidBackendError` if it cannot be installed.
+    """
     if isinstance(plugin, Backend):
         _require_accelerator(plugin, accelerator)
         return plugins.Installed((plugin,), accelerator=accelerator)
@@ -229,6 +234,7 @@ def _understood(plugin: object, accelerator: object) -> plugins.Installed:
 
 
 def _advice(plugin: object) -> str:
+    """Return the next step for an object that cannot be installed."""
     if isinstance(plugin, str):
         return f"Write installed(fake({plugin!r}))."
     if isinstance(plugin, Accelerator) or (
@@ -239,6 +245,7 @@ def _advice(plugin: object) -> str:
 
 
 def _require_accelerator(backend: Backend, accelerator: object) -> None:
+    """Raise `InvalidBackendError` if the accelerator has another name than its backend."""
     if isinstance(accelerator, Accelerator) and accelerator.name != backend.name:
         raise InvalidBackendError(
             f"installed(Backend {backend.name!r}): the accelerator's name is {accelerator.name!r}, expected "
@@ -247,55 +254,67 @@ def _require_accelerator(backend: Backend, accelerator: object) -> None:
 
 
 def _require_valid(distribution: object, version: object) -> None:
-    for what, given, pattern, example in (
+    """Raise `InvalidBackendError` unless both are valid in a wheel's file name."""
+    for parameter, value, pattern, example in (
         ("distribution", distribution, _DISTRIBUTION, "accel-acme"),
         ("version", version, _VERSION, "1.0"),
     ):
-        if not isinstance(given, str) or not pattern.fullmatch(given):
+        if not isinstance(value, str) or not pattern.fullmatch(value):
             raise InvalidBackendError(
-                f"installed({what}={given!r}): expected a {what} as packages have it. Write "
-                f"{what}={example!r}."
+                f"installed({parameter}={value!r}): expected a {parameter} as packages have it. Write "
+                f"{parameter}={example!r}."
             )
 
 
 def _require_free(names: tuple[str, ...], distribution: str, *, isolated: bool) -> None:
-    """Raise where a name is built in, or is that of an installed backend which stays to be seen."""
-    own = normalize_distribution(distribution)
-    there = [] if isolated else packages.entry_points(ENTRY_POINT_GROUP)
-    taken = {
-        e.name.lower(): e.distribution
-        for e in there
-        if normalize_distribution(e.distribution) != own
-    }
-    taken |= {builtin.CPU.name: "accel-core", builtin.GENERIC.name: "accel-core"}
+    """Raise `BackendConflictError` if a name is built in, or declared by a plugin that stays visible."""
+    declared_by = {builtin.CPU.name: "accel-core", builtin.GENERIC.name: "accel-core"}
+    if not isolated:
+        replaced = normalize_distribution(distribution)
+        for entry_point in packages.entry_points(ENTRY_POINT_GROUP):
+            if normalize_distribution(entry_point.distribution) != replaced:
+                declared_by.setdefault(
+                    entry_point.name.lower(), entry_point.distribution
+                )
     for name in names:
-        if name in taken:
-            step = "Choose another name"
-            if taken[name] != "accel-core":
-                step += f", pass isolated=True, or stand in for it: distribution={taken[name]!r}"
-            raise BackendConflictError(
-                f"installed(): {name!r} is declared by {taken[name]}, which is installed; expected a name "
-                f"that is free. {step}."
+        if name not in declared_by:
+            continue
+        declarer = declared_by[name]
+        step = "Choose another name"
+        if declarer != "accel-core":
+            step += (
+                f", pass isolated=True, or stand in for it: distribution={declarer!r}"
             )
+        raise BackendConflictError(
+            f"installed(): {name!r} is declared by {declarer}, which is installed; expected a name "
+            f"that is free. {step}."
+        )
 
 
 def _is_importable(module: ModuleType) -> bool:
-    """Whether its name means this module, in other processes too."""
+    """Return whether another process can import this very module by its name."""
     return module.__name__ != "__main__" and sys.modules.get(module.__name__) is module
 
 
 def _variables(
-    folder: str, distribution: str, given: Mapping[str, str | None], *, isolated: bool
+    folder: str,
+    distribution: str,
+    variables: Mapping[str, str | None],
+    *,
+    isolated: bool,
 ) -> dict[str, str | None]:
-    """Variables that are set, or unset, in the block."""
-    path = [folder, *filter(None, [{**os.environ, **given}.get("PYTHONPATH")])]
-    found: dict[str, str | None] = {}
+    """Return the variables to set in the block; `None` unsets one."""
+    python_path = [folder]
+    previous_path = {**os.environ, **variables}.get("PYTHONPATH")
+    if previous_path:
+        python_path.append(previous_path)
+    changes: dict[str, str | None] = {}
     if isolated:
-        steering = [name for name in os.environ if name.startswith(layers.STEERING)]
-        found |= dict.fromkeys(
-            name for name in steering if not name.startswith(_OF_THE_PROCESS)
-        )
-        found[ACCEL_ALLOW.name] = f"@{distribution},{builtin.CPU.name}"
+        for name in os.environ:
+            is_steering = name.startswith(layers.STEERING)
+            if is_steering and not name.startswith(_SIMULATION_PREFIX):
+                changes[name] = None
+        changes[ACCEL_ALLOW.name] = f"@{distribution},{builtin.CPU.name}"
     elif layers.is_set(ACCEL_ALLOW.name):  # within a block that is isolated
-        found[ACCEL_ALLOW.name] = f"{os.environ[ACCEL_ALLOW.name]},@{distribution}"
-    return {**found, **given, "PYTHONPATH": os.pathsep.join(path)}
+        changes[ACCEL_ALLOW.name] = f"{os.environ[ACCEL_ALLOW.name]},@{distribution}"
+    return {**changes, **variables, "PYTHONPATH": os.pathsep.join(python_path)}

@@ -1,4 +1,4 @@
-"""Changes that a test makes to the process and removes again: an entry of `sys.path`, variables, a choice.
+"""Changes that a test makes to the process and takes back: `sys.path`, variables, the chosen accelerator.
 
 They belong to the process, not to a thread. Layers lie on top of each other and may end in any order: if two
 threads install something at the same time, the process is as before once both have ended.
@@ -18,11 +18,11 @@ from accel_core.locks import ForkSafeLock
 
 __all__ = ["Layer", "environment", "is_set"]
 
-#: What begins the names of variables that steer a choice.
+#: Prefixes of the variables that affect which accelerator is chosen.
 STEERING = ("ACCEL_", "DS_")
 
 _lock = ForkSafeLock()
-#: Those in force, the innermost last.
+#: The layers in force, the innermost last.
 _layers: list[Layer] = []
 
 
@@ -50,31 +50,32 @@ class Layer:
             sys.path.insert(0, self._folder)
             for name, value in self._variables.items():
                 self._before[name] = os.environ.get(name)
-                _set(name, value)
-            self._modules_before = _take_out(self._modules)
+                _set_variable(name, value)
+            self._modules_before = _remove_modules(self._modules)
             self._choice = swap_state(None)
             _layers.append(self)
 
     def end(self) -> None:
-        """Take the changes back; those of other layers, also of later ones, stay."""
+        """Take the changes back; the changes of other layers, also of later ones, stay."""
         with _lock.held():
-            above = _layers[_layers.index(self) + 1 :]
+            later_layers = _layers[_layers.index(self) + 1 :]
             _layers.remove(self)
-            if (
-                self._folder in sys.path
-            ):  # whoever replaced the whole path may have dropped it
+            if self._folder in sys.path:  # code under test may have replaced the path
                 sys.path.remove(self._folder)
             sys.path_importer_cache.pop(self._folder, None)
             for name, value in self._before.items():
-                heir = next((layer for layer in above if name in layer._before), None)
-                if heir is None:
-                    _set(name, value)
+                next_layer = next(
+                    (layer for layer in later_layers if name in layer._before), None
+                )
+                if next_layer is None:
+                    _set_variable(name, value)
                 else:
-                    heir._before[name] = value
-            _take_out(self._modules)
+                    next_layer._before[name] = value
+            _remove_modules(self._modules)
             sys.modules.update(self._modules_before)
-            if above:  # they began later, in another thread: what is chosen now may be of what goes
-                above[0]._choice = self._choice
+            # Later layers began in another thread; the accelerator chosen now may come from this layer.
+            if later_layers:
+                later_layers[0]._choice = self._choice
                 swap_state(None)
             else:
                 swap_state(self._choice)
@@ -96,15 +97,15 @@ def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, 
     has set them. `variables` are added; `None` removes one. Raises `InvalidArgumentError` for a value that is
     not a str.
     """
-    check(variables or {})
-    kept = {
-        n: v for n, v in os.environ.items() if not n.startswith(STEERING) or is_set(n)
-    }
-    return {
+    variables = variables or {}
+    check(variables)
+    environ: dict[str, str | None] = {
         name: value
-        for name, value in {**kept, **(variables or {})}.items()
-        if value is not None
+        for name, value in os.environ.items()
+        if not name.startswith(STEERING) or is_set(name)
     }
+    environ.update(variables)
+    return {name: value for name, value in environ.items() if value is not None}
 
 
 def check(variables: Mapping[str, str | None]) -> None:
@@ -124,12 +125,14 @@ def check(variables: Mapping[str, str | None]) -> None:
             )
 
 
-def _set(name: str, value: str | None) -> None:
+def _set_variable(name: str, value: str | None) -> None:
+    """Set a variable of this process's environment; `None` removes it."""
     if value is None:
         os.environ.pop(name, None)
     else:
         os.environ[name] = value
 
 
-def _take_out(names: tuple[str, ...]) -> dict[str, ModuleType]:
+def _remove_modules(names: tuple[str, ...]) -> dict[str, ModuleType]:
+    """Remove the modules of these names from `sys.modules`, and return those that were imported."""
     return {name: sys.modules.pop(name) for name in names if name in sys.modules}

@@ -1,4 +1,4 @@
-"""The plugin for what a test installs: it has hooks like any plugin, and faults if requested."""
+"""The plugin that a test installs: it has hooks like any plugin, and triggers faults."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from accel_testing.faults import Faults
 __all__ = [
     "FakePlugin",
     "Installed",
-    "forget",
     "hooks",
-    "keep",
-    "loaded",
+    "load",
+    "register",
     "source",
+    "unregister",
     "vendor_source",
 ]
 
 
 @dataclass(frozen=True)
 class Installed:
-    """Things that a test installs: a fake, a backend with or without its accelerator, or a plugin."""
+    """Contents of an installation: a fake, a backend with or without its accelerator, or a plugin."""
 
     backends: tuple[Backend, ...]
     fake: Fake | None = None
@@ -39,23 +39,23 @@ class Installed:
     plugin: object = None
 
 
-#: In this process, and in those that are forked from it, by a mark that no other process gives.
-_kept: dict[str, Installed] = {}
+#: What is installed in this process and its forks, by a random key that no other process uses.
+_installed_by_key: dict[str, Installed] = {}
 
 
-def keep(installed: Installed) -> str:
-    """Keep the object while it is installed; return a key with which to remove it."""
-    mark = secrets.token_hex(8)
-    _kept[mark] = installed
-    return mark
+def register(installed: Installed) -> str:
+    """Register the object while it is installed; return the key that removes it."""
+    key = secrets.token_hex(8)
+    _installed_by_key[key] = installed
+    return key
 
 
-def forget(mark: str) -> None:
+def unregister(key: str) -> None:
     """Remove the object with that key."""
-    del _kept[mark]
+    del _installed_by_key[key]
 
 
-def source(mark: str) -> str:
+def source(key: str) -> str:
     """Return the source of the generated plugin module that the entry point names.
 
     In this process and its forks, the module uses the object that the test installed. In another process it
@@ -63,45 +63,48 @@ def source(mark: str) -> str:
     """
     try:
         # An accelerator's pickle is its name, by which another process would look for this very plugin.
-        if isinstance(_kept[mark].accelerator, Accelerator):
+        if isinstance(_installed_by_key[key].accelerator, Accelerator):
             raise TypeError(
                 "an accelerator is an object of its process; give its class"
             )
-        written, why = base64.b64encode(pickle.dumps(_kept[mark])).decode(), ""
+        pickled = base64.b64encode(pickle.dumps(_installed_by_key[key])).decode()
+        pickle_error = ""
     except Exception as error:  # whatever the objects that it holds raise
-        written, why = "", f"{type(error).__name__}: {error}"
+        pickled = ""
+        pickle_error = f"{type(error).__name__}: {error}"
     return (
         '"""Written by accel_testing, for as long as a test runs."""\n\n'
-        "from accel_testing.plugins import hooks, loaded\n\n"
-        f"plugin = loaded({mark!r}, {written!r}, {why!r})\n"
+        "from accel_testing.plugins import hooks, load\n\n"
+        f"plugin = load({key!r}, {pickled!r}, {pickle_error!r})\n"
         "globals().update(hooks(plugin))\n"
     )
 
 
 def vendor_source(module: str, version: str) -> str:
     """Return the source of the package that replaces the vendor's."""
-    return f"import {module}\n\n__version__ = {version!r}\n{module}.plugin.meet('vendor_import')\n"
+    return f"import {module}\n\n__version__ = {version!r}\n{module}.plugin.trigger('vendor_import')\n"
 
 
-def loaded(mark: str, written: str, why: str) -> object:
+def load(key: str, pickled: str, pickle_error: str) -> object:
     """Return the installed plugin; the generated module calls this when it is imported.
 
-    In another process the plugin is unpickled from `written`. Raises `BackendUnavailableError` if that fails,
-    or, with the reason `why`, if it could not be pickled. A fault at `"import"` raises its own error.
+    In another process the plugin is unpickled from `pickled`. Raises `BackendUnavailableError` if that fails,
+    or, with the reason `pickle_error`, if it could not be pickled.
+    A fault at `"import"` raises its own error.
     """
-    installed = _kept.get(mark)
+    installed = _installed_by_key.get(key)
     if installed is None:
-        where = "was installed by a test of another process"
-        if not written:
+        origin = "was installed by a test of another process"
+        if not pickled:
             raise BackendUnavailableError(
-                f"this plugin {where}, and does not get into this one: {why}",
+                f"this plugin {origin}, and does not get into this one: {pickle_error}",
                 hint="make of it a class or a module that can be imported, outside of functions",
             )
         try:
-            installed = pickle.loads(base64.b64decode(written))
+            installed = pickle.loads(base64.b64decode(pickled))
         except Exception as error:
             raise BackendUnavailableError(
-                f"this plugin {where}, and cannot be read in this one: {type(error).__name__}: {error}",
+                f"this plugin {origin}, and cannot be read in this one: {type(error).__name__}: {error}",
                 hint="put the folder of that module on the child's path: run(..., path=[folder])",
             ) from error
     return installed.plugin if installed.plugin is not None else FakePlugin(installed)
@@ -109,12 +112,12 @@ def loaded(mark: str, written: str, why: str) -> object:
 
 def hooks(plugin: object) -> dict[str, object]:
     """Return the plugin's hooks by name, for the generated module: only a module can be registered."""
-    found = {
-        name: getattr(plugin, name, None) for name in dir(plugin) if name[:2] != "__"
-    }
-    return {
-        name: hook for name, hook in found.items() if hasattr(hook, f"{PROJECT}_impl")
-    }
+    hooks_by_name = {}
+    for name in dir(plugin):
+        attribute = None if name.startswith("__") else getattr(plugin, name, None)
+        if hasattr(attribute, f"{PROJECT}_impl"):
+            hooks_by_name[name] = attribute
+    return hooks_by_name
 
 
 class FakePlugin:
@@ -123,15 +126,16 @@ class FakePlugin:
     def __init__(self, installed: Installed) -> None:
         self._installed = installed
         self._faults = Faults(installed.fake.faults if installed.fake else ())
-        self.meet("import")
+        self.trigger("import")
 
-    def meet(self, at: str) -> None:
-        """Make the fault happen that is due at this place."""
-        self._faults.meet(at)
+    def trigger(self, at: str) -> None:
+        """Count a call at `at` and make the fault that is due there happen."""
+        self._faults.trigger(at)
 
     def _answer(self, hook: str, answer: Any) -> Any:
-        lie = self._faults.meet(hook)
-        return answer if lie is None else lie.returns
+        """Count a call of the hook, and return `answer`, or the wrong value of a fault that is due."""
+        fault = self._faults.trigger(hook)
+        return answer if fault is None else fault.returns
 
     @hookimpl
     def accel_backends(self) -> Sequence[Backend]:
@@ -150,21 +154,18 @@ class FakePlugin:
     @hookimpl
     def accel_create(self, backend: Backend) -> object:
         """Return the fake, or the accelerator that was given."""
-        lie = self._faults.meet("accel_create")
-        if lie is not None:
-            return lie.returns
+        fault = self._faults.trigger("accel_create")
+        if fault is not None:
+            return fault.returns
         if self._installed.fake is not None:
-            from accel_testing.accelerator import (
-                FakeAccelerator,
-            )  # here, as most are only read
+            # Imported here: most plugins are only asked for their declaration.
+            from accel_testing.accelerator import FakeAccelerator
 
             return FakeAccelerator(backend, self._installed.fake.devices, self._faults)
-        given = self._installed.accelerator
-        return (
-            given(backend)
-            if isinstance(given, type) and issubclass(given, Accelerator)
-            else given
-        )
+        accelerator = self._installed.accelerator
+        if isinstance(accelerator, type) and issubclass(accelerator, Accelerator):
+            return accelerator(backend)
+        return accelerator
 
     @hookimpl
     def accel_explain(self) -> str | None:

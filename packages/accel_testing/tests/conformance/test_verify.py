@@ -17,10 +17,10 @@ from accel_tests.plugins import arguments, declaring, hook
 from accel_core import Accelerator, SettingError
 from accel_testing.conformance.catalogue import checks
 from accel_testing.conformance.expected import read
-from accel_testing.conformance.forks import patient
+from accel_testing.conformance.forks import scale_timeout
 from accel_testing.conformance.groups import LEVELS
-from accel_testing.conformance.records import Card, Outcome, Result
-from accel_testing.conformance.reporting import _asked_for
+from accel_testing.conformance.records import ConformanceReport, Outcome, Result
+from accel_testing.conformance.reporting import _missing_function
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -235,7 +235,7 @@ def test_a_count_in_accel_probe_starts_no_device(install):
 )
 def test_only_a_devices_module_is_to_be_given_something(words, more):
     pytest.importorskip("torch")
-    assert _asked_for(words).rpartition(": ")[2] == more
+    assert _missing_function(words).rpartition(": ")[2] == more
 
 
 def test_a_vendors_own_tests_are_none_of_the_files_business(tmp_path):
@@ -303,7 +303,7 @@ def test_the_certificate(tmp_path):
 def test_checks_have_more_time_on_a_busy_machine(monkeypatch):
     monkeypatch.setattr(os, "getloadavg", lambda: (12.0, 0.0, 0.0))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert patient(60) == 360
+    assert scale_timeout(60) == 360
 
 
 def test_a_level_of_which_nothing_passed_is_not_reached():
@@ -317,7 +317,7 @@ def test_a_level_of_which_nothing_passed_is_not_reached():
             Result(check, Outcome.NOT_CLAIMED) for check in checks() if check.level == 4
         ]
         results[-1] = results[-1]._replace(outcome=of_frameworks)
-        return Card("acme", "", "", "", "", "", "", 4, tuple(results), 1.0)
+        return ConformanceReport("acme", "", "", "", "", "", "", 4, tuple(results), 1.0)
 
     assert card(Outcome.PASSED).reached == 4
     assert card(Outcome.NOT_CLAIMED).reached == 3
@@ -371,7 +371,7 @@ def test_a_file_that_cannot_be_followed(tmp_path, text, words):
     assert str(file) in str(caught.value)
 
 
-def test_every_member_is_asked_for_by_a_check():
+def test_every_member_is_missing_function_by_a_check():
     """By its name in the checks' sources: a new member comes with one."""
     asked = set()
     for file in {check.group.file for check in checks()}:

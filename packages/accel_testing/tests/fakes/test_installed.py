@@ -25,7 +25,7 @@ from accel_core.hardware import vendors
 from accel_core.settings import read
 from accel_core.verdict import How
 from accel_testing import Fake, FakeAccelerator, Fault, environment, fake, installed
-from accel_testing.plugins import _kept
+from accel_testing.plugins import _installed_by_key
 
 ACME = Backend(name="acme", priority=940, device_type="acme", vendor_import="json")
 
@@ -55,7 +55,7 @@ def state():
         },
         "chosen": (current._fast, current._chosen, current._selection, current._warned),
         "built": (dict(current._built), dict(current._by_pin)),
-        "kept": dict(_kept),
+        "kept": dict(_installed_by_key),
         "folders": sorted(
             Path(__import__("tempfile").gettempdir()).glob("accel-testing-*")
         ),

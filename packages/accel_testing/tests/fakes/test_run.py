@@ -82,7 +82,7 @@ def test_it_ends_with_all_that_it_started(tmp_path, monkeypatch):
     assert "killed after 1 s" in ended.stderr
     with pytest.raises(ChildError, match=r"too slow.*\n--- stdout\nbegun"):
         ended.succeeded()
-    monkeypatch.setattr("accel_testing.children._LAST_WORDS", 0.2)
+    monkeypatch.setattr("accel_testing.children._OUTPUT_SECONDS", 0.2)
     # One that goes on by itself does not, though the child has ended well.
     on = "import os, time\nif not os.fork(): [os.close(n) for n in range(3)]; time.sleep(60)"
     run(on, variables=dict([mark.split("=")]))

@@ -49,12 +49,12 @@ def test_visible_devices_mean_what_torch_npu_makes_of_them(with_cann):
     """In a process of its own for each value: what is counted once stays."""
     code = CHOOSE + (
         "import os\n"
-        "from accel_testing.conformance.forks import in_fork\n"
+        "from accel_testing.conformance.forks import run_in_fork\n"
         "def ask(value):\n"
         "    if value is not None: os.environ['ASCEND_RT_VISIBLE_DEVICES'] = value\n"
         "    return json.dumps([acc.device_count(), acc.visible_device_ids()])\n"
         f"values = {[value for value, *_ in VISIBLE]!r}\n"
-        "print(json.dumps([json.loads(in_fork(lambda v=v: ask(v), 60)[0]) for v in values]))"
+        "print(json.dumps([json.loads(run_in_fork(lambda v=v: ask(v), 60)[0]) for v in values]))"
     )
     assert with_cann(code, DS_ACCELERATOR="npu").answer == [
         told for _, *told in VISIBLE

@@ -30,16 +30,16 @@ TORCH_TYPES = (
     "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla",
     "lazy", "vulkan", "mps", "meta", "hpu", "mtia",
 )  # fmt: skip
-#: Those that torch refuses as a name for it (torch/csrc/Module.cpp, "in-tree device name").
+#: Device types that PrivateUse1 cannot be renamed to (torch/csrc/Module.cpp, "in-tree device name").
 SERVED_BY_TORCH = ("cpu", "cuda", "hip", "mps", "xpu", "mtia")
-#: `accel_…` modules that are there and bring no backend.
-_OURS = ("core", "simulated", "testing", "tools", "train")
+#: `accel_NAME` modules of this project that are not plugins.
+_PROJECT_MODULES = ("core", "simulated", "testing", "tools", "train")
 _ALLOWED = "lower-case letters, digits and single underscores, a letter first, at most 40 of them: my_npu"
-_PIECES = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-#: Of the distribution that is written.
+_NAME_PATTERN = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+#: Extras of the distribution that is written.
 _EXTRAS = "test,lint"
 _LICENSES = ("Apache-2.0", "BSD-3-Clause", "MIT")
-#: The questions of copier.yml, in their order, and what each is about where help lists the options.
+#: The questions of copier.yml, in their order, with the help of their options.
 _QUESTIONS = {
     "private_use1": "Whether it is torch's renamed PrivateUse1 [yes], or a type of torch's own.",
     "torch_module": "torch.NAME is its module, and torch's device type [NAME].",
@@ -54,18 +54,27 @@ _QUESTIONS = {
 
 
 def _flag(question: str) -> str:
+    """Return the option of a question: `--torch-module`."""
     return f"--{question.replace('_', '-')}"
 
 
-def _name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    if not _PIECES.fullmatch(value) or len(value) > 40 or keyword.iskeyword(value):
+def _require_name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """Return the name; a usage error if it cannot be a backend's."""
+    if (
+        not _NAME_PATTERN.fullmatch(value)
+        or len(value) > 40
+        or keyword.iskeyword(value)
+    ):
         raise click.BadParameter(
             f"{value!r} is no name for a backend; expected {_ALLOWED}."
         )
     return value
 
 
-def _line(_ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+def _require_one_line(
+    _ctx: click.Context, param: click.Parameter, value: str | None
+) -> str | None:
+    """Return the text; a usage error if it has a line break or control characters."""
     if value is not None and not value.isprintable():
         raise click.BadParameter(
             f"{value!r} goes into files; expected one line of plain text."
@@ -73,26 +82,30 @@ def _line(_ctx: click.Context, param: click.Parameter, value: str | None) -> str
     return value
 
 
-def _options(function: Any) -> Any:
-    for question, about in reversed(_QUESTIONS.items()):
+def _question_options(function: Any) -> Any:
+    """Add an option to the command for each question of the template."""
+    for question, help_text in reversed(_QUESTIONS.items()):
         if question == "private_use1":
             option = click.option(
-                "--private-use1/--no-private-use1", default=None, help=about
+                "--private-use1/--no-private-use1", default=None, help=help_text
             )
         elif question == "license":
             option = click.option(
-                _flag(question), type=click.Choice(_LICENSES), help=about
+                _flag(question), type=click.Choice(_LICENSES), help=help_text
             )
         else:
             option = click.option(
-                _flag(question), metavar="TEXT", callback=_line, help=about
+                _flag(question),
+                metavar="TEXT",
+                callback=_require_one_line,
+                help=help_text,
             )
         function = option(function)
     return function
 
 
 @click.command("new")
-@click.argument("name", callback=_name)
+@click.argument("name", callback=_require_name)
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
@@ -102,9 +115,9 @@ def _options(function: Any) -> Any:
 @click.option(
     "--defaults", is_flag=True, help="Ask nothing: what is not given is as in brackets."
 )
-@_options
+@_question_options
 def command(
-    name: str, *, output: Path | None, defaults: bool, **given: str | bool | None
+    name: str, *, output: Path | None, defaults: bool, **options: str | bool | None
 ) -> None:
     """Write a plugin distribution for a device of your own.
 
@@ -113,20 +126,16 @@ def command(
     package is missing. Asks where there is a terminal; needs accel-testing[new].
     """
     answers = {
-        question: answer for question, answer in given.items() if answer is not None
+        question: answer for question, answer in options.items() if answer is not None
     }
-    private = answers.get("private_use1", True)
-    _require_free(name, given["private_use1"])
-    if private and str(answers.get("torch_module", name)) not in TORCH_TYPES:
-        _require_no_torch_module(str(answers.get("torch_module", name)))
+    _require_free(name, options["private_use1"])
+    torch_module = str(answers.get("torch_module", name))
+    if answers.get("private_use1", True) and torch_module not in TORCH_TYPES:
+        _require_no_torch_module(torch_module)
     if output is None:
         output = Path(f"accel-{name.replace('_', '-')}")
-    _require_room(output)
-    if find_spec("copier") is None:
-        install = vendors.install_command("accel-testing", extra="new")
-        raise click.ClickException(
-            f"accel new needs copier, which is not installed: {install}"
-        )
+    _require_writable(output)
+    _require_copier()
     missing = [_flag(question) for question in _QUESTIONS if question not in answers]
     if missing and not defaults and not sys.stdin.isatty():
         raise click.UsageError(
@@ -138,37 +147,57 @@ def command(
     click.echo(f"Next: cd {output} && pip install -e '.[{_EXTRAS}]' && pytest")
 
 
-#: What to do about a device type of torch's.
-_OF_TORCHS = "for the plugin of that very device add --no-private-use1"
+def _require_copier() -> None:
+    """Raise `click.ClickException` if copier is not installed."""
+    if find_spec("copier") is None:
+        install = vendors.install_command("accel-testing", extra="new")
+        raise click.ClickException(
+            f"accel new needs copier, which is not installed: {install}"
+        )
+
+
+#: The next step for a name that is a device type of torch.
+_BUILT_IN_HINT = "for the plugin of that very device add --no-private-use1"
 
 # --- what must hold before anything is asked -----------------------------------------------------------
 
 
 def _require_free(name: str, private_use1: object) -> None:
-    """Raise `click.UsageError` for a name that somebody has; `private_use1`: `None` where it is not said."""
-    taken = ""
-    if name in vendors.FIRST_PARTY and name not in installed_names():
-        plugin = vendors.FIRST_PARTY[name]
-        taken = f"{plugin} brings this backend: {vendors.install_command(plugin)}"
-    elif name in _OURS:
-        taken = f"accel_{name} is a package of this project"
-    elif name in installed_names():
-        whose = ", ".join(sorted(declarers(name))) or "accel-core"
-        taken = f"{whose} brings this backend, and is installed"
-    elif name in SERVED_BY_TORCH and private_use1:
-        taken = f"torch renames PrivateUse1 to no device type that it serves itself; {_OF_TORCHS}"
-    elif name in TORCH_TYPES and private_use1 is None:
-        taken = f"torch has a device type of that name; {_OF_TORCHS}"
-        if name not in SERVED_BY_TORCH:
-            taken += ", or --private-use1 where a package renames PrivateUse1 to it"
-    if taken:
+    """Raise `click.UsageError` for a name that is taken; `private_use1` is `None` if it was not given."""
+    conflict = _conflict_with_package(name) or _conflict_with_torch(name, private_use1)
+    if conflict:
         raise click.UsageError(
-            f"{name!r} is taken: {taken}. Give another name, such as my_{name}."
+            f"{name!r} is taken: {conflict}. Give another name, such as my_{name}."
         )
 
 
+def _conflict_with_package(name: str) -> str:
+    """Return which package of this project or installed plugin has the name; empty if none does."""
+    if name in vendors.FIRST_PARTY and name not in installed_names():
+        plugin = vendors.FIRST_PARTY[name]
+        return f"{plugin} brings this backend: {vendors.install_command(plugin)}"
+    if name in _PROJECT_MODULES:
+        return f"accel_{name} is a package of this project"
+    if name in installed_names():
+        owners = ", ".join(sorted(declarers(name))) or "accel-core"
+        return f"{owners} brings this backend, and is installed"
+    return ""
+
+
+def _conflict_with_torch(name: str, private_use1: object) -> str:
+    """Return why the name cannot be a device type's; empty if it can."""
+    if name in SERVED_BY_TORCH and private_use1:
+        return f"torch renames PrivateUse1 to no device type that it serves itself; {_BUILT_IN_HINT}"
+    if name in TORCH_TYPES and private_use1 is None:
+        conflict = f"torch has a device type of that name; {_BUILT_IN_HINT}"
+        if name not in SERVED_BY_TORCH:
+            conflict += ", or --private-use1 where a package renames PrivateUse1 to it"
+        return conflict
+    return ""
+
+
 def _require_no_torch_module(name: str) -> None:
-    """Raise `click.UsageError` where the installed torch has a module of that name already."""
+    """Raise `click.UsageError` if the installed torch already has a module of that name."""
     for folder in map(Path, package_folders("torch")):
         if (folder / name).is_dir() or (folder / f"{name}.py").is_file():
             raise click.UsageError(
@@ -177,8 +206,8 @@ def _require_no_torch_module(name: str) -> None:
             )
 
 
-def _require_room(output: Path) -> None:
-    """Raise `click.UsageError` where the folder is there, or cannot be."""
+def _require_writable(output: Path) -> None:
+    """Raise `click.UsageError` if the folder exists, or cannot be created."""
     if os.path.lexists(output):
         raise click.UsageError(
             f"{output} is there already, and was left alone. Give another with --output."
@@ -203,7 +232,7 @@ def _require_room(output: Path) -> None:
 
 
 def _write(name: str, output: Path, answers: dict[str, Any], *, defaults: bool) -> None:
-    """Fill a folder beside `output`, which then gets its name: nobody meets half of it."""
+    """Write the distribution into a temporary folder, and rename that to `output` once it is complete."""
     import copier
 
     major, minor = (int(part) for part in __version__.split(".")[:2])
@@ -218,17 +247,18 @@ def _write(name: str, output: Path, answers: dict[str, Any], *, defaults: bool) 
         "keywords": keyword.kwlist,
         "year": dt.datetime.now(dt.timezone.utc).year,
     }
-    with _beside(output) as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of git, which the template does without
+    with _temporary_folder(output) as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the template is not in a git repository
         try:
             copier.run_copy(str(_TEMPLATE), folder, data, defaults=defaults, quiet=True)
         except ValueError as error:
-            raise click.UsageError(_words(str(error), answers)) from None
+            raise click.UsageError(_answer_error(str(error), answers)) from None
         folder.rename(output)
 
 
 @contextlib.contextmanager
-def _beside(output: Path) -> Iterator[Path]:
+def _temporary_folder(output: Path) -> Iterator[Path]:
+    """Yield a folder next to `output`. Raises `click.ClickException` if it cannot be written."""
     try:
         with tempfile.TemporaryDirectory(
             prefix=f".{output.name}-", dir=output.absolute().parent
@@ -240,11 +270,13 @@ def _beside(output: Path) -> Iterator[Path]:
         ) from None
 
 
-def _words(message: str, answers: dict[str, Any]) -> str:
-    """Report the template validator's error for an answer, about the flag that gives it."""
-    found = re.search(r"question '(\w+)': (.*)", message, re.DOTALL)
-    if found is None:
+def _answer_error(message: str, answers: dict[str, Any]) -> str:
+    """Return the template's error about an answer, with the option that gives it."""
+    match = re.search(r"question '(\w+)': (.*)", message, re.DOTALL)
+    if match is None:
         return one_line(message)
-    question, what = found.groups()
-    given = f" {answers[question]!r}" if question in answers else ", which is not given"
-    return one_line(f"{_flag(question)}{given}: {what}.")
+    question, problem = match.groups()
+    answer = (
+        f" {answers[question]!r}" if question in answers else ", which is not given"
+    )
+    return one_line(f"{_flag(question)}{answer}: {problem}.")

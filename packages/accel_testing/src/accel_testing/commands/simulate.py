@@ -25,25 +25,26 @@ __all__ = ["become", "command", "runnable"]
 
 
 class _Command(click.Command):
-    """Behind a device all words are the command's; where an option is first, others may stand anywhere."""
+    """A command whose options end at the first word, unless an option comes first."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.allow_interspersed_args = args[:1] != ["--"] and "".join(
-            args[:1]
-        ).startswith("-")
+        """Accept options among the words only if the first word is an option."""
+        first = args[0] if args else ""
+        ctx.allow_interspersed_args = first.startswith("-") and first != "--"
         return super().parse_args(ctx, args)
 
 
-def _names(
+def _complete(
     ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Devices for the first word, of --build for each; the rest is the command, for which files complete."""
-    found = simulator()
-    if found is None or (ctx.params.get("words") and not ctx.params.get("building")):
+    """Complete devices for the first word, and for each word of --build; files for the command's words."""
+    entry_point = simulator()
+    is_command = ctx.params.get("words") and not ctx.params.get("building")
+    if entry_point is None or is_command:
         return [CompletionItem(incomplete, type="file")]
     return [
         CompletionItem(name)
-        for name in found.load().devices()
+        for name in entry_point.load().devices()
         if name.startswith(incomplete)
     ]
 
@@ -79,7 +80,7 @@ def _names(
     nargs=-1,
     type=click.UNPROCESSED,
     metavar="DEVICE[:COUNT] [--] COMMAND...",
-    shell_complete=_names,
+    shell_complete=_complete,
 )
 @click.pass_context
 def command(
@@ -121,41 +122,41 @@ def command(
 
 
 def _provider() -> Any:
-    found = simulator()
-    if found is None:
+    """Return the module that simulates devices. Raises `IntegrationMissingError` if none is installed."""
+    entry_point = simulator()
+    if entry_point is None:
         raise IntegrationMissingError(
             f"accel simulate needs accel-simulated: {vendors.install_command('accel-simulated')}"
         )
-    return found.load()
+    return entry_point.load()
 
 
 def _build(provider: Any, names: tuple[str, ...], folder: Path | None) -> None:
-    for name, made in provider.build(names, folder):
-        click.echo(f"{name}: {made}")
+    """Build the devices, by default all, and print their libraries."""
+    for name, library in provider.build(names, folder):
+        click.echo(f"{name}: {library}")
     if folder is not None:
-        found = f"ACCEL_SIMULATE_LIBRARY={folder.resolve()}"
-        click.echo(f"Where there is the same torch and no compiler, set {found}")
+        setting = f"ACCEL_SIMULATE_LIBRARY={folder.resolve()}"
+        click.echo(f"Where there is the same torch and no compiler, set {setting}")
 
 
 def _list(provider: Any) -> None:
+    """Print the devices that can be simulated, and whether each is built."""
     with answering(as_json=False) as output:
         note = page.paragraph(
             ("accel simulate acme:2 -- COMMAND runs a command on two acme.", "dim")
         )
         rows = []
-        for name, what in {**provider.devices(), **provider.declared()}.items():
+        devices = {**provider.devices(), **provider.declared()}
+        for name, description in devices.items():
             try:
-                here = "built" if provider.built(name) else "not built"
-            except (
-                AccelError
-            ) as error:  # that it cannot be built here must not hide what there is
-                here, note = (
-                    "-",
-                    page.paragraph(
-                        (f"Not everything can be built here: {error}", "yellow")
-                    ),
-                )
-            rows.append([(name, "bold"), (here, "dim"), (what, "")])
+                state = "built" if provider.built(name) else "not built"
+            except AccelError as error:
+                # A device that cannot be built here is listed with the others.
+                state = "-"
+                warning = f"Not everything can be built here: {error}"
+                note = page.paragraph((warning, "yellow"))
+            rows.append([(name, "bold"), (state, "dim"), (description, "")])
         output.write_page(
             [page.table(("DEVICE", "HERE", "WHAT IT IS"), rows), page.paragraph(), note]
         )
@@ -164,24 +165,25 @@ def _list(provider: Any) -> None:
 def _run(
     ctx: click.Context, provider: Any, words: tuple[str, ...], reports: tuple[str, ...]
 ) -> None:
-    """Become the command; wait for it where its reports are to be written."""
+    """Replace this process by the command; with reports, run it and write them."""
     if not words:
         raise click.UsageError(
             "Missing a device and a command, such as: accel simulate acme:2 -- pytest",
             ctx,
         )
-    device, *rest = words
-    wanted = rest[1:] if rest[:1] == ["--"] else rest
-    if not wanted:
+    device, *command = words
+    if command and command[0] == "--":
+        command = command[1:]
+    if not command:
         raise click.UsageError(
             f"Missing a command, such as: accel simulate {device} -- pytest", ctx
         )
     if reports:
         provider.check_reports(reports)
-    arguments = runnable(wanted)
+    arguments = runnable(command)
     environ = {**os.environ, **provider.environment(device)}
     if reports:
-        ctx.exit(provider.run_recorded(arguments, environ, reports, wanted))
+        ctx.exit(provider.run_recorded(arguments, environ, reports, command))
     become(ctx, arguments, environ)
 
 
@@ -190,12 +192,10 @@ def runnable(words: Sequence[str]) -> list[str]:
 
     Raises `LaunchError` if the command does not exist.
     """
-    program = _found(words[0])
-    return (
-        [program, *words[1:]]
-        if os.access(program, os.X_OK)
-        else [sys.executable, *words]
-    )
+    program = _find_program(words[0])
+    if os.access(program, os.X_OK):
+        return [program, *words[1:]]
+    return [sys.executable, *words]
 
 
 def become(
@@ -208,28 +208,28 @@ def become(
     os.execve(arguments[0], arguments, environ)
 
 
-def _found(name: str) -> str:
-    """The command's file: beside this Python first, so that `pytest` and `python` are this environment's.
+def _find_program(name: str) -> str:
+    """Return the command's file; those in this Python's folder, such as `pytest`, come first.
 
-    Raises `LaunchError` where there is none.
+    Raises `LaunchError` if there is none.
     """
-    beside = str(Path(sys.executable).parent)
-    found = shutil.which(
-        name, path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath)))
-    )
-    if found is None and name.endswith(".py") and Path(name).is_file():
+    python_folder = str(Path(sys.executable).parent)
+    path = os.pathsep.join((python_folder, os.environ.get("PATH", os.defpath)))
+    program = shutil.which(name, path=path)
+    if program is not None:
+        return program
+    if name.endswith(".py") and Path(name).is_file():
         return name
-    if found is None:
-        # torchrun, where it lies elsewhere, is torch.distributed.run.
-        scripts = [
-            script.module
-            for script in metadata.entry_points(group="console_scripts", name=name)
-        ]
-        module = (
-            name
-            if name.isidentifier() and find_spec(name)
-            else next(iter(scripts), name)
-        )
-        what = f"{name}: there is no such command on PATH nor in {beside}"
-        raise LaunchError(f"{what}. For a module write: python -m {module}")
-    return found
+    raise LaunchError(
+        f"{name}: there is no such command on PATH nor in {python_folder}. "
+        f"For a module write: python -m {_module_of(name)}"
+    )
+
+
+def _module_of(name: str) -> str:
+    """Return the module to run instead of a missing command: `torchrun` is `torch.distributed.run`."""
+    if name.isidentifier() and find_spec(name):
+        return name
+    for script in metadata.entry_points(group="console_scripts", name=name):
+        return script.module
+    return name

@@ -16,7 +16,7 @@ from accel_testing.commands.simulate import become, runnable
 
 __all__ = ["command"]
 
-#: Entry points by a backend's name: functions that give variables, and a sentence on what they bring.
+#: The group of entry points, by backend: functions that return variables and a sentence that describes them.
 GROUP = "accel.trials"
 
 
@@ -34,27 +34,27 @@ def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
     processor. The backend's plugin brings the variables, which all that the command starts inherits; messages
     and `accel list` name the library. The exit status is the command's.
     """
-    wanted = words[1:] if words[:1] == ("--",) else words
-    if not wanted:
+    program = words[1:] if words[:1] == ("--",) else words
+    if not program:
         raise click.UsageError(
             f"Missing a command, such as: accel try {name} -- python train.py", ctx
         )
     try:
-        found = {
+        entry_points = {
             entry_point.name: entry_point
             for entry_point in reversed(permitted_entry_points(GROUP))
         }
-        if name not in found:
-            there = ", ".join(sorted(found)) or "none"
+        if name not in entry_points:
+            available = ", ".join(sorted(entry_points)) or "none"
             raise BackendNotFoundError(
                 f"accel try {name}: no installed plugin can be tried without its device under that name."
-                f"{did_you_mean(name, found)} Those that can: {there}. "
+                f"{did_you_mean(name, entry_points)} Those that can: {available}. "
                 "Next step: accel simulate --list names simulated devices"
             )
-        variables, what = found[name].load()()
-        arguments = runnable(wanted)
+        variables, description = entry_points[name].load()()
+        arguments = runnable(program)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(status_of(error))
-    click.echo(what, err=True)
+    click.echo(description, err=True)
     become(ctx, arguments, {**os.environ, **variables})

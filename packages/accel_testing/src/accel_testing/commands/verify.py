@@ -31,22 +31,24 @@ from accel_core.select import select
 from accel_core.settings import Pin, Settings
 from accel_core.text import one_line
 from accel_testing.conformance import document, simulated
-from accel_testing.conformance.catalogue import Check, checks
+from accel_testing.conformance.catalogue import checks
+from accel_testing.conformance.catalogue import select as select_checks
 from accel_testing.conformance.expected import NOTHING, Expected, read
 from accel_testing.conformance.groups import LEVELS, USUAL_LEVEL
-from accel_testing.conformance.records import Card, Outcome, Result
+from accel_testing.conformance.records import ConformanceReport, Outcome, Result
 from accel_testing.conformance.run import run
 from accel_tools.cli.progress import Progress
 
 __all__ = ["command"]
 
-_RESULTS = Path("results")
+_CERTIFICATES = Path("results")
 _COLUMNS = ("LEVEL", "PASSED", "FAILED", "NOT CLAIMED", "")
 
 
-def _file(
+def _read_expected(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
 ) -> tuple[Path, Expected] | None:
+    """Return the path of a vendor's file and its content; a usage error if it is not valid."""
     if value is None:
         return None
     try:
@@ -55,9 +57,10 @@ def _file(
         raise click.BadParameter(one_line(str(error))) from None
 
 
-def _checks(
+def _require_checks(
     _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
+    """Return the names of checks; a usage error if one is unknown."""
     known = [check.name for check in checks()]
     unknown = [name for name in value if name not in known]
     if unknown:
@@ -67,10 +70,13 @@ def _checks(
     return value
 
 
-def _folder(
+def _require_folder(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
 ) -> Path | None:
-    """Refuse a file whose folder is missing, before checks run for minutes."""
+    """Return the path of a file to write; a usage error if its folder is missing.
+
+    That is found before checks run for minutes.
+    """
     if value is not None and not value.absolute().parent.is_dir():
         folder = shlex.quote(str(value.parent))
         raise click.BadParameter(
@@ -79,11 +85,16 @@ def _folder(
     return value
 
 
-def _writes(form: str, name: str) -> Callable[[Any], Any]:
-    kind = click.Path(dir_okay=False, writable=True, path_type=Path)
-    told = f"Also write the card as {name}."
+def _report_option(name: str, description: str) -> Callable[[Any], Any]:
+    """Return the option `--NAME FILE` that also writes the report as described."""
+    path_type = click.Path(dir_okay=False, writable=True, path_type=Path)
+    help_text = f"Also write the card as {description}."
     return click.option(
-        f"--{form}", type=kind, callback=_folder, metavar="FILE", help=told
+        f"--{name}",
+        type=path_type,
+        callback=_require_folder,
+        metavar="FILE",
+        help=help_text,
     )
 
 
@@ -94,20 +105,20 @@ def _writes(form: str, name: str) -> Callable[[Any], Any]:
     type=click.IntRange(min(LEVELS), max(LEVELS)),
     show_default=f"{USUAL_LEVEL}, or that of --check",
     metavar="N",
-    help="; ".join(f"{level}: {what}" for level, what in LEVELS.items()) + ".",
+    help="; ".join(f"{level}: {subject}" for level, subject in LEVELS.items()) + ".",
 )
 @click.option(
     "--check",
     "only",
     multiple=True,
-    callback=_checks,
+    callback=_require_checks,
     metavar="CHECK",
     help="Only this check; repeatable.",
 )
 @click.option(
     "--expected",
     type=click.Path(path_type=Path),
-    callback=_file,
+    callback=_read_expected,
     metavar="FILE",
     help="TOML with [skip] and [fails]: checks and reasons.",
 )
@@ -121,8 +132,8 @@ def _writes(form: str, name: str) -> Callable[[Any], Any]:
 @click.option(
     "--certify", is_flag=True, help="Skip nothing, and write results/… for publication."
 )
-@_writes("junit", "JUnit's XML")
-@_writes("markdown", "Markdown")
+@_report_option("junit", "JUnit's XML")
+@_report_option("markdown", "Markdown")
 @click.option(
     "--list", "listing", is_flag=True, help="Name the checks, and why each is there."
 )
@@ -149,75 +160,88 @@ def command(
     status is 0 if all passed, and 1 if something failed or could not run. After Ctrl-C or
     SIGTERM the card has what was found until then.
     """
-    if certify and expected is not None and expected[1].skip:
-        raise click.UsageError(
-            f"--certify skips nothing, and {expected[0]} has [skip]; take that section out."
-        )
-    if certify and only:
-        raise click.UsageError(
-            "--certify certifies a level, not single checks; leave --check out."
-        )
+    expected_file, expected_outcomes = expected or (None, NOTHING)
+    if certify:
+        _require_certifiable(expected_file, expected_outcomes, only)
     with answering(as_json=as_json) as output:
         if listing:
-            wanted = _wanted(max(LEVELS) if level is None else level, only)
-            if as_json:
-                rows = [
-                    {"name": c.name, "level": c.level, "why": c.why} for c in wanted
-                ]
-                output.write_json({"checks": rows})
-            else:
-                cells = [
-                    ((f"L{c.level}", ""), (c.name, ""), (c.why, "dim")) for c in wanted
-                ]
-                output.write_page([page.table(("LEVEL", "CHECK", ""), cells)])
+            _list_checks(output, level, only, as_json=as_json)
             return
         settings = options.read_settings(timeout)
         _require_pytest()
         if level is None:
-            level = max(
-                (check.level for check in checks() if check.name in only),
-                default=USUAL_LEVEL,
-            )
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
-        with Progress(len(_wanted(level, only))) as progress:
-            file = expected[0] if expected else None
-            subject = _subject(name, settings)
-            card = run(
-                subject,
+            level = _default_level(only)
+        _interrupt_on_sigterm()
+        with Progress(len(select_checks(level, only))) as progress:
+            report = run(
+                _find_backend(name, settings),
                 level,
-                expected=file,
+                expected=expected_file,
                 only=only,
                 seconds=check_timeout,
-                begins=progress.show,
+                on_begin=progress.show,
             )
         if as_json:
-            output.write_json(document.to_dict(card))
+            output.write_json(document.to_dict(report))
         else:
-            output.write_page(
-                [*_page(card, expected[1] if expected else NOTHING), *_next(card)]
-            )
-    if junit is not None:
-        _write(junit, document.junit(card))
-    if markdown is not None:
-        _write(markdown, document.markdown(card))
-    if card.is_interrupted:
+            output.write_page([*_report_page(report), *_next_step(report)])
+    _write_if_requested(junit, document.junit(report))
+    _write_if_requested(markdown, document.markdown(report))
+    if report.is_interrupted:
         raise KeyboardInterrupt
     if certify:
-        _certify(card)
-    kept = _has_run(card) and all(result.outcome.is_good for result in card.results)
-    ctx.exit(0 if kept else 1)
+        _certify(report)
+    all_good = all(result.outcome.is_good for result in report.results)
+    ctx.exit(0 if all_good and _has_run(report) else 1)
 
 
-def _wanted(level: int, only: tuple[str, ...]) -> list[Check]:
-    return [
-        check
-        for check in checks()
-        if check.level <= level and (not only or check.name in only)
+def _interrupt_on_sigterm() -> None:
+    """Have SIGTERM interrupt the run as Ctrl-C does; only the main thread can set this."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def _require_certifiable(
+    file: Path | None, expected: Expected, only: tuple[str, ...]
+) -> None:
+    """Raise `click.UsageError` for options with which nothing can be certified."""
+    if expected.skip:
+        raise click.UsageError(
+            f"--certify skips nothing, and {file} has [skip]; take that section out."
+        )
+    if only:
+        raise click.UsageError(
+            "--certify certifies a level, not single checks; leave --check out."
+        )
+
+
+def _default_level(only: tuple[str, ...]) -> int:
+    """Return the highest level of the checks that `only` names, or the usual level if it names none."""
+    levels = [check.level for check in checks() if check.name in only]
+    return max(levels, default=USUAL_LEVEL)
+
+
+def _list_checks(
+    output: options.Output, level: int | None, only: tuple[str, ...], *, as_json: bool
+) -> None:
+    """Write the names of the selected checks, and why each is there; `None`: of all levels."""
+    selected = select_checks(max(LEVELS) if level is None else level, only)
+    if as_json:
+        rows = [
+            {"name": check.name, "level": check.level, "why": check.why}
+            for check in selected
+        ]
+        output.write_json({"checks": rows})
+        return
+    cells = [
+        ((f"L{check.level}", ""), (check.name, ""), (check.why, "dim"))
+        for check in selected
     ]
+    output.write_page([page.table(("LEVEL", "CHECK", ""), cells)])
 
 
 def _require_pytest() -> None:
+    """Raise `IntegrationMissingError` if pytest is not installed."""
     if find_spec("pytest") is None:
         install = vendors.install_command("accel-testing")
         raise IntegrationMissingError(
@@ -225,35 +249,35 @@ def _require_pytest() -> None:
         )
 
 
-def _subject(name: Pin | None, settings: Settings) -> Verdict:
-    """The backend to check; raises `BackendNotFoundError`."""
-    load, settings = (
-        IsolatedLoader(settings.probe_timeout),
-        replace(settings, isolated=True),
+def _find_backend(name: Pin | None, settings: Settings) -> Verdict:
+    """Return the backend to check, by default the chosen one. Raises `BackendNotFoundError`."""
+    loader = IsolatedLoader(settings.probe_timeout)
+    isolated = replace(settings, isolated=True)
+    if name is None:
+        pin = Pin(select(isolated, isolated=True).name or "cpu", "")
+        return find_backends(pin, isolated, loader)[0]
+    verdicts = find_backends(name, isolated, loader)
+    if verdicts:
+        return verdicts[0]
+    simulated_name, _device_type = simulated.simulated_device()
+    if str(name) != simulated_name:
+        raise BackendNotFoundError(messages.not_found(f"accel verify {name}", name))
+    # No plugin declares the simulated device, and DS_ACCELERATOR may name another.
+    return find_backends(Pin("generic", ""), isolated, loader)[0]
+
+
+def _has_run(report: ConformanceReport) -> bool:
+    """Return whether any check of the device could run; level 0 needs no device."""
+    results = [result for result in report.results if result.check.level > 0]
+    return any(
+        result.outcome is not Outcome.NOT_RUN for result in results or report.results
     )
-    if name is not None:
-        found = find_backends(name, settings, load)
-        if found:
-            return found[0]
-        if str(name) != simulated.device()[0]:
-            raise BackendNotFoundError(messages.not_found(f"accel verify {name}", name))
-        pin = Pin(
-            "generic", ""
-        )  # no plugin declares the simulated device, and DS_ACCELERATOR may name another
-    else:
-        pin = Pin(select(settings, isolated=True).name or "cpu", "")
-    return find_backends(pin, settings, load)[0]
 
 
-def _has_run(card: Card) -> bool:
-    """Whether the device was there for any check of it."""
-    of_the_device = [
-        result for result in card.results if result.check.level
-    ] or card.results
-    return any(result.outcome is not Outcome.NOT_RUN for result in of_the_device)
-
-
-def _write(file: Path, text: str) -> None:
+def _write_if_requested(file: Path | None, text: str) -> None:
+    """Write the text to the file; nothing without a file. Raises `click.ClickException` if that fails."""
+    if file is None:
+        return
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -262,96 +286,104 @@ def _write(file: Path, text: str) -> None:
         ) from None
 
 
-def _certify(card: Card) -> None:
+def _certify(report: ConformanceReport) -> None:
+    """Write the certificate and print its folder. Raises `click.ClickException` if that fails."""
     try:
-        place = document.certify(card, _RESULTS)
+        certificate = document.certify(report, _CERTIFICATES)
     except OSError as error:
         raise click.ClickException(
-            f"{_RESULTS}: {error.strerror}; nothing was certified."
+            f"{_CERTIFICATES}: {error.strerror}; nothing was certified."
         ) from None
-    click.echo(f"Written: {place}", err=True)
+    click.echo(f"Written: {certificate}", err=True)
 
 
-# --- the card ------------------------------------------------------------------------------------------
+# --- the report ----------------------------------------------------------------------------------------
 
 
-def _page(card: Card, expected: Expected) -> list[page.Part]:
-    source = f"{card.distribution} {card.version}".strip()
-    style = "bold green" if card.reached == card.level else "bold yellow"
-    parts: list[page.Part] = [
-        page.paragraph(
-            (card.score, style),
-            (f"  {card.backend} ({source}), torch {card.torch or 'missing'}", ""),
-        ),
-    ]
-    if card.frameworks:
-        parts.append(page.paragraph((f"With {', '.join(card.frameworks)}.", "dim")))
-    if card.simulated:
-        parts.append(
-            page.paragraph((f"Simulated, no real device: {card.simulated}.", "yellow"))
-        )
-    parts.append(page.paragraph())
-    parts.append(
-        page.table(
-            _COLUMNS,
-            [_row(card, level) for level in range(card.level + 1) if card.of(level)],
-        )
-    )
-    bad = [result for result in card.results if not result.outcome.is_good]
+def _report_page(report: ConformanceReport) -> list[page.Part]:
+    """Return the page of a report: the score, a row for each level, and the checks that did not pass."""
+    parts = _header(report)
+    levels = [level for level in range(report.level + 1) if report.results_of(level)]
+    rows = [_level_row(report, level) for level in levels]
+    parts += [page.paragraph(), page.table(_COLUMNS, rows)]
+    bad = [result for result in report.results if not result.outcome.is_good]
     if bad:
         parts.append(page.heading("What is not kept"))
-        parts += [_marked(result) for result in _joined(bad)]
-    left = [
+        parts += [_result_line(result) for result in _merge_not_run(bad)]
+    by_vendor = [
         result
-        for result in card.results
+        for result in report.results
         if result.outcome in (Outcome.EXPECTED, Outcome.SKIPPED)
     ]
-    if left:
+    if by_vendor:
         parts.append(page.heading("As the vendor's file says"))
-        parts += [_marked(result) for result in left]
-    none = [result for result in card.results if result.outcome is Outcome.NOT_CLAIMED]
-    if none:
-        parts.append(page.heading("Not claimed"))
-        by_reason: dict[str, list[str]] = {}
-        for result in none:
-            by_reason.setdefault(result.message, []).append(result.check.name)
-        parts += [
-            page.hanging(
-                [(("–", "dim"), [(f"{reason}: ", ""), (", ".join(names), "dim")])], 2
-            )
-            for reason, names in by_reason.items()
-        ]
+        parts += [_result_line(result) for result in by_vendor]
+    return parts + _not_claimed(report)
+
+
+def _header(report: ConformanceReport) -> list[page.Part]:
+    """Return the first lines of a report: the score, the backend, and the frameworks."""
+    source = f"{report.distribution} {report.version}".strip()
+    style = "bold green" if report.reached == report.level else "bold yellow"
+    subject = f"  {report.backend} ({source}), torch {report.torch or 'missing'}"
+    parts: list[page.Part] = [page.paragraph((report.score, style), (subject, ""))]
+    if report.frameworks:
+        frameworks = f"With {', '.join(report.frameworks)}."
+        parts.append(page.paragraph((frameworks, "dim")))
+    if report.simulated:
+        note = f"Simulated, no real device: {report.simulated}."
+        parts.append(page.paragraph((note, "yellow")))
     return parts
 
 
-def _next(card: Card) -> list[page.Part]:
-    """How to go on where there is no such device here."""
-    if card.simulated or _has_run(card):
+def _not_claimed(report: ConformanceReport) -> list[page.Part]:
+    """Return the section of checks that the device does not claim, grouped by reason."""
+    names_by_reason: dict[str, list[str]] = {}
+    for result in report.results:
+        if result.outcome is Outcome.NOT_CLAIMED:
+            names_by_reason.setdefault(result.message, []).append(result.check.name)
+    if not names_by_reason:
         return []
-    return [page.paragraph(), page.paragraph((_simulated(card.backend), "yellow"))]
+    parts = [page.heading("Not claimed")]
+    for reason, names in names_by_reason.items():
+        line = [(f"{reason}: ", ""), (", ".join(names), "dim")]
+        parts.append(page.hanging([(("–", "dim"), line)], 2))
+    return parts
 
 
-def _simulated(name: str) -> str:
-    found = simulated.simulator()
-    if found is None:
+def _next_step(report: ConformanceReport) -> list[page.Part]:
+    """Return how to go on without the device, if this machine does not have one."""
+    if report.simulated or _has_run(report):
+        return []
+    return [
+        page.paragraph(),
+        page.paragraph((_simulation_step(report.backend), "yellow")),
+    ]
+
+
+def _simulation_step(name: str) -> str:
+    """Return the command that simulates the device, or how to install what can."""
+    simulator = simulated.simulator()
+    if simulator is None:
         install = vendors.install_command("accel-simulated")
         return f"Without the device: {install}; accel simulate --list names what it simulates."
-    provider = found.load()
+    provider = simulator.load()
     if name not in provider.devices() and name not in provider.declared():
         return f"Without the device: `accel simulate --list` has no {name}, run this where it is."
     return f"Without the device: accel simulate {name} -- accel verify {name}"
 
 
-def _row(card: Card, level: int) -> list[page.Cell]:
-    results = card.of(level)
+def _level_row(report: ConformanceReport, level: int) -> list[page.Cell]:
+    """Return the table's row for one level."""
+    results = report.results_of(level)
     passed = sum(result.outcome is Outcome.PASSED for result in results)
     bad = sum(not result.outcome.is_good for result in results)
-    none = sum(result.outcome is Outcome.NOT_CLAIMED for result in results)
+    not_claimed = sum(result.outcome is Outcome.NOT_CLAIMED for result in results)
     return [
         (f"L{level}", "bold"),
         (f"{passed}/{len(results)}", "green" if not bad else ""),
         (str(bad or ""), "red"),
-        (str(none or ""), "dim"),
+        (str(not_claimed or ""), "dim"),
         (LEVELS[level], "dim"),
     ]
 
@@ -359,24 +391,28 @@ def _row(card: Card, level: int) -> list[page.Cell]:
 _MARKS = {Outcome.EXPECTED: ("!", "yellow"), Outcome.SKIPPED: ("–", "dim")}
 
 
-def _marked(result: Result) -> page.Part:
+def _result_line(result: Result) -> page.Part:
+    """Return the line of a check that did not pass: a mark, its name and the message."""
     mark = _MARKS.get(result.outcome, ("✗", "bold red"))
-    how = "" if result.outcome is Outcome.FAILED else f"{result.outcome.value}: "
-    words = one_line(f"{how}{result.message}")
-    return page.hanging([(mark, [(result.check.name, "bold"), (f"  {words}", "")])], 2)
+    prefix = "" if result.outcome is Outcome.FAILED else f"{result.outcome.value}: "
+    message = one_line(f"{prefix}{result.message}")
+    return page.hanging(
+        [(mark, [(result.check.name, "bold"), (f"  {message}", "")])], 2
+    )
 
 
-def _joined(results: list[Result]) -> list[Result]:
-    """Checks that could not run for one reason as one line."""
-    kept: list[Result] = []
-    for (outcome, message, _), group in groupby(
-        results, key=lambda r: (r.outcome, r.message, r.check.level)
+def _merge_not_run(results: list[Result]) -> list[Result]:
+    """Return the results with those of a level that could not run for one reason merged into one."""
+    merged: list[Result] = []
+    for (outcome, message, level), group in groupby(
+        results,
+        key=lambda result: (result.outcome, result.message, result.check.level),
     ):
-        found = list(group)
-        first = found[0]
-        if outcome is Outcome.NOT_RUN and message and len(found) > 1:
-            name = f"L{first.check.level}: {len(found)} checks"
-            first = first._replace(check=first.check._replace(name=name))
-            found = [first]
-        kept += found
-    return kept
+        alike = list(group)
+        if outcome is Outcome.NOT_RUN and message and len(alike) > 1:
+            name = f"L{level}: {len(alike)} checks"
+            check = alike[0].check._replace(name=name)
+            merged.append(alike[0]._replace(check=check))
+        else:
+            merged += alike
+    return merged

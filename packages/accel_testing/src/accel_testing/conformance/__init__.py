@@ -1,4 +1,4 @@
-"""The conformance kit: what `Accelerator` promises, as checks that any backend can be run against.
+"""The conformance suite: what `Accelerator` promises, as checks that any backend can be run against.
 
     accel verify acme --level 2
     pytest --pyargs accel_testing.conformance --accel acme

@@ -3,62 +3,87 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from accel_testing.conformance.groups import GROUPS, Group
 
-__all__ = ["Check", "checks", "name_of"]
+__all__ = ["Check", "checks", "name_of", "select"]
 
 
 class Check(NamedTuple):
-    """One promise, and the reason why users rely on it."""
+    """One check: its name, its level, and the reason why users rely on what it checks."""
 
-    #: As people and files write it: `"compute.queues.events_tell_time"`.
+    #: The name in reports and options: `"compute.queues.events_tell_time"`.
     name: str
     level: int
-    #: One sentence.
+    #: One sentence: the docstring of the test function.
     why: str
     group: Group
-    #: pytest's name of it, below the group's file: `"TestQueues::test_events_tell_time"`.
+    #: pytest's node id, without the group's file: `"TestQueues::test_events_tell_time"`.
     node: str
 
 
 @lru_cache(maxsize=1)
 def checks() -> tuple[Check, ...]:
     """Return all checks, in the order in which they run."""
-    return tuple(check for group in GROUPS for check in _of(group))
+    return tuple(check for group in GROUPS for check in _read_checks(group))
+
+
+def select(level: int, only: Sequence[str] = ()) -> list[Check]:
+    """Return the checks up to `level`; if `only` names some, these alone."""
+    return [
+        check
+        for check in checks()
+        if check.level <= level and (not only or check.name in only)
+    ]
 
 
 def name_of(function: object) -> str:
-    """Return the name of the check that this function of a test is, by where it is written; else nothing.
+    """Return the name of the check whose test function this is; empty for any other function.
 
-    A vendor's suite may have tests of its own with the same names.
+    Its file counts too: a vendor's suite may have tests of its own with the same names.
     """
     code = getattr(function, "__code__", None)
-    return _by_place().get((code.co_filename, code.co_name), "") if code else ""
+    if code is None:
+        return ""
+    return _names_by_location().get((code.co_filename, code.co_name), "")
 
 
 @lru_cache(maxsize=1)
-def _by_place() -> dict[tuple[str, str], str]:
+def _names_by_location() -> dict[tuple[str, str], str]:
+    """Return the names of the checks by the file and the name of their test function."""
     return {
         (str(check.group.file), check.node.partition("::")[2]): check.name
         for check in checks()
     }
 
 
-def _of(group: Group) -> list[Check]:
+def _read_checks(group: Group) -> list[Check]:
+    """Return the checks of a group, in the order of its file: the methods `test_…` of its classes `Test…`."""
     tree = ast.parse(group.file.read_text(encoding="utf-8"))
-    return [
-        Check(
-            f"{group.name}.{function.name.removeprefix('test_')}",
-            group.level,
-            " ".join((ast.get_docstring(function) or "").split()),
-            group,
-            f"{kind.name}::{function.name}",
-        )
-        for kind in tree.body
-        if isinstance(kind, ast.ClassDef) and kind.name.startswith("Test")
-        for function in kind.body
-        if isinstance(function, ast.FunctionDef) and function.name.startswith("test_")
-    ]
+    group_checks = []
+    for test_class in tree.body:
+        if not isinstance(test_class, ast.ClassDef):
+            continue
+        if not test_class.name.startswith("Test"):
+            continue
+        for function in test_class.body:
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            if function.name.startswith("test_"):
+                group_checks.append(_read_check(group, test_class.name, function))
+    return group_checks
+
+
+def _read_check(group: Group, class_name: str, function: ast.FunctionDef) -> Check:
+    """Return the check that a test function of the group makes."""
+    docstring = ast.get_docstring(function) or ""
+    return Check(
+        name=f"{group.name}.{function.name.removeprefix('test_')}",
+        level=group.level,
+        why=" ".join(docstring.split()),
+        group=group,
+        node=f"{class_name}::{function.name}",
+    )

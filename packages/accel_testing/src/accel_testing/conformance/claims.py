@@ -1,4 +1,4 @@
-"""Results of a check for a broken promise, and for one that the device never made."""
+"""Functions with which a check fails, or is skipped because the device does not claim the feature."""
 
 from __future__ import annotations
 
@@ -10,53 +10,61 @@ import pytest
 __all__ = [
     "NOT_CLAIMED",
     "BrokenPromise",
-    "not_claimed",
-    "refused",
     "require",
+    "require_raises",
     "require_type",
+    "skip_unsupported",
 ]
 
-#: How the reason of a check begins that does not apply: no skip of the vendor's.
+#: Prefix of the reason with which a check skips itself; a vendor's own skip does not have it.
 NOT_CLAIMED = "not claimed: "
 
 
 class BrokenPromise(AssertionError):  # noqa: N818 - what pytest shows is its name
-    """A check's finding: what was done, what the result was, and what was expected."""
+    """The failure of a check; its text has what was done, the result, and what was expected."""
 
     __module__ = "accel_testing.conformance"
 
 
-def require(kept: object, words: str) -> None:
-    """Raise `BrokenPromise` with `words` unless `kept`."""
+def require(condition: object, message: str) -> None:
+    """Raise `BrokenPromise` with `message` unless `condition`."""
     __tracebackhide__ = True
-    if not kept:
-        raise BrokenPromise(words)
+    if not condition:
+        raise BrokenPromise(message)
 
 
-def require_type(value: object, kind: type, what: str) -> None:
-    """Raise `BrokenPromise` unless the type is exactly `kind`: a `bool` is not accepted as an `int`."""
+def require_type(value: object, expected_type: type, description: str) -> None:
+    """Raise `BrokenPromise` unless the type is exactly `expected_type`: a `bool` is not accepted as an `int`.
+
+    `description` names the value in the message.
+    """
     __tracebackhide__ = True
-    expected = "None" if kind is type(None) else kind.__name__
+    name = "None" if expected_type is type(None) else expected_type.__name__
     require(
-        type(value) is kind,
-        f"{what} gave {value!r}, of type {type(value).__name__}; expected {expected}",
+        type(value) is expected_type,
+        f"{description} gave {value!r}, of type {type(value).__name__}; expected {name}",
     )
 
 
-def refused(call: Callable[[], Any], kinds: type[BaseException], what: str) -> str:
-    """Return the text of the error that `call` raises, which must be one of `kinds`."""
+def require_raises(
+    call: Callable[[], Any], expected: type[BaseException], description: str
+) -> str:
+    """Return the text of the error that `call` raises, which must be of type `expected`.
+
+    Raises `BrokenPromise`, with `description` of the call, if it returns or raises another error.
+    """
     __tracebackhide__ = True
     try:
-        given = call()
-    except kinds as error:
+        result = call()
+    except expected as error:
         return str(error)
     except Exception as error:
         raise BrokenPromise(
-            f"{what} raised {type(error).__name__}: {error}; expected {kinds.__name__}"
+            f"{description} raised {type(error).__name__}: {error}; expected {expected.__name__}"
         ) from error
-    raise BrokenPromise(f"{what} gave {given!r}; expected {kinds.__name__}")
+    raise BrokenPromise(f"{description} gave {result!r}; expected {expected.__name__}")
 
 
-def not_claimed(words: str) -> NoReturn:
+def skip_unsupported(reason: str) -> NoReturn:
     """Skip the check, because the device does not claim the feature."""
-    pytest.skip(NOT_CLAIMED + words)
+    pytest.skip(NOT_CLAIMED + reason)

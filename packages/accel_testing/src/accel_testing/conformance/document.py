@@ -1,4 +1,4 @@
-"""Write a card as documents: JSON, JUnit's XML, Markdown, the certificate's TOML, and a badge."""
+"""Write a report as documents: JSON, JUnit's XML, Markdown, the certificate's TOML, and a badge."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from accel_testing.conformance.groups import LEVELS
-from accel_testing.conformance.records import Card, Outcome, Result
+from accel_testing.conformance.records import ConformanceReport, Outcome, Result
 
 __all__ = ["certify", "junit", "markdown", "to_dict", "to_record"]
 
-_NO_FAULT = (Outcome.SKIPPED, Outcome.NOT_CLAIMED, Outcome.EXPECTED)
-#: What a record keeps of a card beside its checks.
-_KEPT = (
+_NOT_A_FAULT = (Outcome.SKIPPED, Outcome.NOT_CLAIMED, Outcome.EXPECTED)
+#: The keys of `to_dict` that a record has, apart from the checks.
+_RECORD_KEYS = (
     "backend",
     "distribution",
     "version",
@@ -27,22 +27,22 @@ _KEPT = (
 )
 
 
-def to_dict(card: Card) -> dict[str, Any]:
-    """Return the card as plain values, for JSON."""
+def to_dict(report: ConformanceReport) -> dict[str, Any]:
+    """Return the report as plain values, for JSON."""
     return {
-        "backend": card.backend,
-        "distribution": card.distribution,
-        "version": card.version,
-        "kit": card.kit,
-        "torch": card.torch,
-        "python": card.python,
-        "frameworks": list(card.frameworks),
-        "simulated": card.simulated,
-        "level": card.level,
-        "reached": card.reached,
-        "score": card.score,
-        "seconds": round(card.seconds, 1),
-        "counts": {outcome.value: card.count(outcome) for outcome in Outcome},
+        "backend": report.backend,
+        "distribution": report.distribution,
+        "version": report.version,
+        "kit": report.kit,
+        "torch": report.torch,
+        "python": report.python,
+        "frameworks": list(report.frameworks),
+        "simulated": report.simulated,
+        "level": report.level,
+        "reached": report.reached,
+        "score": report.score,
+        "seconds": round(report.seconds, 1),
+        "counts": {outcome.value: report.count(outcome) for outcome in Outcome},
         "checks": [
             {
                 "name": result.check.name,
@@ -52,149 +52,159 @@ def to_dict(card: Card) -> dict[str, Any]:
                 "message": result.message,
                 "seconds": round(result.seconds, 3),
             }
-            for result in card.results
+            for result in report.results
         ],
     }
 
 
-def to_record(told: dict[str, Any]) -> dict[str, Any]:
-    """Return the record for the table of scores: what `to_dict` gave, without times and its machine."""
-    checks = told["checks"]
+def to_record(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the record for the table of scores: a document of `to_dict` without times and machine."""
+    checks = document["checks"]
     return {
-        **{name: told[name] for name in _KEPT},
-        "outcomes": {row["name"]: row["outcome"] for row in checks},
+        **{name: document[name] for name in _RECORD_KEYS},
+        "outcomes": {check["name"]: check["outcome"] for check in checks},
         "reasons": {
-            row["name"]: row["message"] for row in checks if row["outcome"] != "passed"
+            check["name"]: check["message"]
+            for check in checks
+            if check["outcome"] != "passed"
         },
     }
 
 
-def certify(card: Card, folder: Path) -> Path:
+def certify(report: ConformanceReport, folder: Path) -> Path:
     """Write the documents of a certificate, and return their folder.
 
-    They are `product.toml`, `junit.xml`, `report.json`, `card.json`, `card.md` and `badge.svg`.
+    It is `<folder>/<kit version>/<backend>-<version>`.
 
-    It is `<folder>/<kit version>/<backend>-<version>`. Raises `OSError` if it cannot be written.
+    They are `product.toml`, `junit.xml`, `report.json`, `card.json`, `card.md` and `badge.svg`. Raises
+    `OSError` if the folder cannot be written.
     """
-    place = folder / card.kit / f"{card.backend}-{card.version or 'unknown'}"
-    place.mkdir(parents=True, exist_ok=True)
-    for name, text in {
-        "report.json": json.dumps(to_dict(card), indent=2) + "\n",
-        "card.json": json.dumps(to_record(to_dict(card)), indent=1, ensure_ascii=False)
-        + "\n",
-        "card.md": markdown(card),
-        "junit.xml": junit(card),
-        "product.toml": _product(card),
-        "badge.svg": _badge(card),
-    }.items():
-        (place / name).write_text(text, encoding="utf-8")
-    return place
+    certificate = (
+        folder / report.kit / f"{report.backend}-{report.version or 'unknown'}"
+    )
+    certificate.mkdir(parents=True, exist_ok=True)
+    document = to_dict(report)
+    record = to_record(document)
+    texts = {
+        "report.json": json.dumps(document, indent=2) + "\n",
+        "card.json": json.dumps(record, indent=1, ensure_ascii=False) + "\n",
+        "card.md": markdown(report),
+        "junit.xml": junit(report),
+        "product.toml": _product(report),
+        "badge.svg": _badge(report),
+    }
+    for name, text in texts.items():
+        (certificate / name).write_text(text, encoding="utf-8")
+    return certificate
 
 
-def _product(card: Card) -> str:
-    rows = {
-        "backend": card.backend, "distribution": card.distribution, "version": card.version,
-        "kit": card.kit, "torch": card.torch, "python": card.python, "frameworks": card.frameworks,
-        "simulated": card.simulated, "score": card.score,
+def _product(report: ConformanceReport) -> str:
+    """Return the certificate's TOML; level -1 if not even level 0 was reached."""
+    fields = {
+        "backend": report.backend, "distribution": report.distribution, "version": report.version,
+        "kit": report.kit, "torch": report.torch, "python": report.python, "frameworks": report.frameworks,
+        "simulated": report.simulated, "score": report.score,
     }  # fmt: skip
-    # JSON's strings are TOML's basic strings, and its lists of them TOML's.
+    # A string, or a list of strings, is written the same in JSON and TOML.
     lines = [
         f"{name} = {json.dumps(value, ensure_ascii=False)}"
-        for name, value in rows.items()
+        for name, value in fields.items()
     ]
-    lines.append(f"level = {card.reached if card.reached is not None else -1}")
+    lines.append(f"level = {report.reached if report.reached is not None else -1}")
     return "\n".join(lines) + "\n"
 
 
-def markdown(card: Card) -> str:
-    """Return the card as Markdown: the levels, and each check that is not kept."""
-    source = f"{card.distribution} {card.version}".strip()
+def markdown(report: ConformanceReport) -> str:
+    """Return the report as Markdown: the levels, and each check that is not kept."""
+    source = f"{report.distribution} {report.version}".strip()
     lines = [
-        f"### {card.score}",
+        f"### {report.score}",
         "",
-        f"`{card.backend}` ({source}), torch {card.torch or 'missing'}",
+        f"`{report.backend}` ({source}), torch {report.torch or 'missing'}",
     ]
-    if card.simulated:
-        lines += ["", f"**Simulated, no real device: {card.simulated}.**"]
+    if report.simulated:
+        lines += ["", f"**Simulated, no real device: {report.simulated}.**"]
     lines += [
         "",
         "| level | | passed | not kept | not claimed |",
         "|---|---|--:|--:|--:|",
     ]
-    for level, what in LEVELS.items():
-        if of := card.of(level):
-            passed, none = (
-                sum(result.outcome is outcome for result in of)
-                for outcome in (Outcome.PASSED, Outcome.NOT_CLAIMED)
-            )
-            bad = sum(not result.outcome.is_good for result in of)
+    for level, subject in LEVELS.items():
+        results = report.results_of(level)
+        if results:
+            outcomes = [result.outcome for result in results]
+            passed = outcomes.count(Outcome.PASSED)
+            not_claimed = outcomes.count(Outcome.NOT_CLAIMED)
+            bad = sum(not outcome.is_good for outcome in outcomes)
             lines.append(
-                f"| {level} | {what} | {passed} of {len(of)} | {bad} | {none} |"
+                f"| {level} | {subject} | {passed} of {len(results)} | {bad} | {not_claimed} |"
             )
-    for result in card.results:
+    for result in report.results:
         if not result.outcome.is_good:
-            words = " ".join(_for_xml(result.message).split())
-            # A run of backticks in the words would end the code.
-            told = words.replace("`", "'")
-            lines += ["", f"- `{result.check.name}`, {result.outcome.value}: `{told}`"]
+            message = " ".join(_printable(result.message).split())
+            # A backtick in the message would end the code.
+            code = message.replace("`", "'")
+            lines += ["", f"- `{result.check.name}`, {result.outcome.value}: `{code}`"]
     return "\n".join(lines) + "\n"
 
 
-def junit(card: Card) -> str:
-    """Return the card as JUnit's XML: a test case for each check."""
-    bad = [result for result in card.results if not result.outcome.is_good]
+def junit(report: ConformanceReport) -> str:
+    """Return the report as JUnit's XML: a test case for each check."""
+    bad = [result for result in report.results if not result.outcome.is_good]
     suite = ET.Element("testsuite", {
-        "name": f"accel verify {card.backend}",
-        "tests": str(len(card.results)),
+        "name": f"accel verify {report.backend}",
+        "tests": str(len(report.results)),
         "failures": str(len(bad)),
-        "skipped": str(sum(result.outcome in _NO_FAULT for result in card.results)),
-        "time": f"{card.seconds:.3f}",
+        "skipped": str(sum(result.outcome in _NOT_A_FAULT for result in report.results)),
+        "time": f"{report.seconds:.3f}",
     })  # fmt: skip
-    for result in card.results:
-        _case(suite, result)
+    for result in report.results:
+        _add_case(suite, result)
     ET.indent(suite)
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _case(suite: ET.Element, result: Result) -> None:
+def _add_case(suite: ET.Element, result: Result) -> None:
+    """Add the test case of one check to the suite."""
     group, _, name = result.check.name.rpartition(".")
     case = ET.SubElement(
         suite,
         "testcase",
         {"classname": group, "name": name, "time": f"{result.seconds:.3f}"},
     )
-    words = {"message": f"{result.outcome.value}: {_for_xml(result.message)}"}
-    if result.outcome in _NO_FAULT:
-        ET.SubElement(case, "skipped", words)
+    attributes = {"message": f"{result.outcome.value}: {_printable(result.message)}"}
+    if result.outcome in _NOT_A_FAULT:
+        ET.SubElement(case, "skipped", attributes)
     elif not result.outcome.is_good:
-        ET.SubElement(case, "failure", words)
+        ET.SubElement(case, "failure", attributes)
 
 
-def _for_xml(text: str) -> str:
-    """Without what XML cannot hold: a vendor's message may have escape codes in it."""
+def _printable(text: str) -> str:
+    """Return the text with `?` for characters that XML cannot hold, such as a terminal's escape codes."""
     return "".join(
         char if char.isprintable() or char in "\n\t" else "?" for char in text
     )
 
 
-def _badge(card: Card) -> str:
-    left, _, right = card.score.partition(" · ")
-    colour = (
-        "#2e7d32"
-        if card.reached == card.level
-        else "#b26a00"
-        if card.reached is not None
-        else "#b71c1c"
-    )
-    if card.simulated:
+def _badge(report: ConformanceReport) -> str:
+    """Return the badge as SVG: the level on the left, the number of checks on the right."""
+    left, _, right = report.score.partition(" · ")
+    if report.reached == report.level:
+        colour = "#2e7d32"  # green
+    elif report.reached is not None:
+        colour = "#b26a00"  # orange
+    else:
+        colour = "#b71c1c"  # red
+    if report.simulated:
         right += " simulated"
-    first, second = 7 * len(left) + 12, 7 * len(right) + 12
+    left_width = 7 * len(left) + 12
+    right_width = 7 * len(right) + 12
     font = 'font-family="Verdana,sans-serif" font-size="11" fill="#fff" text-anchor="middle"'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{first + second}" height="20" role="img" '
-        f'aria-label="{card.score}">\n<title>{card.score}</title>\n'
-        f'<rect width="{first}" height="20" fill="#444"/>\n'
-        f'<rect x="{first}" width="{second}" height="20" fill="{colour}"/>\n'
-        f'<text x="{first / 2:g}" y="14" {font}>{left}</text>\n'
-        f'<text x="{first + second / 2:g}" y="14" {font}>{right}</text>\n</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left_width + right_width}" height="20" role="img" '
+        f'aria-label="{report.score}">\n<title>{report.score}</title>\n'
+        f'<rect width="{left_width}" height="20" fill="#444"/>\n'
+        f'<rect x="{left_width}" width="{right_width}" height="20" fill="{colour}"/>\n'
+        f'<text x="{left_width / 2:g}" y="14" {font}>{left}</text>\n'
+        f'<text x="{left_width + right_width / 2:g}" y="14" {font}>{right}</text>\n</svg>\n'
     )

@@ -1,4 +1,4 @@
-"""A vendor's file of what its device cannot do: checks that are left out, or that fail, each with a reason.
+"""Read a vendor's file of checks that are skipped, or that fail, each with a reason.
 
 [skip]
 "compute.queues.events_tell_time" = "the simulator's clock stands still"
@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from difflib import get_close_matches
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from accel_core.errors import SettingError
 from accel_testing.conformance.catalogue import checks
@@ -28,11 +28,11 @@ _SECTIONS = ("skip", "fails")
 
 
 class Expected(NamedTuple):
-    """Reasons by the names of checks."""
+    """The reasons of a vendor's file, by the names of checks."""
 
-    #: Left out.
+    #: Checks that are not run.
     skip: dict[str, str]
-    #: Run, and failing: one that passes is told as unexpected.
+    #: Checks that run and fail; one that passes is reported as unexpected.
     fails: dict[str, str]
 
 
@@ -41,8 +41,29 @@ NOTHING = Expected({}, {})
 
 def read(path: Path) -> Expected:
     """Return the file's content. Raises `SettingError` for an unknown check, or one without a reason."""
+    document = _read_toml(path)
+    problems = [
+        f"unknown section [{name}], expected [skip] or [fails]"
+        for name in document.keys() - {*_SECTIONS}
+    ]
+    for section in _SECTIONS:
+        problems += _section_problems(section, document.get(section, {}))
+    if not problems:
+        in_both = document.get("skip", {}).keys() & document.get("fails", {}).keys()
+        problems += [
+            f"{name} is in both [skip] and [fails]" for name in sorted(in_both)
+        ]
+    if problems:
+        raise SettingError(
+            f"{path}: {'; '.join(problems)}. `accel verify --list` names the checks."
+        )
+    return Expected(dict(document.get("skip", {})), dict(document.get("fails", {})))
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    """Return the document. Raises `SettingError` if it cannot be read, or is not TOML."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(
             f"{path} cannot be read: {error}. Give the path of a TOML file."
@@ -51,43 +72,24 @@ def read(path: Path) -> Expected:
         raise SettingError(
             f"{path} is no TOML: {error}. Expected [skip] and [fails] with reasons."
         ) from error
+    return document
+
+
+def _section_problems(section: str, reasons: object) -> list[str]:
+    """Return what is wrong with a section, which should map checks to reasons."""
+    if not isinstance(reasons, dict):
+        return [f"[{section}] is no table of checks and reasons"]
+    problems = [_entry_problem(section, name, reasons[name]) for name in reasons]
+    return [problem for problem in problems if problem]
+
+
+def _entry_problem(section: str, name: str, reason: object) -> str:
+    """Return what is wrong with one check's name or reason; empty if both are valid."""
     known = [check.name for check in checks()]
-    faults = [
-        f"unknown section [{name}], expected [skip] or [fails]"
-        for name in document.keys() - {*_SECTIONS}
-    ]
-    for section in _SECTIONS:
-        given = document.get(section, {})
-        if not isinstance(given, dict):
-            faults.append(f"[{section}] is no table of checks and reasons")
-            continue
-        faults.extend(
-            fault
-            for name, reason in given.items()
-            for fault in _faults(section, name, reason, known)
-        )
-    twice = (
-        document.get("skip", {}).keys() & document.get("fails", {}).keys()
-        if not faults
-        else ()
-    )
-    faults.extend(f"{name} is in both [skip] and [fails]" for name in sorted(twice))
-    if faults:
-        raise SettingError(
-            f"{path}: {'; '.join(faults)}. `accel verify --list` names the checks."
-        )
-    return Expected(*({**document.get(section, {})} for section in _SECTIONS))
-
-
-def _faults(section: str, name: str, reason: object, known: list[str]) -> list[str]:
     if name not in known:
-        close = get_close_matches(name, known, n=1)
-        return [
-            f"[{section}] {name!r} is no check"
-            + (f"; did you mean {close[0]!r}?" if close else "")
-        ]
+        similar = get_close_matches(name, known, n=1)
+        suggestion = f"; did you mean {similar[0]!r}?" if similar else ""
+        return f"[{section}] {name!r} is no check{suggestion}"
     if not isinstance(reason, str) or not reason.strip():
-        return [
-            f"[{section}] {name!r} has no reason; expected a sentence, and it is {reason!r}"
-        ]
-    return []
+        return f"[{section}] {name!r} has no reason; expected a sentence, and it is {reason!r}"
+    return ""

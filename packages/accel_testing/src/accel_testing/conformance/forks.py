@@ -1,4 +1,4 @@
-"""Run a few lines in a forked process."""
+"""Run a function in a forked process, and wait longer on a busy machine."""
 
 from __future__ import annotations
 
@@ -8,51 +8,53 @@ import signal
 import time
 from collections.abc import Callable
 
-__all__ = ["in_fork", "patient"]
+__all__ = ["run_in_fork", "scale_timeout"]
 
 
-def patient(seconds: float) -> float:
-    """Return the seconds to wait for what takes `seconds` at most on an idle machine.
+def scale_timeout(seconds: float) -> float:
+    """Return a timeout for work that takes `seconds` at most on an idle machine.
 
-    They are more where the last minute had more work than processors: every process is slower then.
+    It is longer if more processes wanted to run in the last minute than the machine has processors.
     """
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     return seconds * max(1.0, load / (os.cpu_count() or 1))
 
 
-def in_fork(work: Callable[[], str], seconds: float) -> tuple[str, int | None]:
-    """Return the result or error of `work` in a forked process, and its status; `None` if it hung.
+def run_in_fork(work: Callable[[], str], seconds: float) -> tuple[str, int | None]:
+    """Return what `work` returned in a forked process, and the process's exit status.
 
-    A process that hangs is ended after `seconds`. An exception is returned as `"RuntimeError: …"`.
+    An exception is returned as `"RuntimeError: …"`. The status is `None` if the process hung: it is
+    killed after `seconds`.
     """
-    reading, writing = os.pipe()
+    read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        code = 0
+        exit_status = 0
         try:
-            said = work()
+            output = work()
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
+            output = f"{type(error).__name__}: {error}"
         except BaseException:
-            said, code = "", 1
-        os.write(writing, said.encode()[:4000])
-        os._exit(code)
-    os.close(writing)
+            output, exit_status = "", 1
+        os.write(write_end, output.encode()[:4000])
+        os._exit(exit_status)
+    os.close(write_end)
     try:
-        ready, _, _ = select.select([reading], [], [], seconds)
-        said = os.read(reading, 4096).decode("utf-8", "replace") if ready else ""
-        return said, _status(pid, seconds if ready else 0.0)
+        ready, _, _ = select.select([read_end], [], [], seconds)
+        output = os.read(read_end, 4096).decode("utf-8", "replace") if ready else ""
+        return output, _wait_for_exit(pid, seconds if ready else 0.0)
     finally:
-        os.close(reading)
+        os.close(read_end)
 
 
-def _status(pid: int, seconds: float) -> int | None:
-    end = time.monotonic() + seconds
+def _wait_for_exit(pid: int, seconds: float) -> int | None:
+    """Return the exit status of the process; kill it after `seconds`, and return `None`."""
+    deadline = time.monotonic() + seconds
     while True:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
+        ended_pid, status = os.waitpid(pid, os.WNOHANG)
+        if ended_pid:
             return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             return None

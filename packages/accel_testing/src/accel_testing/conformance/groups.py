@@ -16,20 +16,20 @@ LEVELS = {
     4: "frameworks",
 }
 
-#: How far `accel verify` goes unless it is told: the last level that is the same on every machine with the
-#: device. What the next one is about depends on what else is installed, and takes minutes.
+#: The level to which `accel verify` runs by default: the last one that depends on the device alone. The next
+#: level depends on the frameworks that are installed, and takes minutes.
 USUAL_LEVEL = 3
 
 
 class Group(NamedTuple):
-    """Checks about one thing."""
+    """Checks of one subject, which are in one file."""
 
     #: The module that they are in, below `accel_testing.conformance` and without `test_`.
     name: str
     level: int
     #: Seconds that one check may take before it counts as hung.
     seconds: float = 60.0
-    #: The frameworks that it is about: distributions and packages of these names, any of each row.
+    #: Packages that the checks need: of each row, any one.
     needs: tuple[tuple[str, ...], ...] = ()
 
     @property
@@ -47,7 +47,7 @@ class Group(NamedTuple):
         return Path(__file__).parent.joinpath(*folders, f"test_{last}.py")
 
 
-#: What runs a framework on our accelerator.
+#: The package that runs a framework on an accelerator.
 _TRAIN = ("accel_train",)
 
 GROUPS = (

@@ -15,95 +15,99 @@ from typing import Any, NamedTuple
 
 from accel_core import Accelerator
 from accel_core.sandbox import child, processes
-from accel_testing.conformance.claims import not_claimed, require
-from accel_testing.conformance.forks import patient
+from accel_testing.conformance.claims import require, skip_unsupported
+from accel_testing.conformance.forks import scale_timeout
 from accel_testing.conformance.parts import BEGINNING
 
-__all__ = ["MOST_RANKS", "Launch", "kept", "launch", "ranks_of"]
+__all__ = ["MOST_RANKS", "LaunchResult", "launch", "max_ranks", "require_part_passed"]
 
-#: Two ranks show what is wrong with several, and most hosts have that many devices.
+#: Two ranks are enough to show a fault, and most hosts have two devices.
 MOST_RANKS = 2
-#: Seconds that the other ranks have to notice that one has failed.
-_PATIENCE = 60.0
+#: Seconds in which the other ranks must end once one has failed.
+_SECONDS_AFTER_FAILURE = 60.0
 _PAUSE = 0.05
 
 
-class Launch(NamedTuple):
+class LaunchResult(NamedTuple):
     """How the ranks ended, and what they reported."""
 
-    #: By part a line of each rank: `problem`, `unclaimed`, `seconds`.
-    lines: dict[str, list[dict[str, Any]]]
-    #: Each rank's exit status; `None` for one that had to be ended.
-    codes: list[int | None]
+    #: By part, the report of each rank: `problem`, `unclaimed`, `seconds`.
+    reports: dict[str, list[dict[str, Any]]]
+    #: Each rank's exit status; `None` for a rank that was killed.
+    exit_statuses: list[int | None]
     #: The last line that each rank wrote to stderr.
-    words: list[str]
+    last_lines: list[str]
 
 
-def ranks_of(accelerator: Accelerator) -> int:
-    """Return how many ranks can be tried: one per device, unless they communicate through the host."""
+def max_ranks(accelerator: Accelerator) -> int:
+    """Return how many ranks can run: one per device, unless they communicate through the host."""
     import torch
 
     if not torch.distributed.is_available():
         return 1
-    shares = not accelerator.is_accelerator() or accelerator.communication_backend_name() in (
+    can_share_device = not accelerator.is_accelerator() or accelerator.communication_backend_name() in (
         "gloo", "staged",
     )  # fmt: skip
-    return MOST_RANKS if shares else min(MOST_RANKS, accelerator.device_count())
+    return (
+        MOST_RANKS if can_share_device else min(MOST_RANKS, accelerator.device_count())
+    )
 
 
 def launch(
     module: str, *arguments: str, ranks: int, seconds: float, **variables: str
-) -> Launch:
-    """Run the module in `ranks` ranks on this host, and wait for them.
+) -> LaunchResult:
+    """Run the module in `ranks` ranks on this host, wait for them, and return how they ended.
 
     The module gets a folder, which exists while the ranks run, and `arguments`. The ranks have torchrun's
-    variables and `variables`. Ranks that still run after `seconds` are ended.
+    variables and `variables`. Ranks that still run after `seconds` are killed.
     """
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="accel-ranks-") as folder:
         command = [sys.executable, "-m", module, folder, *arguments]
-        codes = _run(
-            folder,
-            command,
-            [{**_environment(rank, ranks, port), **variables} for rank in range(ranks)],
-            seconds,
-        )
-        lines: dict[str, list[dict[str, Any]]] = {}
+        environments = [
+            {**_environment(rank, ranks, port), **variables} for rank in range(ranks)
+        ]
+        exit_statuses = _run(folder, command, environments, seconds)
+        reports: dict[str, list[dict[str, Any]]] = {}
         for file in sorted(Path(folder).glob("*.jsonl")):
-            for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
-                lines.setdefault(line["part"], []).append(line)
-        words = [_last_line(Path(folder, f"{rank}.err")) for rank in range(ranks)]
-    return Launch(lines, codes, words)
+            for line in file.read_text(encoding="utf-8").splitlines():
+                report = json.loads(line)
+                reports.setdefault(report["part"], []).append(report)
+        last_lines = [_last_line(Path(folder, f"{rank}.err")) for rank in range(ranks)]
+    return LaunchResult(reports, exit_statuses, last_lines)
 
 
-def kept(launch: Launch, part: str) -> None:
-    """End the check with the ranks' result for this part: passed, broken, or not claimed."""
-    lines = [*launch.lines.get(BEGINNING, []), *launch.lines.get(part, [])]
-    problems = {line["problem"] for line in lines} - {""}
+def require_part_passed(result: LaunchResult, part: str) -> None:
+    """End the check as the ranks ended this part: passed, broken, or not claimed."""
+    reports = result.reports.get(BEGINNING, []) + result.reports.get(part, [])
+    problems = {report["problem"] for report in reports} - {""}
     require(not problems, "; ".join(sorted(problems)))
-    unclaimed = next((line["unclaimed"] for line in lines if line["unclaimed"]), "")
-    if unclaimed:
-        not_claimed(unclaimed)
-    ranks, ended = len(launch.codes), len(launch.lines.get(part, []))
+    for report in reports:
+        if report["unclaimed"]:
+            skip_unsupported(report["unclaimed"])
+    ranks = len(result.exit_statuses)
+    ended = len(result.reports.get(part, []))
     require(
         ended == ranks,
-        f"{ended} of {ranks} ranks came to the end of it; {_fate(launch)}",
+        f"{ended} of {ranks} ranks came to the end of it; {_describe_ends(result)}",
     )
 
 
-def _fate(launch: Launch) -> str:
-    told = []
-    for rank, (code, words) in enumerate(zip(launch.codes, launch.words, strict=True)):
-        told.append(
-            f"rank {rank} {child.ChildReport(returncode=code).ending}"
-            + (f": {words}" if words else "")
-        )
-    return "; ".join(told)
+def _describe_ends(result: LaunchResult) -> str:
+    """Return how each rank ended, and the last line that it wrote."""
+    descriptions = []
+    ends = zip(result.exit_statuses, result.last_lines, strict=True)
+    for rank, (status, last_line) in enumerate(ends):
+        ending = child.ChildReport(returncode=status).ending
+        suffix = f": {last_line}" if last_line else ""
+        descriptions.append(f"rank {rank} {ending}{suffix}")
+    return "; ".join(descriptions)
 
 
 def _environment(rank: int, ranks: int, port: int) -> dict[str, str]:
+    """Return this process's environment with the variables that torchrun gives a rank."""
     return {
         **os.environ,
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks),
@@ -115,11 +119,14 @@ def _environment(rank: int, ranks: int, port: int) -> dict[str, str]:
 def _run(
     folder: str, command: list[str], environments: list[dict[str, str]], seconds: float
 ) -> list[int | None]:
-    """How each ended; once one has failed the others end soon, or never."""
+    """Run the command once in each environment; return the exit statuses, `None` for a killed process.
+
+    Once one process has failed, the others have `_SECONDS_AFTER_FAILURE` to end.
+    """
     with contextlib.ExitStack() as stack:
         processes = []
         for rank, environ in enumerate(environments):
-            # A file, as a pipe that nobody reads is full after 64 kB, and frameworks write more.
+            # A file: a pipe that nobody reads is full after 64 kB, and frameworks write more.
             log = stack.enter_context(Path(folder, f"{rank}.err").open("wb"))
             process = subprocess.Popen(
                 command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
@@ -127,22 +134,25 @@ def _run(
             )  # fmt: skip
             stack.callback(_end, process)
             processes.append(process)
-        end, failed = time.monotonic() + patient(seconds), False
-        while (
-            None in (codes := [process.poll() for process in processes])
-            and time.monotonic() < end
-        ):
-            if not failed and any(codes):
-                failed, end = True, min(end, time.monotonic() + _PATIENCE)
+        deadline = time.monotonic() + scale_timeout(seconds)
+        has_failed = False
+        while True:
+            statuses = [process.poll() for process in processes]
+            if None not in statuses or time.monotonic() >= deadline:
+                return statuses
+            if not has_failed and any(statuses):
+                has_failed = True
+                deadline = min(deadline, time.monotonic() + _SECONDS_AFTER_FAILURE)
             time.sleep(_PAUSE)
-        return codes
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process with all that it started, and wait for it."""
     processes.end_group(process)
     process.wait()
 
 
 def _last_line(file: Path) -> str:
+    """Return the last line of the file, at most 500 characters; empty if the file is empty."""
     lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1].strip()[:500] if lines else ""

@@ -18,14 +18,14 @@ import pytest
 from accel_core.sandbox import processes
 from accel_testing.conformance.claims import NOT_CLAIMED
 
-__all__ = ["BEGINNING", "do"]
+__all__ = ["BEGINNING", "run_parts"]
 
-#: What stands for a part where a rank could not even begin.
+#: The name in the report of what comes before the first part.
 BEGINNING = "beginning"
 _LONGEST = 1500
 
 
-def do(
+def run_parts(
     folder: Path,
     begin: Callable[[], tuple[Any, ...]],
     parts: Mapping[str, Callable[..., None]],
@@ -36,35 +36,36 @@ def do(
     """
     processes.end_with_parent(os.getppid())
     with (folder / f"{os.environ['RANK']}.jsonl").open("a", encoding="utf-8") as file:
-        given: list[Any] = []
-        for name, work in {BEGINNING: lambda: given.extend(begin()), **parts}.items():
+        arguments: list[Any] = []
+        steps = {BEGINNING: lambda: arguments.extend(begin()), **parts}
+        for name, step in steps.items():
             began = time.monotonic()
-            told = _told(work, given)
-            line = {"part": name, **told, "seconds": time.monotonic() - began}
-            file.write(json.dumps(line) + "\n")
+            outcome = _outcome(step, arguments)
+            report = {"part": name, **outcome, "seconds": time.monotonic() - began}
+            file.write(json.dumps(report) + "\n")
             file.flush()
-            if name == BEGINNING and any(told.values()):
+            if name == BEGINNING and any(outcome.values()):
                 break
-    os._exit(0)  # what a backend does as it is taken down is not what is asked here
+    os._exit(0)  # a backend may fail as it is taken down, which no part checks
 
 
-def _told(work: Callable[..., object], given: list[Any]) -> dict[str, str]:
-    """`problem`, what is not as promised, and `unclaimed`, why it was not asked; empty where all is well."""
+def _outcome(work: Callable[..., object], arguments: list[Any]) -> dict[str, str]:
+    """Run `work`; return `problem`, why it failed, and `unclaimed`, why it was skipped. Both may be empty."""
     try:
-        work(*given)
+        work(*arguments)
     except AssertionError as error:
         return {"problem": str(error), "unclaimed": ""}
-    except pytest.skip.Exception as reason:
-        return {"problem": "", "unclaimed": str(reason).removeprefix(NOT_CLAIMED)}
+    except pytest.skip.Exception as skipped:
+        return {"problem": "", "unclaimed": str(skipped).removeprefix(NOT_CLAIMED)}
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:  # torch's CheckpointException is no Exception
-        return {"problem": _words(error), "unclaimed": ""}
+        return {"problem": _error_text(error), "unclaimed": ""}
     return {"problem": "", "unclaimed": ""}
 
 
-def _words(error: BaseException) -> str:
-    """Give the error's message, with only the last line of other ranks' tracebacks."""
+def _error_text(error: BaseException) -> str:
+    """Return the error's type and message; of other ranks' tracebacks only the last line."""
     text = str(error).strip()
     if "Traceback (most recent call last)" in text:
         text = text.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""Results of a run of the kit: one for each check, and the card of them all."""
+"""Results of a run of the conformance suite: one result for each check, and the report of them all."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import NamedTuple
 
 from accel_testing.conformance.catalogue import Check
 
-__all__ = ["INTERRUPTED", "Card", "Outcome", "Result"]
+__all__ = ["INTERRUPTED", "ConformanceReport", "Outcome", "Result"]
 
 #: The reason of checks that had not ended when the run was interrupted.
 INTERRUPTED = "the run was interrupted before it ended"
 
 
 class Outcome(str, enum.Enum):
-    """The outcome of a check."""
+    """How a check ended."""
 
     PASSED = "passed"
     FAILED = "failed"
-    #: It failed, as the vendor's file says.
+    #: It failed, as the vendor's file expects.
     EXPECTED = "expected failure"
-    #: It passed, and the vendor's file says that it fails.
+    #: It passed, although the vendor's file expects a failure.
     UNEXPECTED = "unexpected pass"
-    #: The vendor's file leaves it out.
+    #: The vendor's file skips it.
     SKIPPED = "skipped"
-    #: The device says that it has no such thing.
+    #: The device does not claim the feature.
     NOT_CLAIMED = "not claimed"
-    #: The check itself could not be done: there is no accelerator, or a fixture failed.
+    #: It could not run: there is no accelerator, or a fixture failed.
     NOT_RUN = "not run"
-    #: Its process had to be ended.
+    #: Its process did not end in time and was killed.
     HUNG = "hung"
-    #: Its process died.
+    #: Its process crashed.
     DIED = "died"
 
     @property
     def is_good(self) -> bool:
-        """Return whether this is no fault: passed, expected failure, skipped or not claimed."""
+        """Return whether this is not a fault: passed, expected failure, skipped or not claimed."""
         return self in (
             Outcome.PASSED,
             Outcome.EXPECTED,
@@ -50,31 +50,31 @@ class Result(NamedTuple):
 
     check: Check
     outcome: Outcome
-    #: What was found, or the reason.
+    #: Why it did not pass; empty if it passed.
     message: str = ""
     seconds: float = 0.0
 
 
-class Card(NamedTuple):
-    """All results of a run."""
+class ConformanceReport(NamedTuple):
+    """The results of all checks of a run, and the versions that were checked."""
 
     backend: str
     distribution: str
     version: str
-    #: accel-core's version: the checks are its.
+    #: The version of accel-core, which is also that of the checks.
     kit: str
     torch: str
     python: str
     #: `"acme:2 by accel-simulated 0.1.0"`, or empty for a real device.
     simulated: str
-    #: The highest level that was asked for.
+    #: The highest level that was requested.
     level: int
     results: tuple[Result, ...]
     seconds: float
     #: The frameworks that passed a check, with their versions: `("deepspeed 0.19.8",)`.
     frameworks: tuple[str, ...] = ()
 
-    def of(self, level: int) -> tuple[Result, ...]:
+    def results_of(self, level: int) -> tuple[Result, ...]:
         """Return the results of one level."""
         return tuple(result for result in self.results if result.check.level == level)
 
@@ -87,7 +87,7 @@ class Card(NamedTuple):
         """
         reached = None
         for level in range(self.level + 1):
-            outcomes = [result.outcome for result in self.of(level)]
+            outcomes = [result.outcome for result in self.results_of(level)]
             if not all(outcome.is_good for outcome in outcomes):
                 break
             if outcomes and Outcome.PASSED not in outcomes:

@@ -16,8 +16,8 @@ from accel_testing.conformance.claims import NOT_CLAIMED
 
 __all__ = ["pytest_addoption"]
 
-_LONGEST = 2000
-_channel: IO[str] | None = None
+_MAX_MESSAGE = 2000
+_results_file: IO[str] | None = None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,94 +30,103 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Open the file."""
-    global _channel
-    _channel = open(config.getoption("--accel-results"), "a", encoding="utf-8")  # noqa: PTH123, SIM115
+    """Open the file of results."""
+    global _results_file
+    _results_file = open(config.getoption("--accel-results"), "a", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
-def _say(**line: object) -> None:
-    assert _channel is not None
-    _channel.write(json.dumps(line) + "\n")
-    _channel.flush()
+def _write_record(**line: object) -> None:
+    """Write one line of JSON, at once."""
+    assert _results_file is not None
+    _results_file.write(json.dumps(line) + "\n")
+    _results_file.flush()
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
-    """A check begins."""
-    _say(begins=_node(nodeid))
+    """Record that a check begins."""
+    _write_record(begins=_node_in_file(nodeid))
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Return a part of a check has ended: its set-up, itself, or its tear-down."""
+    """Record the result of a check's set-up, of the check itself, or of its tear-down."""
     outcome = yield
     report = outcome.get_result()
-    found = _outcome(report)
-    if found:
-        _say(
-            ended=_node(item.nodeid),
-            outcome=found,
+    result = _outcome_name(report)
+    if result:
+        _write_record(
+            ended=_node_in_file(item.nodeid),
+            outcome=result,
             message=_message(report, call),
             seconds=report.duration,
         )
 
 
-def _node(nodeid: str) -> str:
+def _node_in_file(nodeid: str) -> str:
+    """Return pytest's node id without the file."""
     return nodeid.partition("::")[2]
 
 
-def _outcome(report: pytest.TestReport) -> str:
-    """In the words of `records.Outcome`; empty where the last word is not spoken yet."""
-    if report.when == "call" or report.skipped:
-        if hasattr(report, "wasxfail"):
-            return "expected failure" if report.skipped else "unexpected pass"
-        if report.skipped:
-            return "not claimed" if NOT_CLAIMED in _reason(report) else "skipped"
-        if report.failed and str(report.longrepr).startswith("[XPASS(strict)]"):
-            return "unexpected pass"
-        return report.outcome
-    return "not run" if report.failed else ""
+def _outcome_name(report: pytest.TestReport) -> str:
+    """Return the value of `records.Outcome` for the report; empty if a later report decides."""
+    if report.when != "call" and not report.skipped:
+        return "not run" if report.failed else ""
+    if hasattr(report, "wasxfail"):
+        return "expected failure" if report.skipped else "unexpected pass"
+    if report.skipped:
+        return "not claimed" if NOT_CLAIMED in _skip_reason(report) else "skipped"
+    if report.failed and str(report.longrepr).startswith("[XPASS(strict)]"):
+        return "unexpected pass"
+    return report.outcome
 
 
-def _reason(report: pytest.TestReport) -> str:
-    found = report.longrepr
-    text = found[2] if isinstance(found, tuple) else str(found or "")
+def _skip_reason(report: pytest.TestReport) -> str:
+    """Return the reason that a skipped check gave."""
+    location_and_reason = report.longrepr
+    if isinstance(location_and_reason, tuple):
+        text = location_and_reason[2]
+    else:
+        text = str(location_and_reason or "")
     return text.removeprefix("Skipped: ")
 
 
 def _message(report: pytest.TestReport, call: pytest.CallInfo[None]) -> str:
+    """Return why the check did not pass, at most `_MAX_MESSAGE` characters; empty if it passed."""
     if report.passed and not hasattr(report, "wasxfail"):
         return ""
     if getattr(report, "wasxfail", ""):
         return str(report.wasxfail)
     if report.skipped:
-        return _reason(report).removeprefix(NOT_CLAIMED)[:_LONGEST]
+        return _skip_reason(report).removeprefix(NOT_CLAIMED)[:_MAX_MESSAGE]
     error = call.excinfo.value if call.excinfo else None
     if error is None:
-        return str(report.longrepr or "")[:_LONGEST]
-    name = type(error).__name__
-    words = str(error).strip()
-    return (words if name == "BrokenPromise" else f"{name}: {words}")[
-        :_LONGEST
-    ] + _asked_for(words)
+        return str(report.longrepr or "")[:_MAX_MESSAGE]
+    error_text = str(error).strip()
+    message = error_text
+    if type(error).__name__ != "BrokenPromise":
+        message = f"{type(error).__name__}: {error_text}"
+    return message[:_MAX_MESSAGE] + _missing_function(error_text)
 
 
-#: Python's words, and those of FSDP's handle (torch 2.13, torch/distributed/fsdp/_common_utils.py).
-_LACKS = re.compile(
+#: Messages of Python, and of FSDP's handle (torch 2.13, torch/distributed/fsdp/_common_utils.py), on a
+#: function that the device's module of torch does not have.
+_MISSING_FUNCTION = re.compile(
     r"(?:module|not implement) 'torch\.(\w+)(?:' has no attribute '|\.)(\w+)'"
 )
 
 
-def _asked_for(words: str) -> str:
-    """The class or function that torch asks a device's module for, and does not find there; else nothing."""
-    asked = _LACKS.search(words)
-    if asked is None or not _is_device(asked[1]):
+def _missing_function(error_text: str) -> str:
+    """Return a hint if torch requests a function that the device's module does not have; else nothing."""
+    match = _MISSING_FUNCTION.search(error_text)
+    if match is None or not _is_device(match[1]):
         return ""
     return (
-        f". torch asks the device's module for it: give torch.{asked[1]} a {asked[2]}"
+        f". torch asks the device's module for it: give torch.{match[1]} a {match[2]}"
     )
 
 
 def _is_device(name: str) -> bool:
+    """Return whether torch has a device type of this name."""
     import torch  # here, as level 0 has no need of it
 
     try:

@@ -1,4 +1,4 @@
-"""Run the checks: each group in a child process with a deadline, so that its crash affects no other group."""
+"""Run the checks, each group in a child process with a deadline: a crash affects no other group."""
 
 from __future__ import annotations
 
@@ -22,205 +22,242 @@ from accel_core.sandbox import child, processes
 from accel_core.settings import read as read_settings
 from accel_core.survey import survey
 from accel_testing.conformance import simulated
-from accel_testing.conformance.catalogue import Check, checks
-from accel_testing.conformance.forks import patient
-from accel_testing.conformance.records import INTERRUPTED, Card, Outcome, Result
+from accel_testing.conformance.catalogue import Check, select
+from accel_testing.conformance.forks import scale_timeout
+from accel_testing.conformance.records import (
+    INTERRUPTED,
+    ConformanceReport,
+    Outcome,
+    Result,
+)
 
 __all__ = ["run"]
 
 _PAUSE = 0.02
-#: Seconds in which a child must have begun its first check: it imports torch, on a machine under load too.
+#: Seconds in which a child must begin its first check; it imports torch first.
 _START = 180.0
-#: Of checks that their process did not survive, or that had none.
-_ENDED = (Outcome.NOT_RUN, Outcome.DIED, Outcome.HUNG)
-#: Children in a row that may end before a single check has: more would tell nothing new.
-_MOST_IN_VAIN = 2
+#: Outcomes of checks whose process crashed, hung or could not run them.
+_WITHOUT_RESULT = (Outcome.NOT_RUN, Outcome.DIED, Outcome.HUNG)
+#: Children in a row that may end before any of their checks has; after that the rest is not run.
+_MAX_FRUITLESS = 2
 
 
 def run(
-    candidate: Verdict,
+    verdict: Verdict,
     level: int,
     *,
     expected: Path | None = None,
     only: Sequence[str] = (),
     seconds: float | None = None,
-    begins: Callable[[str], object] = lambda _: None,
-) -> Card:
-    """Run the checks up to `level`, or those that `only` names, and return the card.
+    on_begin: Callable[[str], object] = lambda _: None,
+) -> ConformanceReport:
+    """Run the checks up to `level`, or those that `only` names, and return the report.
 
-    Each check may take as long as its group allows, or `seconds`. `begins` is called with the name of each
-    check when it begins. After Ctrl-C in a check the card has what was found until then. Raises `OSError` if
+    Each check may take as long as its group allows, or `seconds`. `on_begin` is called with the name of each
+    check when it begins. After Ctrl-C in a check the report has the results until then. Raises `OSError` if
     no child process can be started.
     """
     started = time.monotonic()
-    pin = (
-        f"{candidate.name}@{candidate.distribution}"
-        if candidate.distribution
-        else candidate.name
-    )
-    wanted = [
-        check
-        for check in checks()
-        if check.level <= level and (not only or check.name in only)
-    ]
+    settings = _Settings(_pin(verdict), expected, seconds, on_begin)
+    selected = select(level, only)
     results: list[Result] = []
     obstacle = ""
-    for process in dict.fromkeys(check.group.process for check in wanted):
-        members = [check for check in wanted if check.group.process == process]
+    for process in dict.fromkeys(check.group.process for check in selected):
+        members = [check for check in selected if check.group.process == process]
         if obstacle:
-            results += [Result(check, Outcome.NOT_RUN, obstacle) for check in members]
-            continue
-        found = list(_of_process(members, _Order(pin, expected, seconds, begins)))
-        if any(r.message == INTERRUPTED for r in found):
-            obstacle = INTERRUPTED
-        # No check came to its end: the package is to blame, or what it needs, and not each check in turn.
-        elif (
-            members[0].level
-            and all(r.outcome in _ENDED for r in found)
-            and (why := _failing(candidate))
-        ):
-            found = [r._replace(outcome=Outcome.NOT_RUN, message=why) for r in found]
-        results += found
-        reasons = {result.message for result in found}
-        if (
-            members[0].level
-            and len(reasons) == 1
-            and all(r.outcome is Outcome.NOT_RUN for r in found)
-        ):
-            obstacle = next(
-                iter(reasons)
-            )  # there is no accelerator: no other group will find one
-    order = {check.name: place for place, check in enumerate(wanted)}
-    return Card(
-        backend=candidate.name,
-        distribution=candidate.provenance.distribution,
-        version=candidate.provenance.version,
+            results += _not_run(members, obstacle)
+        else:
+            new = _with_cause(list(_run_process(members, settings)), verdict)
+            results += new
+            obstacle = _obstacle(new)
+    position = {check.name: number for number, check in enumerate(selected)}
+    return ConformanceReport(
+        backend=verdict.name,
+        distribution=verdict.provenance.distribution,
+        version=verdict.provenance.version,
         kit=__version__,
         torch=_version("torch"),
         python=platform.python_version(),
-        simulated=simulated.told(),
+        simulated=simulated.description(),
         level=level,
-        results=tuple(sorted(results, key=lambda result: order[result.check.name])),
+        results=tuple(sorted(results, key=lambda result: position[result.check.name])),
         seconds=time.monotonic() - started,
         frameworks=tuple(_frameworks(results)),
     )
 
 
+def _not_run(members: list[Check], reason: str) -> list[Result]:
+    """Return the results of checks that could not run for this reason."""
+    return [Result(check, Outcome.NOT_RUN, reason) for check in members]
+
+
+def _pin(verdict: Verdict) -> str:
+    """Return the backend as `name@distribution`, or its name if no distribution is known."""
+    if verdict.distribution:
+        return f"{verdict.name}@{verdict.distribution}"
+    return verdict.name
+
+
+def _with_cause(results: list[Result], verdict: Verdict) -> list[Result]:
+    """Return the results with the backend's own failure as their reason, if no check got a result.
+
+    Then the vendor's package, or what it needs, is at fault, and not each check in turn.
+    """
+    was_interrupted = any(result.message == INTERRUPTED for result in results)
+    has_result = any(result.outcome not in _WITHOUT_RESULT for result in results)
+    is_declaration = results[0].check.level == 0
+    if was_interrupted or has_result or is_declaration:
+        return results
+    reason = _failure_reason(verdict)
+    if not reason:
+        return results
+    return [
+        result._replace(outcome=Outcome.NOT_RUN, message=reason) for result in results
+    ]
+
+
+def _obstacle(results: list[Result]) -> str:
+    """Return why no later process could run its checks either; empty if it could."""
+    messages = {result.message for result in results}
+    if INTERRUPTED in messages:
+        return INTERRUPTED
+    is_declaration = results[0].check.level == 0
+    none_ran = all(result.outcome is Outcome.NOT_RUN for result in results)
+    if none_ran and len(messages) == 1 and not is_declaration:
+        return results[0].message  # there is no accelerator
+    return ""
+
+
 def _frameworks(results: list[Result]) -> Iterator[str]:
-    """Those that passed a check, with their versions."""
-    passed = dict.fromkeys(
+    """Yield the frameworks that passed a check, with their versions: `"deepspeed 0.19.8"`."""
+    groups = dict.fromkeys(
         result.check.group for result in results if result.outcome is Outcome.PASSED
     )
-    needed = dict.fromkeys(row for group in passed for row in group.needs)
-    for row in (row for row in needed if row[0] not in OWN_MODULES):
-        yield next(
-            (f"{name} {version}" for name in row if (version := _version(name))), row[0]
-        )
+    alternatives = dict.fromkeys(names for group in groups for names in group.needs)
+    for names in alternatives:
+        if names[0] not in OWN_MODULES:
+            yield _installed_of(names)
+
+
+def _installed_of(names: tuple[str, ...]) -> str:
+    """Return the first installed distribution with its version, or the first name if none is installed."""
+    for name in names:
+        version = _version(name)
+        if version:
+            return f"{name} {version}"
+    return names[0]
 
 
 def _version(distribution: str) -> str:
+    """Return the distribution's version; empty if it is not installed."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(distribution)
     return ""
 
 
-class _Order(NamedTuple):
+class _Settings(NamedTuple):
     """The settings shared by every child of a run."""
 
     pin: str
     expected: Path | None
+    #: Seconds that each check may take; `None`: as its group allows.
     seconds: float | None
-    begins: Callable[[str], object]
+    on_begin: Callable[[str], object]
 
 
-def _of_process(members: list[Check], order: _Order) -> Iterator[Result]:
-    """The results of one process's checks; after a check that ends it another one does the rest."""
-    left = list(members)
-    in_vain = 0
-    while left:
-        told = _Told(left, order.begins)
-        ending = _child(left, order, told)
-        yield from told.results
-        left = [check for check in left if check not in told.ended]
-        if not left:
+def _run_process(members: list[Check], settings: _Settings) -> Iterator[Result]:
+    """Yield the results of one process's checks; if a check ends the process, another runs the rest."""
+    remaining = list(members)
+    fruitless = 0
+    while remaining:
+        records = _Records(remaining, settings.on_begin)
+        ending = _run_child(remaining, settings, records)
+        yield from records.results
+        remaining = [check for check in remaining if check not in records.ended]
+        if not remaining:
             return
-        if told.current is not None and ending.words != INTERRUPTED:
-            outcome = Outcome.HUNG if ending.hung else Outcome.DIED
-            yield Result(told.current, outcome, ending.words, ending.seconds)
-            left.remove(told.current)
-        in_vain = 0 if told.ended else in_vain + 1
-        if (
-            told.current is None
-            or in_vain > _MOST_IN_VAIN
-            or ending.words == INTERRUPTED
-        ):
-            for check in left:
-                yield Result(check, Outcome.NOT_RUN, ending.words)
+        fruitless = 0 if records.ended else fruitless + 1
+        fatal = records.current
+        was_interrupted = ending.reason == INTERRUPTED
+        if fatal is None or was_interrupted:
+            yield from _not_run(remaining, ending.reason)
+            return
+        outcome = Outcome.HUNG if ending.is_hung else Outcome.DIED
+        yield Result(fatal, outcome, ending.reason, ending.seconds)
+        remaining.remove(fatal)
+        if fruitless > _MAX_FRUITLESS:
+            yield from _not_run(remaining, ending.reason)
             return
 
 
 class _Ending(NamedTuple):
-    hung: bool
-    words: str
+    """How a child process ended."""
+
+    is_hung: bool
+    reason: str
     seconds: float
 
 
-class _Told:
-    """A child's records so far."""
+class _Records:
+    """The records that a child process has written so far; `reporting` writes them."""
 
-    def __init__(self, members: list[Check], begins: Callable[[str], object]) -> None:
+    def __init__(self, members: list[Check], on_begin: Callable[[str], object]) -> None:
         self.results: list[Result] = []
         self.ended: set[Check] = set()
+        #: The check that has begun and not ended.
         self.current: Check | None = None
-        self.since = time.monotonic()
+        #: When the last record was read, by `time.monotonic()`.
+        self.updated = time.monotonic()
         self._by_node = {check.node: check for check in members}
-        self._begins = begins
-        self._read = 0
+        self._on_begin = on_begin
+        self._offset = 0
 
-    def look(self, file: Path) -> None:
-        """Take in the lines that are new."""
+    def read_new(self, file: Path) -> None:
+        """Read the complete lines that were added since the last call."""
         with file.open("rb") as stream:
-            stream.seek(self._read)
+            stream.seek(self._offset)
             text = stream.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._read += len(whole)
-        for line in whole.splitlines():
+        complete = text[: text.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        for line in complete.splitlines():
             with contextlib.suppress(ValueError):
-                self._take(json.loads(line))
+                self._add(json.loads(line))
 
-    def _take(self, line: dict[str, Any]) -> None:
-        self.since = time.monotonic()
-        check = self._by_node.get(line.get("begins", line.get("ended", "")))
+    def _add(self, record: dict[str, Any]) -> None:
+        """Take note that a check has begun or ended."""
+        self.updated = time.monotonic()
+        check = self._by_node.get(record.get("begins", record.get("ended", "")))
         if check is None:
             return
-        if "begins" in line:
+        if "begins" in record:
             self.current = check
-            self._begins(check.name)
+            self._on_begin(check.name)
             return
-        outcome = Outcome(line["outcome"])
+        outcome = Outcome(record["outcome"])
         if check in self.ended:  # its tear-down failed
             self.results = [
-                r if r.check != check else r._replace(outcome=outcome)
-                for r in self.results
+                result._replace(outcome=outcome) if result.check == check else result
+                for result in self.results
             ]
         else:
             self.results.append(
-                Result(check, outcome, line["message"], line["seconds"])
+                Result(check, outcome, record["message"], record["seconds"])
             )
         self.ended.add(check)
         self.current = None
 
 
-def _child(members: list[Check], order: _Order, told: _Told) -> _Ending:
+def _run_child(members: list[Check], settings: _Settings, records: _Records) -> _Ending:
+    """Run the checks in a child process, add to `records`, and return how the process ended."""
     began = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="accel-verify-") as folder,
         tempfile.TemporaryFile() as output,
     ):
-        results = Path(folder, "results")
-        results.touch()
+        results_file = Path(folder, "results")
+        results_file.touch()
         process = subprocess.Popen(
-            _command(members, order, results, folder),
+            _command(members, settings, results_file, folder),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -229,30 +266,34 @@ def _child(members: list[Check], order: _Order, told: _Told) -> _Ending:
         )
         try:
             while process.poll() is None:
-                told.look(results)
-                waited = time.monotonic() - told.since
-                own = patient(told.current.group.seconds if told.current else _START)
-                limit = order.seconds or own if told.current else own
-                if waited > limit:
-                    return _Ending(
-                        True, f"it did not end in {waited:.0f} s, and was ended", waited
-                    )
+                records.read_new(results_file)
+                waited = time.monotonic() - records.updated
+                if waited > _time_limit(records.current, settings):
+                    reason = f"it did not end in {waited:.0f} s, and was ended"
+                    return _Ending(True, reason, waited)
                 time.sleep(_PAUSE)
         except KeyboardInterrupt:
-            told.look(results)
+            records.read_new(results_file)
             return _Ending(False, INTERRUPTED, time.monotonic() - began)
         finally:
             processes.end_group(process)
             process.wait()
-        told.look(results)
-        return _Ending(
-            False, _how(process.returncode, output), time.monotonic() - began
-        )
+        records.read_new(results_file)
+        reason = _describe_crash(process.returncode, output)
+        return _Ending(False, reason, time.monotonic() - began)
+
+
+def _time_limit(check: Check | None, settings: _Settings) -> float:
+    """Return the seconds that the running check may take; `None`: the child has begun no check."""
+    if check is None:
+        return scale_timeout(_START)
+    return settings.seconds or scale_timeout(check.group.seconds)
 
 
 def _command(
-    members: list[Check], order: _Order, results: Path, folder: str
+    members: list[Check], settings: _Settings, results: Path, folder: str
 ) -> list[str]:
+    """Return the command that runs pytest on these checks."""
     plugins = (
         "accel_testing.conformance.option",
         "accel_testing.conformance.reporting",
@@ -260,49 +301,49 @@ def _command(
     return [
         sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", folder, "--noconftest",
         *(part for plugin in plugins for part in ("-p", plugin)), "-p", "no:cacheprovider", "-W", "ignore",
-        "--import-mode=importlib", "--accel", order.pin, "--accel-results", str(results),
-        *(["--accel-expected", str(order.expected.absolute())] if order.expected else []),
+        "--import-mode=importlib", "--accel", settings.pin, "--accel-results", str(results),
+        *(["--accel-expected", str(settings.expected.absolute())] if settings.expected else []),
         *(f"{check.group.file}::{check.node}" for check in members),
     ]  # fmt: skip
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without what the user asks of pytest for tests of his own."""
-    kept = {
-        name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"
-    }
-    # Of a simulated device a missing wait is found for certain; no other reads the variable.
-    return {"ACCEL_SIMULATE_RACE": "1", **kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    """Return this process's environment without the options that the user gives his own pytest."""
+    environ = dict(os.environ)
+    environ.pop("PYTEST_ADDOPTS", None)
+    # A simulated device then finds every missing wait; no other device reads the variable.
+    environ.setdefault("ACCEL_SIMULATE_RACE", "1")
+    environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    return environ
 
 
-#: As Python's faulthandler writes the thread that died, its innermost call first.
-_DIED_IN = re.compile(
+#: The innermost call of the thread that crashed, in the output of Python's faulthandler.
+_CRASHED_CALL = re.compile(
     r'Current thread .*\n(?:  .*<invalid frame>\n)?  File "(.+)", line (\d+) in (.+)'
 )
-#: How much of a child's output is read: faulthandler ends with the names of all extension modules.
-_OUTPUT = 1 << 17
+#: How much of a child's output is read: faulthandler also lists all extension modules.
+_OUTPUT_BYTES = 1 << 17
 
 
-def _how(code: int, output: Any) -> str:
-    """How a child that did not come to its end ended, and in which call, or else its last words."""
+def _describe_crash(returncode: int, output: Any) -> str:
+    """Return how a child ended before its checks did: the call that crashed, or its last output."""
     size = output.seek(0, os.SEEK_END)
-    output.seek(max(0, size - _OUTPUT))
-    said = output.read().decode("utf-8", "replace").strip()
-    report = child.ChildReport(returncode=code, stderr=said)
+    output.seek(max(0, size - _OUTPUT_BYTES))
+    text = output.read().decode("utf-8", "replace").strip()
+    report = child.ChildReport(returncode=returncode, stderr=text)
     ending = f"its process {report.ending}"
-    if calls := _DIED_IN.findall(said):
+    calls = _CRASHED_CALL.findall(text)
+    if calls:
         file, line, function = calls[-1]
         return f"{ending} in {function} ({file}, line {line})"
     return f"{ending}{report.last_words}"
 
 
-def _failing(candidate: Verdict) -> str:
-    """Give `accel why`'s reason for a failing candidate, and the next step; empty for any other."""
-    for verdict in survey(read_settings()).verdicts:
-        same = (verdict.name, verdict.provenance) == (
-            candidate.name,
-            candidate.provenance,
-        )
-        if same and verdict.status.is_failure:
-            return f"{verdict.reason}. {verdict.hint}".strip()
+def _failure_reason(verdict: Verdict) -> str:
+    """Return `accel why`'s reason and next step if the backend fails; empty if it does not."""
+    backend = (verdict.name, verdict.provenance)
+    for surveyed in survey(read_settings()).verdicts:
+        is_same = (surveyed.name, surveyed.provenance) == backend
+        if is_same and surveyed.status.is_failure:
+            return f"{surveyed.reason}. {surveyed.hint}".strip()
     return ""

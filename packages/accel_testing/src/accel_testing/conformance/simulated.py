@@ -1,6 +1,6 @@
-"""Devices that a distribution simulates: which one this process has, and who could give it one.
+"""Devices that a distribution simulates: which one this process has, and what can simulate one.
 
-Who simulates announces a module in group `accel.simulators`, and begins with Python or not at all.
+The simulator is an entry point of the group `accel.simulators`; a simulation starts with Python or never.
 """
 
 from __future__ import annotations
@@ -12,24 +12,32 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from accel_core import Provenance
 
-__all__ = ["device", "simulator", "told"]
+__all__ = ["description", "simulated_device", "simulator"]
 
+#: The module that is imported where a device is simulated.
 _STARTED = "accel_simulated.at_start"
 _GROUP = "accel.simulators"
 
 
-def told() -> str:
+def description() -> str:
     """Return what this process simulates, such as `"acme:2 by accel-simulated 0.1.0"`; empty if nothing."""
-    started = sys.modules.get(_STARTED)
-    words: str = started.told(os.environ) if started is not None and device()[0] else ""
-    return words
+    simulation = sys.modules.get(_STARTED)
+    if simulation is None or not simulated_device()[0]:
+        return ""
+    text: str = simulation.told(os.environ)
+    return text
 
 
-def device() -> tuple[str, str]:
-    """Return the backend that this process simulates, and torch's device type: `("klxpu", "cuda")`."""
-    started = sys.modules.get(_STARTED)
-    found: tuple[str, str] = started.device() if started is not None else ("", "")
-    return found
+def simulated_device() -> tuple[str, str]:
+    """Return the backend that this process simulates, and torch's device type: `("klxpu", "cuda")`.
+
+    Both are empty if nothing is simulated.
+    """
+    simulation = sys.modules.get(_STARTED)
+    if simulation is None:
+        return "", ""
+    device: tuple[str, str] = simulation.device()
+    return device
 
 
 def simulator() -> Provenance | None:

@@ -1,4 +1,4 @@
-"""Level 0: the declaration, without torch."""
+"""Checks of level 0: the declaration, without torch."""
 
 from __future__ import annotations
 
@@ -13,57 +13,62 @@ from packaging.requirements import Requirement
 from accel_core import Reason, Verdict
 from accel_core.plugins import declared_backends, hooks_of
 from accel_core.sandbox import child
-from accel_testing.conformance.claims import BrokenPromise, not_claimed, require
-from accel_testing.conformance.subject import Subject, candidate_of
+from accel_testing.conformance.base import BackendTestBase, find_verdict
+from accel_testing.conformance.claims import BrokenPromise, require, skip_unsupported
 
 __all__ = ["TestDeclaration"]
 
-#: Milliseconds that importing a plugin's module may take, accel_core's own modules there already.
+#: Milliseconds that importing a plugin's module may take once accel_core is imported.
 MOST_MS = 5.0
-_RUNS = 5
-_SECONDS = 20.0
-#: What a wheel puts beside its package by mistake.
+_IMPORTS = 5
+_TIMEOUT = 20.0
+#: Folders that wheels contain by mistake.
 _STRAY = ("tests", "test", "docs", "examples", "benchmarks")
 
 
-class TestDeclaration(Subject):
-    """Costs of the plugin for everybody who has it installed, and its texts for people."""
+class TestDeclaration(BackendTestBase):
+    """The costs of the plugin for everybody who has it installed, and its texts for people."""
 
     @pytest.fixture(scope="class")
     @classmethod
-    def candidate(cls, backend_name: str) -> Verdict:
-        """The declaration as it was found."""
-        found = candidate_of(backend_name)
-        if found.backend is None:
-            raise BrokenPromise(f"no declaration could be read: {found.reason}")
-        return found
+    def verdict(cls, backend_name: str) -> Verdict:
+        """Return the verdict on the backend. Raises `BrokenPromise` if its declaration cannot be read."""
+        verdict = find_verdict(backend_name)
+        if verdict.backend is None:
+            raise BrokenPromise(f"no declaration could be read: {verdict.reason}")
+        return verdict
 
     @pytest.fixture(scope="class")
     @classmethod
-    def imported(cls, candidate: Verdict) -> dict[str, Any]:
-        """Effects of importing the plugin's module in a fresh process."""
-        if candidate.builtin:
-            not_claimed("the backend is accel_core's own")
-        report = child.run(look, {"module": candidate.provenance.value}, _SECONDS)
+    def imported(cls, verdict: Verdict) -> dict[str, Any]:
+        """Return what importing the plugin's module does in a fresh process; see `observe_import`."""
+        if verdict.builtin:
+            skip_unsupported("the backend is accel_core's own")
+        report = child.run(
+            observe_import, {"module": verdict.provenance.value}, _TIMEOUT
+        )
         require(
             report.answer is not None,
-            f"importing {candidate.provenance.value} {report.ending}",
+            f"importing {verdict.provenance.value} {report.ending}",
         )
         return dict(report.answer or {})
 
-    def test_entry_point_declares_it(self, candidate: Verdict) -> None:
+    def test_entry_point_declares_it(self, verdict: Verdict) -> None:
         """An entry point of the group `accel.backends` leads to the module that declares the backend."""
-        if candidate.builtin:
-            not_claimed("the backend is accel_core's own")
+        if verdict.builtin:
+            skip_unsupported("the backend is accel_core's own")
         require(
-            candidate.distribution, "no distribution is known to bring the entry point"
+            verdict.distribution, "no distribution is known to bring the entry point"
         )
-        require(candidate.provenance.entry_point, "the entry point has no name")
+        require(verdict.provenance.entry_point, "the entry point has no name")
 
     def test_import_brings_no_torch(self, imported: dict[str, Any]) -> None:
         """The module imports neither torch nor a vendor's package: every `accel list` would wait for it."""
-        found = [name for name in imported["heavy"] if name]
-        require(not found, f"importing the plugin's module imports {', '.join(found)}")
+        forbidden = [name for name in imported["heavy"] if name]
+        require(
+            not forbidden,
+            f"importing the plugin's module imports {', '.join(forbidden)}",
+        )
 
     def test_import_writes_no_environment(self, imported: dict[str, Any]) -> None:
         """Importing it changes nothing: no variable, no handler, no function of others."""
@@ -79,33 +84,35 @@ class TestDeclaration(Subject):
 
     def test_import_is_quick(self, imported: dict[str, Any]) -> None:
         """Importing it takes under 5 ms: discovery imports all plugins."""
-        took = imported["ms"]
+        milliseconds = imported["ms"]
         require(
-            took < MOST_MS,
-            f"importing the plugin's module took {took:.1f} ms; expected under {MOST_MS:g}",
+            milliseconds < MOST_MS,
+            f"importing the plugin's module took {milliseconds:.1f} ms; expected under {MOST_MS:g}",
         )
 
     def test_hooks_fit(self, backend_name: str) -> None:
         """Every hook of the module is one that accel_core calls, with parameters that it passes."""
-        found = candidate_of(backend_name)
-        fit = found.why is None or found.why.reason is not Reason.HOOK_DOES_NOT_FIT
-        require(fit, found.reason)
+        verdict = find_verdict(backend_name)
+        hooks_fit = (
+            verdict.why is None or verdict.why.reason is not Reason.HOOK_DOES_NOT_FIT
+        )
+        require(hooks_fit, verdict.reason)
 
-    def test_declares_itself(self, candidate: Verdict) -> None:
+    def test_declares_itself(self, verdict: Verdict) -> None:
         """The declaration has a description, and a next step if the vendor's package is missing."""
-        backend = candidate.declaration
+        backend = verdict.declaration
         require(backend.description, "the declaration has no description")
-        needs = backend.vendor_imports != ("torch",)
+        needs_package = backend.vendor_imports != ("torch",)
         require(
-            backend.install_hint or not needs,
+            backend.install_hint or not needs_package,
             "install_hint is empty, and vendor_import is not torch's",
         )
 
-    def test_class_can_be_found(self, candidate: Verdict) -> None:
+    def test_class_can_be_found(self, verdict: Verdict) -> None:
         """The module and the class that the declaration names exist."""
-        path = candidate.declaration.accelerator
+        path = verdict.declaration.accelerator
         if not path:
-            not_claimed("the backend has no class of its own")
+            skip_unsupported("the backend has no class of its own")
         module = path.partition(":")[0]
         # Parents of a dotted name are imported by this: the plugin's own module, which is inert.
         require(
@@ -113,90 +120,110 @@ class TestDeclaration(Subject):
             f"accelerator is {path!r}, and there is no module {module}",
         )
 
-    def test_distribution_needs_accel_core(self, candidate: Verdict) -> None:
+    def test_distribution_needs_accel_core(self, verdict: Verdict) -> None:
         """The distribution asks for accel-core, and pins neither it nor torch to one version."""
-        needs = [
+        requirements = [
             Requirement(text)
-            for text in self._metadata(candidate).get_all("Requires-Dist") or ()
+            for text in self._metadata(verdict).get_all("Requires-Dist") or ()
         ]
-        by_name = {need.name.lower().replace("_", "-"): need for need in needs}
-        require("accel-core" in by_name, "the distribution does not require accel-core")
+        requirement_by_name = {
+            requirement.name.lower().replace("_", "-"): requirement
+            for requirement in requirements
+        }
+        require(
+            "accel-core" in requirement_by_name,
+            "the distribution does not require accel-core",
+        )
         pinned = [
-            str(by_name[name])
+            str(requirement_by_name[name])
             for name in ("accel-core", "torch")
-            if name in by_name
-            and any(each.operator in ("==", "===") for each in by_name[name].specifier)
+            if name in requirement_by_name and _is_pinned(requirement_by_name[name])
         ]
         require(
             not pinned, f"the distribution pins {', '.join(pinned)}; expected a range"
         )
 
-    def test_distribution_tells_about_itself(self, candidate: Verdict) -> None:
+    def test_distribution_tells_about_itself(self, verdict: Verdict) -> None:
         """The distribution's metadata have a summary and a licence: a registry shows them."""
-        found = self._metadata(candidate)
-        require(found.get("Summary"), "the distribution's metadata has no Summary")
+        fields = self._metadata(verdict)
+        require(fields.get("Summary"), "the distribution's metadata has no Summary")
         licence = (
-            found.get("License-Expression")
-            or found.get("License")
-            or found.get("License-File")
+            fields.get("License-Expression")
+            or fields.get("License")
+            or fields.get("License-File")
         )
         require(licence, "the distribution's metadata names no licence")
 
-    def test_wheel_holds_its_package_alone(self, candidate: Verdict) -> None:
+    def test_wheel_holds_its_package_alone(self, verdict: Verdict) -> None:
         """The wheel contains only its package: a top-level `tests` would be shared by everybody."""
-        name = candidate.distribution
-        files = metadata.files(name) if name else None
-        if candidate.builtin or not files:
-            not_claimed("no wheel is installed, or its RECORD is gone")
-        if any("editable" in str(path) for path in files or ()):
-            not_claimed("an editable installation")
-        tops = {path.parts[0] for path in files or () if path.parts[0] != ".."}
-        stray = sorted(top for top in tops if top in _STRAY)
+        files = metadata.files(verdict.distribution) if verdict.distribution else None
+        if verdict.builtin or not files:
+            skip_unsupported("no wheel is installed, or its RECORD is gone")
+        if any("editable" in str(file) for file in files or ()):
+            skip_unsupported("an editable installation")
+        top_level = {file.parts[0] for file in files or ()} - {".."}
+        stray = sorted(top_level & {*_STRAY})
         require(not stray, f"the wheel puts {', '.join(stray)} into site-packages")
-        package = candidate.provenance.value.partition(".")[0]
+        package = _top(verdict.provenance.value)
         require(
-            package in tops or f"{package}.py" in tops,
-            f"the wheel has no {package}; it has {sorted(tops)}",
+            package in top_level or f"{package}.py" in top_level,
+            f"the wheel has no {package}; it has {sorted(top_level)}",
         )
 
-    def _metadata(self, candidate: Verdict) -> Any:
-        if candidate.builtin:
-            not_claimed("the backend is accel_core's own")
-        return metadata.metadata(candidate.distribution)
+    def _metadata(self, verdict: Verdict) -> Any:
+        """Return the metadata of the backend's distribution; skips the check if accel_core declares it."""
+        if verdict.builtin:
+            skip_unsupported("the backend is accel_core's own")
+        return metadata.metadata(verdict.distribution)
 
 
-def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
-    """Import the plugin's module and say what came of it: called in a child without torch."""
+def _top(module: str) -> str:
+    """Return the top-level package of a module."""
+    return module.partition(".")[0]
+
+
+def _is_pinned(requirement: Requirement) -> bool:
+    """Return whether only one version satisfies the requirement."""
+    operators = [specifier.operator for specifier in requirement.specifier]
+    return "==" in operators or "===" in operators
+
+
+def observe_import(arguments: dict[str, Any], stage: child.Stage) -> dict[str, object]:
+    """Import the plugin's module in a child process without torch, and return what it did.
+
+    `heavy` are the forbidden packages that it imported, `changes` what it changed in the process, `threads`
+    the number of threads, and `ms` the milliseconds of the shortest of several imports.
+    """
     import threading
     import time
 
     from accel_tools.doctor.footprint import changes, footprint
 
-    name = job["module"].partition(":")[0]
+    name = arguments["module"].partition(":")[0]
     stage(name)
-    known = set(sys.modules)
-    before = footprint()
-    started = time.perf_counter()
+    modules_before = set(sys.modules)
+    snapshot = footprint()
+    began = time.perf_counter()
     module = importlib.import_module(name)
-    took = [time.perf_counter() - started]
-    found = [change.what for change in changes(before) if change.kind != "thread"]
-    new = set(sys.modules) - known
-    for _ in range(_RUNS - 1):  # the first time may have compiled it
-        for each in new & set(sys.modules):
-            if each.partition(".")[0] == name.partition(".")[0]:
-                del sys.modules[each]
-        started = time.perf_counter()
+    seconds = [time.perf_counter() - began]
+    changed = [change.what for change in changes(snapshot) if change.kind != "thread"]
+    new_modules = set(sys.modules) - modules_before
+    for _ in range(_IMPORTS - 1):  # the first import may have compiled it
+        for module_name in new_modules & set(sys.modules):
+            if _top(module_name) == _top(name):
+                del sys.modules[module_name]
+        began = time.perf_counter()
         module = importlib.import_module(name)
-        took.append(time.perf_counter() - started)
+        seconds.append(time.perf_counter() - began)
 
     declared = declared_backends(hooks_of(module))
-    vendors = {v.partition(".")[0] for each in declared for v in each.vendor_imports}
-    heavy = sorted(
-        {"torch", "numpy", *vendors} & {each.partition(".")[0] for each in new}
-    )
+    forbidden = {"torch", "numpy"}
+    for backend in declared:
+        forbidden |= {_top(module_name) for module_name in backend.vendor_imports}
+    heavy = sorted(forbidden & {_top(module_name) for module_name in new_modules})
     return {
         "heavy": heavy,
-        "changes": found,
+        "changes": changed,
         "threads": threading.active_count(),
-        "ms": min(took) * 1e3,
+        "ms": min(seconds) * 1e3,
     }

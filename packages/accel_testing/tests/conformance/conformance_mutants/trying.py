@@ -25,7 +25,7 @@ KINDS = [
     kind
     for kind in AcceleratorTests.__bases__
     if kind.__module__.split(".")[-2] in ("interface", "compute")
-    and kind.__name__ != "TestTraces"
+    and kind.__name__ != "TestSideEffects"
 ]
 #: Seconds each, and about nothing that a mutant breaks but its own.
 SLOW = ("compiling.compiles", "compiling.accelerator_calls_break_no_graph", "sharing.fork_after_use",

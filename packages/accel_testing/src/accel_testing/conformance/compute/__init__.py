@@ -1,1 +1,1 @@
-"""Level 2: what the device computes, and what it says of its memory, streams and random numbers."""
+"""Level 2: results of computations, memory, streams and random numbers."""

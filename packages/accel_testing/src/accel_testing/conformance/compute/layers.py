@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from accel_testing.conformance.compute.compared import Operators, gradient
-from accel_testing.conformance.compute.operators import like
+from accel_testing.conformance.compute.comparison import Operators, gradient
+from accel_testing.conformance.compute.operators import tensor_on
 
-__all__ = ["CURVED", "LAYERS", "OPTIONS"]
+__all__ = ["DIFFERENTIABLE", "LAYERS", "OPTIONS"]
 
 LAYERS: Operators = {
     "linear": lambda x, w: functional.linear(
@@ -109,11 +109,9 @@ LAYERS: Operators = {
 
 
 def _batch_norm(x: torch.Tensor, *, training: bool) -> list[torch.Tensor]:
-    """The result, and the running mean and variance."""
-    mean, var = (
-        torch.arange(4.0, device=x.device),
-        torch.arange(1.0, 5.0, device=x.device),
-    )
+    """Return the result, and the running mean and variance."""
+    mean = torch.arange(4.0, device=x.device)
+    var = torch.arange(1.0, 5.0, device=x.device)
     weight = torch.tensor([1.0, 2.0, -1.0, 0.5], device=x.device)
     out = functional.batch_norm(
         x, mean, var, weight, weight.flip(0), training=training, momentum=0.25, eps=0.5
@@ -121,12 +119,13 @@ def _batch_norm(x: torch.Tensor, *, training: bool) -> list[torch.Tensor]:
     return [out, mean, var]
 
 
-def _attended(x: torch.Tensor, **options: Any) -> torch.Tensor:
+def _self_attention(x: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Return attention with `x` as queries, keys and values."""
     return functional.scaled_dot_product_attention(x, x, x, **options)
 
 
-#: Of each the gradient is compared, at numbers where the function does not bend.
-CURVED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+#: Functions whose gradients are compared, at numbers where they are smooth.
+DIFFERENTIABLE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "exp": torch.exp, "log": lambda x: (x + 4).log(), "sqrt": lambda x: (x + 4).sqrt(), "sin": torch.sin,
     "tanh": torch.tanh, "sigmoid": torch.sigmoid, "gelu": functional.gelu,
     "gelu, tanh": partial(functional.gelu, approximate="tanh"), "silu": functional.silu,
@@ -146,108 +145,113 @@ CURVED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "max_pool1d": lambda x: functional.max_pool1d(x[None], 2),
     "avg_pool1d": lambda x: functional.avg_pool1d(x[None], 2),
     "pad": lambda x: functional.pad(x[None], (1, 1), mode="reflect"), "roll": lambda x: x.roll(1, 1),
-    "attention": lambda x: _attended(x[None, None]),
+    "attention": lambda x: _self_attention(x[None, None]),
     "interpolate": lambda x: functional.interpolate(x[None], scale_factor=2, mode="linear"),
     "cross_entropy": lambda x: functional.cross_entropy(x, torch.arange(len(x), device=x.device)),
     "smooth_l1_loss": lambda x: functional.smooth_l1_loss(x, x.flip(0) * 2),
 }  # fmt: skip
 
 
-# --- Options, at numbers where they show ---------------------------------------------------------------
+# --- Options, with numbers for which they matter -------------------------------------------------------
 
 
 def _pool(
     name: str, *arguments: Any, **options: Any
 ) -> Callable[[torch.Tensor, torch.Tensor], Any]:
-    """A pool over as many dimensions as its name says."""
+    """Return a function that pools images in as many dimensions as the operator's name says."""
 
-    def work(x: torch.Tensor, _: torch.Tensor) -> Any:
-        given = x[:, :, 1] if "1d" in name else x[:, None] if "3d" in name else x
-        return getattr(functional, name)(given, *arguments, **options)
+    def pool(x: torch.Tensor, _: torch.Tensor) -> Any:
+        if "1d" in name:
+            images = x[:, :, 1]
+        elif "3d" in name:
+            images = x[:, None]
+        else:
+            images = x
+        return getattr(functional, name)(images, *arguments, **options)
 
-    return work
+    return pool
 
 
-def _low(x: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-    """Numbers below zero, each another, to which a pad of zeros is the largest."""
+def _distinct_negative_numbers(x: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    """Return distinct numbers below zero: a pad of zeros would be the largest."""
     return -1.0 - (x + torch.arange(x.numel(), device=x.device).view_as(x) / 1024).abs()
 
 
-def _of_low(work: Callable[[torch.Tensor, torch.Tensor], Any]) -> Callable[..., Any]:
-    return lambda x, w: work(_low(x, w), w)
+def _below_zero(
+    operator: Callable[[torch.Tensor, torch.Tensor], Any],
+) -> Callable[..., Any]:
+    """Return the operator, applied to numbers below zero."""
+    return lambda x, w: operator(_distinct_negative_numbers(x, w), w)
 
 
-def _padded(
-    mode: str, *pads: int
-) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """A pad of as many dimensions as there are pairs."""
+def _pad(mode: str, *pads: int) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Return a function that pads as many dimensions as there are pairs in `pads`."""
     return lambda x, _: functional.pad(
         x[(0,) * (3 - len(pads) // 2)][None], pads, mode=mode
     )
 
 
 def _grid(x: torch.Tensor) -> torch.Tensor:
-    """Places inside, on the border and outside of it."""
-    theta = like(x, [[[0.75, 0.25, 0.125], [-0.25, 1.5, 0.0]]] * 2)
+    """Return sampling points inside, on the border and outside of the image."""
+    theta = tensor_on(x, [[[0.75, 0.25, 0.125], [-0.25, 1.5, 0.0]]] * 2)
     return functional.affine_grid(theta, [2, 4, 5, 6], align_corners=False)
 
 
-def _unpooled(x: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-    made, places = functional.max_pool2d(
+def _max_unpool2d(x: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    """Return the largest numbers of each window at their places, and zeros elsewhere."""
+    pooled, indices = functional.max_pool2d(
         x + torch.arange(8.0, device=x.device) / 64, 2, return_indices=True
     )
-    return functional.max_unpool2d(made, places, [2, 2])
+    return functional.max_unpool2d(pooled, indices, [2, 2])
 
 
 def _loss(
     name: str, **options: Any
 ) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Return a function that computes the loss of two matrices."""
     return lambda x, _: getattr(functional, name)(x[0, 0] / 4, x[0, 1], **options)
 
 
-def _chances(x: torch.Tensor) -> torch.Tensor:
+def _probabilities(x: torch.Tensor) -> torch.Tensor:
+    """Return numbers between 0 and 1."""
     return (x[0, 0] / 4).sigmoid()
 
 
-def _cell(
-    kind: Callable[..., Any], gates: int, *, cell: bool = False
+def _recurrent_cell(
+    cell: Callable[..., Any], gates: int, *, has_cell_state: bool = False
 ) -> Callable[..., Any]:
-    """One step of a recurrent network with 8 inputs and 2 units."""
+    """Return a function that computes one step of a recurrent network with 8 inputs and 2 units."""
 
-    def work(x: torch.Tensor, _: torch.Tensor) -> Any:
+    def step(x: torch.Tensor, _: torch.Tensor) -> Any:
         inputs, hidden = x[0, 0] / 4, x[0, 1, :, :2] / 4
         weights = x[1].reshape(-1)[: gates * 2 * 10] / 8
-        of_inputs, of_hidden = (
-            weights[: gates * 16].view(-1, 8),
-            weights[gates * 16 :].view(-1, 2),
-        )
-        biases = of_inputs[:, 0].clone(), of_inputs[:, 1].clone()
-        return kind(
-            inputs,
-            (hidden, hidden * 2) if cell else hidden,
-            of_inputs,
-            of_hidden,
-            *biases,
+        input_weights = weights[: gates * 16].view(-1, 8)
+        hidden_weights = weights[gates * 16 :].view(-1, 2)
+        input_bias = input_weights[:, 0].clone()
+        hidden_bias = input_weights[:, 1].clone()
+        state = (hidden, hidden * 2) if has_cell_state else hidden
+        return cell(
+            inputs, state, input_weights, hidden_weights, input_bias, hidden_bias
         )
 
-    return work
+    return step
 
 
-_IGNORED = [1, -100, 3, 0, 2, -100, 1, 5]
+_LABELS_WITH_IGNORED = [1, -100, 3, 0, 2, -100, 1, 5]
 
-#: Of two images of four channels, 8 by 8 small whole numbers, and four kernels, 3 by 3.
+#: Functions of two images of four channels, 8 by 8 small integers, and of four kernels, 3 by 3.
 OPTIONS: Operators = {
-    "max_pool1d, padding, below zero": _of_low(_pool("max_pool1d", 3, 2, 1)),
-    "max_pool2d, padding, below zero": _of_low(_pool("max_pool2d", 3, 2, 1)),
-    "max_pool3d, padding, below zero": _of_low(_pool("max_pool3d", (1, 3, 3), 2, (0, 1, 1))),
-    "max_pool2d, places, padding, below zero": _of_low(
+    "max_pool1d, padding, below zero": _below_zero(_pool("max_pool1d", 3, 2, 1)),
+    "max_pool2d, padding, below zero": _below_zero(_pool("max_pool2d", 3, 2, 1)),
+    "max_pool3d, padding, below zero": _below_zero(_pool("max_pool3d", (1, 3, 3), 2, (0, 1, 1))),
+    "max_pool2d, places, padding, below zero": _below_zero(
         _pool("max_pool2d", 3, 2, 1, return_indices=True)
     ),
-    "max_pool2d, dilation": _of_low(_pool("max_pool2d", 2, 1, 0, 3)),
-    "max_pool2d, ceil_mode": _of_low(_pool("max_pool2d", 3, 2, 0, ceil_mode=True)),
-    "adaptive_max_pool2d": _of_low(_pool("adaptive_max_pool2d", (3, 5))),
-    "adaptive_max_pool1d": _of_low(_pool("adaptive_max_pool1d", 3)),
-    "max_unpool2d": _unpooled,
+    "max_pool2d, dilation": _below_zero(_pool("max_pool2d", 2, 1, 0, 3)),
+    "max_pool2d, ceil_mode": _below_zero(_pool("max_pool2d", 3, 2, 0, ceil_mode=True)),
+    "adaptive_max_pool2d": _below_zero(_pool("adaptive_max_pool2d", (3, 5))),
+    "adaptive_max_pool1d": _below_zero(_pool("adaptive_max_pool1d", 3)),
+    "max_unpool2d": _max_unpool2d,
     "avg_pool1d, padding": _pool("avg_pool1d", 3, 2, 1),
     "avg_pool1d, without the padding": _pool("avg_pool1d", 3, 2, 1, count_include_pad=False),
     "avg_pool2d, ceil_mode": _pool("avg_pool2d", 3, 2, 0, ceil_mode=True),
@@ -257,7 +261,7 @@ OPTIONS: Operators = {
     "adaptive_avg_pool3d": _pool("adaptive_avg_pool3d", (2, 3, 5)),
     "lp_pool2d": lambda x, _: functional.lp_pool2d(x.abs(), 2, 3, 2),
     **{
-        f"pad, {mode}, {len(pads) // 2} dimensions": _padded(mode, *pads)
+        f"pad, {mode}, {len(pads) // 2} dimensions": _pad(mode, *pads)
         for mode in ("reflect", "replicate", "circular", "constant")
         for pads in ((2, 1), (2, 1, 1, 3), (2, 1, 1, 3, 1, 1))
     },
@@ -328,7 +332,7 @@ OPTIONS: Operators = {
     "group_norm, one group": lambda x, _: functional.group_norm(x, 1, eps=0.5),
     "rms_norm, weight and eps": lambda x, _: functional.rms_norm(x, x.shape[-1:], x[0, 0, 0], 0.5),
     "normalize(p=1)": lambda x, _: functional.normalize(x, 1.0, 2),
-    "prelu, one weight": lambda x, _: functional.prelu(x, like(x, [0.25])),
+    "prelu, one weight": lambda x, _: functional.prelu(x, tensor_on(x, [0.25])),
     "glu of the last": lambda x, _: functional.glu(x, -1),
     "dropout while evaluating": lambda x, _: functional.dropout(x, 0.5, training=False),
     "dropout of all": lambda x, _: functional.dropout(x, 1.0, training=True),
@@ -343,23 +347,24 @@ OPTIONS: Operators = {
         x, x, x.flip(3), attn_mask=(x[:, :1] > -4)
     ),
     "nll_loss, weights, ignore_index": lambda x, _: functional.nll_loss(
-        x[0, 0].log_softmax(1), like(x, _IGNORED), torch.arange(1.0, 9.0, device=x.device)
+        x[0, 0].log_softmax(1), tensor_on(x, _LABELS_WITH_IGNORED), torch.arange(1.0, 9.0, device=x.device)
     ),
     **{
         f"nll_loss, {reduction}, ignore_index": partial(
             lambda x, _, reduction: functional.nll_loss(
-                x[0, 0], like(x, _IGNORED), ignore_index=-100, reduction=reduction
+                x[0, 0], tensor_on(x, _LABELS_WITH_IGNORED), ignore_index=-100, reduction=reduction
             ),
             reduction=reduction,
         )
         for reduction in ("mean", "sum", "none")
     },
     "nll_loss of images": lambda x, _: functional.nll_loss(
-        x, x[:, 0].abs().long() % 4, like(x, [1.0, 2.0, 3.0, 4.0]), ignore_index=1
+        x, x[:, 0].abs().long() % 4, tensor_on(x, [1.0, 2.0, 3.0, 4.0]), ignore_index=1
     ),
     "cross_entropy of chances": lambda x, _: functional.cross_entropy(x[0, 0], x[0, 1].softmax(1)),
     "cross_entropy, weight, smoothing, ignore_index": lambda x, _: functional.cross_entropy(
-        x[0, 0], like(x, _IGNORED), torch.arange(1.0, 9.0, device=x.device), label_smoothing=0.25
+        x[0, 0], tensor_on(x, _LABELS_WITH_IGNORED), torch.arange(1.0, 9.0, device=x.device),
+        label_smoothing=0.25,
     ),
     **{
         f"{name}, {reduction}": _loss(name, reduction=reduction)
@@ -367,7 +372,7 @@ OPTIONS: Operators = {
         for reduction in ("none", "sum")
     },
     "binary_cross_entropy": lambda x, _: functional.binary_cross_entropy(
-        _chances(x), (x[0, 1] > 0).float(), x[0, 2].abs()
+        _probabilities(x), (x[0, 1] > 0).float(), x[0, 2].abs()
     ),
     "binary_cross_entropy of 0 and 1": lambda x, _: functional.binary_cross_entropy(
         (x[0, 0] > 0).float(), (x[0, 1] > 0).float()
@@ -397,30 +402,34 @@ OPTIONS: Operators = {
         x[0, 0].log_softmax(1), (x[0, 1] > 0).float(), reduction="none"
     ),
     "ctc_loss": lambda x, _: functional.ctc_loss(
-        x.reshape(16, 2, 16)[:8].log_softmax(2), like(x, [[1, 2, 2], [3, 1, 0]]), like(x, [8, 7]),
-        like(x, [3, 2]), zero_infinity=True,
+        x.reshape(16, 2, 16)[:8].log_softmax(2), tensor_on(x, [[1, 2, 2], [3, 1, 0]]), tensor_on(x, [8, 7]),
+        tensor_on(x, [3, 2]), zero_infinity=True,
     ),
-    "gru_cell": _cell(torch.gru_cell, 3),
-    "lstm_cell": _cell(torch.lstm_cell, 4, cell=True),
-    "rnn_tanh_cell": _cell(torch.rnn_tanh_cell, 1),
+    "gru_cell": _recurrent_cell(torch.gru_cell, 3),
+    "lstm_cell": _recurrent_cell(torch.lstm_cell, 4, has_cell_state=True),
+    "rnn_tanh_cell": _recurrent_cell(torch.rnn_tanh_cell, 1),
 }  # fmt: skip
 
-_ROWS = [3, 0, 3, 1]
+_REPEATED_ROWS = [3, 0, 3, 1]
 
 
-def _along(x: torch.Tensor, *, name: str, dim: int) -> torch.Tensor:
-    """A function of the first or the middle one of three dimensions."""
-    given = x.view(5, 3, 2)
-    made = given.topk(2, dim) if name == "topk" else getattr(given, name)(dim=dim)
-    return made if isinstance(made, torch.Tensor) else made.values
+def _reduce_along(x: torch.Tensor, *, name: str, dim: int) -> torch.Tensor:
+    """Return the result of a method along one dimension of three."""
+    blocks = x.view(5, 3, 2)
+    if name == "topk":
+        result: Any = blocks.topk(2, dim)
+    else:
+        result = getattr(blocks, name)(dim=dim)
+    return result if isinstance(result, torch.Tensor) else result.values
 
 
 def _with_zeros(x: torch.Tensor) -> torch.Tensor:
+    """Return the matrix with zeros on its diagonal."""
     return x.masked_fill(torch.eye(5, 6, device=x.device).bool(), 0.0)
 
 
-#: Gradients that a kernel gets wrong where nothing is special about the result.
-CURVED |= {
+#: Functions whose gradient a kernel may compute wrongly although their result is right.
+DIFFERENTIABLE |= {
     "max_pool2d, padding": lambda x: functional.max_pool2d(-1 - x[None, None].abs(), 3, 2, 1),
     "max_pool2d, windows that overlap": lambda x: functional.max_pool2d(x[None, None], 3, 1),
     "avg_pool2d, without the padding": lambda x: functional.avg_pool2d(
@@ -447,27 +456,30 @@ CURVED |= {
     "pad, circular": lambda x: functional.pad(x[None], (2, 1), mode="circular"),
     "pad, constant": lambda x: functional.pad(x, (-1, 2, 1, 0), value=3.0),
     "fold and unfold": lambda x: functional.fold(functional.unfold(x[None, None], 3), (5, 6), 3),
-    "embedding, padding_idx": lambda x: functional.embedding(like(x, _ROWS), x, padding_idx=3),
-    "embedding, one row twice": lambda x: functional.embedding(like(x, _ROWS), x),
+    "embedding, padding_idx": lambda x: functional.embedding(tensor_on(x, _REPEATED_ROWS), x, padding_idx=3),
+    "embedding, one row twice": lambda x: functional.embedding(tensor_on(x, _REPEATED_ROWS), x),
     **{
         f"embedding_bag, {mode}": partial(
-            lambda x, mode: functional.embedding_bag(like(x, _ROWS), x, like(x, [0, 1]), mode=mode), mode=mode
+            lambda x, mode: functional.embedding_bag(
+                tensor_on(x, _REPEATED_ROWS), x, tensor_on(x, [0, 1]), mode=mode
+            ),
+            mode=mode,
         )
         for mode in ("sum", "mean", "max")
     },
-    "index_select": lambda x: x.index_select(1, like(x, _ROWS)),
-    "index": lambda x: x[like(x, _ROWS), like(x, [1, 1, 1, 0])],
+    "index_select": lambda x: x.index_select(1, tensor_on(x, _REPEATED_ROWS)),
+    "index": lambda x: x[tensor_on(x, _REPEATED_ROWS), tensor_on(x, [1, 1, 1, 0])],
     "index of a mask": lambda x: x[x > 0],
-    "index_put": lambda x: x.index_put((like(x, [3, 0]),), x[0] * 2),
-    "index_add": lambda x: x.index_add(0, like(x, [3, 3]), x[:2] * 2, alpha=2),
-    "gather": lambda x: x.gather(1, like(x, [[0, 0, 5]] * 5)),
-    "scatter": lambda x: x.scatter(1, like(x, [[1], [0], [5], [2], [2]]), x[:, 1:2] * 3),
-    "scatter_add": lambda x: x.scatter_add(1, like(x, [[1, 1]] * 5), x[:, 3:5] * 3),
+    "index_put": lambda x: x.index_put((tensor_on(x, [3, 0]),), x[0] * 2),
+    "index_add": lambda x: x.index_add(0, tensor_on(x, [3, 3]), x[:2] * 2, alpha=2),
+    "gather": lambda x: x.gather(1, tensor_on(x, [[0, 0, 5]] * 5)),
+    "scatter": lambda x: x.scatter(1, tensor_on(x, [[1], [0], [5], [2], [2]]), x[:, 1:2] * 3),
+    "scatter_add": lambda x: x.scatter_add(1, tensor_on(x, [[1, 1]] * 5), x[:, 3:5] * 3),
     "masked_fill": lambda x: x.masked_fill(x > 0, 2.0) * x,
     "where, broadcast": lambda x: torch.where(x > 0, x[:1], x[:, :1]),
     "expand": lambda x: x[:, :1].expand(-1, 4) * x[:, 1:5],
     "repeat": lambda x: x.repeat(2, 3),
-    "repeat_interleave": lambda x: x.repeat_interleave(like(x, [2, 0, 1, 3, 1]), 0),
+    "repeat_interleave": lambda x: x.repeat_interleave(tensor_on(x, [2, 0, 1, 3, 1]), 0),
     "unfold of windows": lambda x: x.unfold(1, 3, 2),
     "as_strided": lambda x: x.as_strided((4, 3), (6, 2), 1),
     "diagonal": lambda x: x.diagonal(1),
@@ -521,7 +533,7 @@ CURVED |= {
     "logcumsumexp": lambda x: x.logcumsumexp(1),
     "cumprod with a zero": lambda x: _with_zeros(x).cumprod(1),
     **{
-        f"{name}({dim})": partial(_along, name=name, dim=dim)
+        f"{name}({dim})": partial(_reduce_along, name=name, dim=dim)
         for name in (
             "softmax", "log_softmax", "logsumexp", "cumsum", "cumprod", "sum", "mean", "prod", "amax", "amin",
             "std", "var", "norm", "logcumsumexp", "sort", "topk", "max", "min",
@@ -547,10 +559,10 @@ CURVED |= {
     "cosine_similarity": lambda x: functional.cosine_similarity(x, x.flip(0) + 1, 1),
     "cdist": lambda x: torch.cdist(x, x.flip(1)),
     "nll_loss, weights, ignore_index": lambda x: functional.nll_loss(
-        x, like(x, [1, -100, 3, 0, 1]), x[0].detach().abs()
+        x, tensor_on(x, [1, -100, 3, 0, 1]), x[0].detach().abs()
     )[None],
     "cross_entropy, ignore_index, smoothing": lambda x: functional.cross_entropy(
-        x, like(x, [1, -100, 3, 0, 1]), label_smoothing=0.25
+        x, tensor_on(x, [1, -100, 3, 0, 1]), label_smoothing=0.25
     )[None],
     "binary_cross_entropy": lambda x: functional.binary_cross_entropy(
         x.sigmoid(), (x.detach() > 0).float()
@@ -562,8 +574,8 @@ CURVED |= {
     "l1_loss": lambda x: functional.l1_loss(x, x.flip(1) * 2)[None],
     "mse_loss": lambda x: functional.mse_loss(x, x.flip(1) * 2)[None],
     "huber_loss": lambda x: functional.huber_loss(x, x.flip(1) * 2, delta=0.5)[None],
-    "attention, causal": lambda x: _attended(x[None, None], is_causal=True),
-    "attention, a mask": lambda x: _attended(x[None, None], attn_mask=x[:, :5].detach() > -2),
+    "attention, causal": lambda x: _self_attention(x[None, None], is_causal=True),
+    "attention, a mask": lambda x: _self_attention(x[None, None], attn_mask=x[:, :5].detach() > -2),
     "to float16 and back": lambda x: x.half().float() * 2,
-    "copy into a part": lambda x: torch.zeros_like(x).index_copy(0, like(x, [2, 0]), x[:2]),
+    "copy into a part": lambda x: torch.zeros_like(x).index_copy(0, tensor_on(x, [2, 0]), x[:2]),
 }  # fmt: skip

@@ -1,7 +1,7 @@
-"""Operators in every option that a kernel may pass over, at numbers where that shows.
+"""Operators with every option that a kernel may ignore, and with numbers for which the option matters.
 
-Each row is tried on the device and on the processor. A kernel that is right with its usual options and for
-pleasant numbers may be wrong here: a pool pads with zeros, a product keeps the NaN that `beta=0` drops.
+Each is run on the device and on the CPU. A kernel that is right with the usual options and numbers may be
+wrong here: a pool pads with zeros, a product keeps the NaN that `beta=0` drops.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from accel_testing.conformance.compute.compared import Operators
+from accel_testing.conformance.compute.comparison import Operators
 
 __all__ = [
     "CASTS",
@@ -26,20 +26,20 @@ __all__ = [
     "REDUCED",
     "SMALL",
     "SMOOTH",
-    "like",
+    "tensor_on",
 ]
 
 
-def like(
-    a: torch.Tensor, values: float | Sequence[Any], dtype: torch.dtype | None = None
+def tensor_on(
+    like: torch.Tensor, values: float | Sequence[Any], dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """Return a tensor of these numbers on the device of `a`."""
-    return torch.tensor(values, device=a.device, dtype=dtype)
+    """Return a tensor of these numbers on the device of `like`."""
+    return torch.tensor(values, device=like.device, dtype=dtype)
 
 
 # --- One number, or two --------------------------------------------------------------------------------
 
-#: Defined by mathematics for every number, NaN and infinity too.
+#: Functions that are defined for every number, also for NaN and infinity.
 ELEMENTARY: Operators = {
     **{
         name: getattr(torch, name)
@@ -60,7 +60,7 @@ ELEMENTARY: Operators = {
     "float to float64": lambda a: a.double(),
     "round(decimals=1)": lambda a: a.nan_to_num(0, 0, 0).round(decimals=1),
 }  # fmt: skip
-#: Of finite numbers.
+#: Functions of finite numbers.
 SMOOTH: Operators = {
     **{
         name: getattr(functional, name)
@@ -94,15 +94,15 @@ SMOOTH: Operators = {
     "a // 0.3": lambda a: a // 0.3125,
     "a % -0.7": lambda a: a % -0.6875,
     "copysign": lambda a: torch.copysign(a, -a.flip(0)),
-    "ldexp": lambda a: torch.ldexp(a, like(a, [3])),
+    "ldexp": lambda a: torch.ldexp(a, tensor_on(a, [3])),
     "cumsum backwards": lambda a: a.flip(0).cumsum(0).flip(0),
 }  # fmt: skip
-#: Of numbers so small that 1 plus them is 1.
+#: Functions of numbers so small that their sum with 1 is 1.
 SMALL: Operators = {
     name: partial(lambda a, work: work(a * 2**-25) * 2**25, work=getattr(torch, name))
     for name in ("log1p", "expm1", "sinh", "asinh", "tanh", "atanh", "sin", "erf")
 }
-#: Of two rows with NaN, infinities and zeros of both signs.
+#: Functions of two rows with NaN, infinities and zeros of both signs.
 PAIRS: Operators = {
     **{
         name: getattr(torch, name)
@@ -133,89 +133,93 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _FLOATING = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def _cast(
+def _make_cast(
     source: torch.dtype, target: torch.dtype
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A cast at numbers that the target can hold, or that C++ defines for it."""
-    values: list[float]
-    if not source.is_floating_point:
-        values = [0, 1, 2, 3, 64, 127] if source is not torch.bool else [0, 1]
-        values += [128, 200, 255] if source not in (torch.int8, torch.bool) else []
-        values += [-1, -2, -100] if source not in (torch.uint8, torch.bool) else []
+    """Return a function that casts numbers of one type for which the cast to the other is defined."""
+    if source.is_floating_point:
+        values = _castable_fractions(target)
     else:
-        values = [
-            0.0,
-            -0.0,
-            0.25,
-            0.5,
-            0.75,
-            1.0,
-            1.5,
-            2.75,
-            100.5,
-            1.00390625,
-            1.01171875,
-            0.3,
-            2.7,
-            99.9,
-        ]
-        values += [-0.25, -0.5, -0.75, -1.5, -2.75] if target is not torch.uint8 else []
-        values += (
-            [float("nan"), float("inf"), -float("inf")]
-            if target not in _INTEGERS
-            else []
-        )
-    # Of the shorter floating types every bit is compared.
+        values = _castable_integers(source)
+    # The short floating types are compared bit by bit, as float32.
     exact = torch.float32 if target in (torch.float16, torch.bfloat16) else target
-    return lambda a: like(a, values, source).to(target).to(exact)
+    return lambda a: tensor_on(a, values, source).to(target).to(exact)
 
 
-def _name(dtype: torch.dtype) -> str:
+def _castable_fractions(target: torch.dtype) -> list[float]:
+    """Return fractions; negative ones, NaN and infinities only where C++ defines their cast to `target`."""
+    values = [0.0, -0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.75, 100.5]
+    values += [1.00390625, 1.01171875, 0.3, 2.7, 99.9]
+    if target is not torch.uint8:
+        values += [-0.25, -0.5, -0.75, -1.5, -2.75]
+    if target not in _INTEGERS:
+        values += [float("nan"), float("inf"), -float("inf")]
+    return values
+
+
+def _castable_integers(source: torch.dtype) -> list[float]:
+    """Return integers, from both ends of 8 bits, that `source` can hold."""
+    if source is torch.bool:
+        return [0, 1]
+    values: list[float] = [0, 1, 2, 3, 64, 127]
+    if source is not torch.int8:
+        values += [128, 200, 255]
+    if source is not torch.uint8:
+        values += [-1, -2, -100]
+    return values
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    """Return the type's name without `torch.`."""
     return str(dtype).removeprefix("torch.")
 
 
 _ALL = (*_FLOATING, *_INTEGERS, torch.bool)
 CASTS: Operators = {
     **{
-        f"{_name(source)} to {_name(target)}": _cast(source, target)
+        f"{_dtype_name(source)} to {_dtype_name(target)}": _make_cast(source, target)
         for source in _ALL
         for target in _ALL
         if source is not target
     },
-    "large int64 to float32": lambda a: like(
+    "large int64 to float32": lambda a: tensor_on(
         a, [2**24 + 1, 2**24 + 3, -(2**24) - 1]
     ).float(),
-    "large int64 to float16": lambda a: like(a, [65504, 70000, -70000]).half(),
-    "large float32 to float16": lambda a: like(
+    "large int64 to float16": lambda a: tensor_on(a, [65504, 70000, -70000]).half(),
+    "large float32 to float16": lambda a: tensor_on(
         a, [65504.0, 65519.0, 65521.0, 1e6, -1e6]
     ).half(),
-    "int64 beyond int32 to int32": lambda a: like(a, [2**32 + 5, -(2**33) + 7]).int(),
-    "copy_ of float32 into bool": lambda a: like(a, [True, True, False]).copy_(
-        like(a, [0.5, 0.0, -0.25])
+    "int64 beyond int32 to int32": lambda a: tensor_on(
+        a, [2**32 + 5, -(2**33) + 7]
+    ).int(),
+    "copy_ of float32 into bool": lambda a: tensor_on(a, [True, True, False]).copy_(
+        tensor_on(a, [0.5, 0.0, -0.25])
     ),
-    "copy_ of float32 into int32": lambda a: like(a, [1, 1], torch.int32).copy_(
-        like(a, [2.75, -2.75])
+    "copy_ of float32 into int32": lambda a: tensor_on(a, [1, 1], torch.int32).copy_(
+        tensor_on(a, [2.75, -2.75])
     ),
-    "cast of a transposed tensor": lambda a: like(a, [[0.5, 1.5], [2.5, 0.0]]).T.to(
-        torch.int32
-    ),
+    "cast of a transposed tensor": lambda a: tensor_on(
+        a, [[0.5, 1.5], [2.5, 0.0]]
+    ).T.to(torch.int32),
     "full_like(dtype)": lambda a: torch.full_like(a, 2.75, dtype=torch.int32),
-    "sum(dtype=int32) of bool": lambda a: like(a, [True, True, False]).sum(
+    "sum(dtype=int32) of bool": lambda a: tensor_on(a, [True, True, False]).sum(
         dtype=torch.int32
     ),
     "any and all of fractions": lambda a: [
-        like(a, [0.0, 0.25]).any(),
-        like(a, [0.25, 0.5]).all(),
+        tensor_on(a, [0.0, 0.25]).any(),
+        tensor_on(a, [0.25, 0.5]).all(),
     ],
     "any and all of NaN": lambda a: [
-        like(a, [0.0, float("nan")]).any(),
-        like(a, [float("nan")]).all(),
+        tensor_on(a, [0.0, float("nan")]).any(),
+        tensor_on(a, [float("nan")]).all(),
     ],
-    "logical_not of fractions": lambda a: like(a, [0.25, 0.0, -0.5, 2.0]).logical_not(),
-    "nonzero of fractions": lambda a: like(
+    "logical_not of fractions": lambda a: tensor_on(
+        a, [0.25, 0.0, -0.5, 2.0]
+    ).logical_not(),
+    "nonzero of fractions": lambda a: tensor_on(
         a, [0.25, 0.0, -0.5, float("nan")]
     ).nonzero(),
-    "count_nonzero of fractions": lambda a: like(
+    "count_nonzero of fractions": lambda a: tensor_on(
         a, [0.25, 0.0, -0.5, float("nan")]
     ).count_nonzero(),
 }
@@ -224,66 +228,74 @@ CASTS: Operators = {
 # --- Places --------------------------------------------------------------------------------------------
 
 
-def _scattered(
+def _scatter_reduce(
     reduce: str, *, include_self: bool
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    def work(a: torch.Tensor) -> torch.Tensor:
-        index = like(a, [0, 2, 0, 5])
+    """Return a function that reduces numbers into six places with `scatter_reduce`."""
+
+    def scatter(a: torch.Tensor) -> torch.Tensor:
+        index = tensor_on(a, [0, 2, 0, 5])
         start = torch.full((6,), 3.0, device=a.device)
         return start.scatter_reduce(
             0, index, a[1, :4] - 2, reduce, include_self=include_self
         )
 
-    return work
+    return scatter
 
 
-def _changed(
-    work: Callable[[torch.Tensor], object],
+def _copy_changed_by(
+    change: Callable[[torch.Tensor], object],
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The whole of a copy of which `work` changes a part."""
+    """Return a function that applies `change`, which works in place, to a copy, and returns the copy."""
 
-    def whole(a: torch.Tensor) -> torch.Tensor:
-        kept = a.clone()
-        work(kept)
-        return kept
+    def change_copy(a: torch.Tensor) -> torch.Tensor:
+        copy = a.clone()
+        change(copy)
+        return copy
 
-    return whole
+    return change_copy
 
 
-#: Of four rows of six numbers, each another.
+#: Functions of four rows of six distinct numbers.
 INDEXED: Operators = {
     "masked_select": lambda a: a.masked_select(a % 3 == 1),
     "slice_scatter": lambda a: a.slice_scatter(a[:, :2] * 10, 1, 1, 5, 2),
     "select_scatter": lambda a: a.select_scatter(a[:, 0] * 10, 1, -2),
     "diagonal_scatter": lambda a: a.diagonal_scatter(a[0, :4] * 10, 1),
-    "index_put": lambda a: a.index_put((like(a, [0, 3]), like(a, [-1, 2])), like(a, [70.0, 80.0])),
-    "index_put of one number": lambda a: a.index_put((like(a, [0, 3]),), like(a, 70.0)),
-    "index_put, a mask": lambda a: a.index_put((a > 7,), like(a, -1.0)),
-    "index_put, accumulated in two dimensions": lambda a: a.index_put(
-        (like(a, [0, 0, 1]), like(a, [2, 2, 2])), like(a, [1.0, 10.0, 100.0]), accumulate=True
+    "index_put": lambda a: a.index_put(
+        (tensor_on(a, [0, 3]), tensor_on(a, [-1, 2])), tensor_on(a, [70.0, 80.0])
     ),
-    "index_add(alpha=2)": lambda a: a.index_add(1, like(a, [0, 5, 0]), a[:, :3], alpha=2),
-    "index_copy(1)": lambda a: a.index_copy(1, like(a, [4, 0]), a[:, :2] * 10),
-    "index_fill(1)": lambda a: a.index_fill(1, like(a, [5, 2]), 9),
-    "index_select(1)": lambda a: a.index_select(1, like(a, [5, 0, 5])),
+    "index_put of one number": lambda a: a.index_put((tensor_on(a, [0, 3]),), tensor_on(a, 70.0)),
+    "index_put, a mask": lambda a: a.index_put((a > 7,), tensor_on(a, -1.0)),
+    "index_put, accumulated in two dimensions": lambda a: a.index_put(
+        (tensor_on(a, [0, 0, 1]), tensor_on(a, [2, 2, 2])), tensor_on(a, [1.0, 10.0, 100.0]), accumulate=True
+    ),
+    "index_add(alpha=2)": lambda a: a.index_add(1, tensor_on(a, [0, 5, 0]), a[:, :3], alpha=2),
+    "index_copy(1)": lambda a: a.index_copy(1, tensor_on(a, [4, 0]), a[:, :2] * 10),
+    "index_fill(1)": lambda a: a.index_fill(1, tensor_on(a, [5, 2]), 9),
+    "index_select(1)": lambda a: a.index_select(1, tensor_on(a, [5, 0, 5])),
     **{
-        f"scatter_reduce, {how}, include_self={own}": _scattered(how, include_self=own)
-        for how in ("sum", "prod", "mean", "amax", "amin")
-        for own in (True, False)
+        f"scatter_reduce, {reduce}, include_self={include_self}": _scatter_reduce(
+            reduce, include_self=include_self
+        )
+        for reduce in ("sum", "prod", "mean", "amax", "amin")
+        for include_self in (True, False)
     },
-    "scatter of a number": lambda a: a.scatter(1, like(a, [[0], [5], [2], [2]]), 9.0),
-    "scatter(0)": lambda a: a.scatter(0, like(a, [[3, 0, 1, 2, 3, 0]]), a[1:] * 10),
-    "scatter, reduce": lambda a: a.scatter(1, like(a, [[0], [5], [2], [2]]), a[:, :1] + 2, reduce="multiply"),
-    "scatter_add(1)": lambda a: a.scatter_add(1, like(a, [[0, 0, 5]] * 4), a[:, :3]),
-    "gather(0)": lambda a: a.gather(0, like(a, [[3, 0, 1, 2, 3, 0], [0, 1, 0, 1, 0, 1]])),
-    "take": lambda a: a.take(like(a, [[0, 23], [-1, 7]])),
-    "put_": _changed(lambda a: a.put_(like(a, [0, 23, 7]), like(a, [90.0, 91.0, 92.0]))),
-    "transposed, take": lambda a: a.T.take(like(a, [1, 5, 22])),
+    "scatter of a number": lambda a: a.scatter(1, tensor_on(a, [[0], [5], [2], [2]]), 9.0),
+    "scatter(0)": lambda a: a.scatter(0, tensor_on(a, [[3, 0, 1, 2, 3, 0]]), a[1:] * 10),
+    "scatter, reduce": lambda a: a.scatter(
+        1, tensor_on(a, [[0], [5], [2], [2]]), a[:, :1] + 2, reduce="multiply"
+    ),
+    "scatter_add(1)": lambda a: a.scatter_add(1, tensor_on(a, [[0, 0, 5]] * 4), a[:, :3]),
+    "gather(0)": lambda a: a.gather(0, tensor_on(a, [[3, 0, 1, 2, 3, 0], [0, 1, 0, 1, 0, 1]])),
+    "take": lambda a: a.take(tensor_on(a, [[0, 23], [-1, 7]])),
+    "put_": _copy_changed_by(lambda a: a.put_(tensor_on(a, [0, 23, 7]), tensor_on(a, [90.0, 91.0, 92.0]))),
+    "transposed, take": lambda a: a.T.take(tensor_on(a, [1, 5, 22])),
     "narrow": lambda a: a.narrow(1, 2, 3).clone(),
     "select of a negative place": lambda a: a.select(1, -2).clone(),
     "as_strided": lambda a: a.as_strided((3, 3), (1, 6), 2).clone(),
-    "as_strided, written": _changed(lambda a: a.as_strided((2, 2), (7, 2), 3).fill_(-1)),
-    "repeat_interleave by a tensor": lambda a: a.repeat_interleave(like(a, [2, 0, 1, 3]), 0),
+    "as_strided, written": _copy_changed_by(lambda a: a.as_strided((2, 2), (7, 2), 3).fill_(-1)),
+    "repeat_interleave by a tensor": lambda a: a.repeat_interleave(tensor_on(a, [2, 0, 1, 3]), 0),
     "roll of all": lambda a: a.roll(-5),
     "rot90(-1)": lambda a: a.rot90(-1),
     "tile": lambda a: a.tile((2, 1, 2)),
@@ -295,30 +307,32 @@ INDEXED: Operators = {
     "triu_indices": lambda a: torch.triu_indices(3, 4, -1, device=a.device),
     "tril of a batch": lambda a: a.view(2, 2, 6).tril(-1),
     "nonzero as places": lambda a: (a % 5 == 0).nonzero(as_tuple=True),
-    "fill_diagonal_": _changed(lambda a: a.fill_diagonal_(-1)),
+    "fill_diagonal_": _copy_changed_by(lambda a: a.fill_diagonal_(-1)),
     "resize_ keeps what is there": lambda a: a.clone().resize_(2, 3),
     "expand, then added": lambda a: a[:, :1].expand(4, 6) + a,
     "unfold(0)": lambda a: a.unfold(0, 2, 1).clone(),
     "searchsorted": lambda a: [
-        torch.searchsorted(like(a, [1.0, 3.0, 3.0, 7.0]), a),
-        torch.searchsorted(like(a, [1.0, 3.0, 3.0, 7.0]), a, right=True),
-        torch.searchsorted(like(a, [1.0, 3.0, 3.0, 7.0]), a, side="right"),
+        torch.searchsorted(tensor_on(a, [1.0, 3.0, 3.0, 7.0]), a),
+        torch.searchsorted(tensor_on(a, [1.0, 3.0, 3.0, 7.0]), a, right=True),
+        torch.searchsorted(tensor_on(a, [1.0, 3.0, 3.0, 7.0]), a, side="right"),
     ],
-    "bucketize": lambda a: torch.bucketize(a, like(a, [1.0, 3.0, 7.0])),
+    "bucketize": lambda a: torch.bucketize(a, tensor_on(a, [1.0, 3.0, 7.0])),
     "unique_consecutive": lambda a: torch.unique_consecutive(a[0] // 2, return_counts=True),
-    "isin": lambda a: torch.isin(a, like(a, [1.0, 7.0])),
-    "embedding, one row twice": lambda a: functional.embedding(like(a, [[3, 0], [3, 1]]), a),
-    "embedding_bag, sum": lambda a: _bags(a, "sum"),
-    "embedding_bag, mean": lambda a: _bags(a, "mean"),
-    "embedding_bag, max": lambda a: _bags(-a - 1, "max"),
+    "isin": lambda a: torch.isin(a, tensor_on(a, [1.0, 7.0])),
+    "embedding, one row twice": lambda a: functional.embedding(tensor_on(a, [[3, 0], [3, 1]]), a),
+    "embedding_bag, sum": lambda a: _embedding_bag(a, "sum"),
+    "embedding_bag, mean": lambda a: _embedding_bag(a, "mean"),
+    "embedding_bag, max": lambda a: _embedding_bag(-a - 1, "max"),
     "embedding_bag, weighed": lambda a: functional.embedding_bag(
-        like(a, [0, 3, 1, 1]), a, like(a, [0, 2]), mode="sum",
-        per_sample_weights=like(a, [1.0, 2.0, 3.0, -1.0]),
+        tensor_on(a, [0, 3, 1, 1]), a, tensor_on(a, [0, 2]), mode="sum",
+        per_sample_weights=tensor_on(a, [1.0, 2.0, 3.0, -1.0]),
     ),
-    "index_select by every second index": lambda a: a.index_select(1, like(a, [5, 0, 2, 0, 1, 0])[::2]),
-    "indexed by every second index": lambda a: a[like(a, [3, 0, 2, 0])[::2]],
-    "gather by every second index": lambda a: a.gather(1, like(a, [[5, 0, 2, 1]] * 4)[:, ::2]),
-    "clone of an expanded tensor, written": lambda a: _changed(lambda c: c[0].fill_(9))(a[:1].expand(4, 6)),
+    "index_select by every second index": lambda a: a.index_select(1, tensor_on(a, [5, 0, 2, 0, 1, 0])[::2]),
+    "indexed by every second index": lambda a: a[tensor_on(a, [3, 0, 2, 0])[::2]],
+    "gather by every second index": lambda a: a.gather(1, tensor_on(a, [[5, 0, 2, 1]] * 4)[:, ::2]),
+    "clone of an expanded tensor, written": lambda a: _copy_changed_by(
+        lambda copy: copy[0].fill_(9)
+    )(a[:1].expand(4, 6)),
     "contiguous of an expanded tensor, written": lambda a: a[:, :1].expand(4, 6).contiguous().cumsum_(1),
     "cdist of near points far from the origin": lambda a: torch.cdist(a / 64 + 1024, (a + 1) / 64 + 1024),
     "long arange by 0.3": lambda a: (
@@ -333,10 +347,10 @@ INDEXED: Operators = {
 }  # fmt: skip
 
 
-def _bags(a: torch.Tensor, mode: str) -> torch.Tensor:
-    """Three bags, the second empty."""
+def _embedding_bag(a: torch.Tensor, mode: str) -> torch.Tensor:
+    """Return the embeddings of three bags of rows, the second empty."""
     return functional.embedding_bag(
-        like(a, [0, 3, 1, 1, 2]), a, like(a, [0, 2, 2]), mode=mode
+        tensor_on(a, [0, 3, 1, 1, 2]), a, tensor_on(a, [0, 2, 2]), mode=mode
     )
 
 
@@ -345,27 +359,30 @@ def _bags(a: torch.Tensor, mode: str) -> torch.Tensor:
 _NAN = float("nan")
 
 
-def _nan(*shape: int, a: torch.Tensor) -> torch.Tensor:
+def _nans(*shape: int, a: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of NaN on the device of `a`."""
     return torch.full(shape, _NAN, device=a.device)
 
 
-#: Of four rows of six small whole numbers.
+#: Functions of four rows of six small integers.
 PRODUCTS: Operators = {
     # "nan and inf in it will not be propagated", says torch of each.
-    "addmm(beta=0) to NaN": lambda a: torch.addmm(_nan(4, 4, a=a), a, a.T, beta=0),
-    "addmv(beta=0) to NaN": lambda a: torch.addmv(_nan(4, a=a), a, a[0], beta=0),
-    "addr(beta=0) to NaN": lambda a: torch.addr(_nan(4, 6, a=a), a[:, 0], a[0], beta=0),
-    "baddbmm(beta=0) to NaN": lambda a: torch.baddbmm(_nan(2, 2, 2, a=a), *_batches(a), beta=0),
-    "addbmm(beta=0) to NaN": lambda a: torch.addbmm(_nan(2, 2, a=a), *_batches(a), beta=0),
-    "addmm_(beta=0) in place": lambda a: _nan(4, 4, a=a).addmm_(a, a.T, beta=0, alpha=2),
+    "addmm(beta=0) to NaN": lambda a: torch.addmm(_nans(4, 4, a=a), a, a.T, beta=0),
+    "addmv(beta=0) to NaN": lambda a: torch.addmv(_nans(4, a=a), a, a[0], beta=0),
+    "addr(beta=0) to NaN": lambda a: torch.addr(_nans(4, 6, a=a), a[:, 0], a[0], beta=0),
+    "baddbmm(beta=0) to NaN": lambda a: torch.baddbmm(_nans(2, 2, 2, a=a), *_two_batches(a), beta=0),
+    "addbmm(beta=0) to NaN": lambda a: torch.addbmm(_nans(2, 2, a=a), *_two_batches(a), beta=0),
+    "addmm_(beta=0) in place": lambda a: _nans(4, 4, a=a).addmm_(a, a.T, beta=0, alpha=2),
     "addmm(beta, alpha)": lambda a: torch.addmm(a[:, :4], a, a.T, beta=2, alpha=-3),
     "addmm of a row": lambda a: torch.addmm(a[0, :4], a, a.T, beta=3),
     "addmm of a column": lambda a: torch.addmm(a[:, :1], a, a.T),
     "addmv(beta, alpha)": lambda a: torch.addmv(a[:, 0], a, a[1], beta=2, alpha=-3),
     "addr(beta, alpha)": lambda a: torch.addr(a, a[:, 0], a[1], beta=2, alpha=-3),
-    "baddbmm(beta, alpha)": lambda a: torch.baddbmm(a.reshape(6, 2, 2)[:2], *_batches(a), beta=2, alpha=-3),
-    "addbmm(beta, alpha)": lambda a: torch.addbmm(a[:2, :2], *_batches(a), beta=2, alpha=-3),
-    "bmm of transposed": lambda a: torch.bmm(*(each.mT for each in reversed(_batches(a)))),
+    "baddbmm(beta, alpha)": lambda a: torch.baddbmm(
+        a.reshape(6, 2, 2)[:2], *_two_batches(a), beta=2, alpha=-3
+    ),
+    "addbmm(beta, alpha)": lambda a: torch.addbmm(a[:2, :2], *_two_batches(a), beta=2, alpha=-3),
+    "bmm of transposed": lambda a: torch.bmm(*(matrix.mT for matrix in reversed(_two_batches(a)))),
     "matmul, a vector first": lambda a: a[:, 0] @ a,
     "matmul, a vector last": lambda a: a @ a[0],
     "matmul of vectors": lambda a: a[0] @ a[1],
@@ -405,8 +422,8 @@ PRODUCTS: Operators = {
 }  # fmt: skip
 
 
-def _batches(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two matrices of 2 and 6 numbers, and two of 6 and 2."""
+def _two_batches(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return two matrices of 2 by 6 numbers, and two of 6 by 2."""
     return a.view(2, 2, 6), a.flip(0).reshape(2, 6, 2)
 
 
@@ -417,61 +434,65 @@ _UNARY = (
 )  # fmt: skip
 
 
-def _several(a: torch.Tensor) -> list[torch.Tensor]:
-    """Tensors of several shapes, one of them empty, as an optimizer's parameters."""
+def _tensors_of_many_shapes(a: torch.Tensor) -> list[torch.Tensor]:
+    """Return tensors of several shapes, one of them empty, as the parameters of a model."""
     return [a.clone(), a[:0].clone(), a[1:, :2] * 0.5, a[0, 0].clone(), a.T.clone()]
 
 
-def _each(
+def _foreach(
     name: str, *more: Any, inplace: bool = False, **options: Any
 ) -> Callable[[torch.Tensor], Any]:
-    """`torch._foreach_NAME` of several tensors, then of `more`, which a function makes of the same ones."""
+    """Return a function that calls `torch._foreach_NAME` with several tensors, and with `more`.
 
-    def work(a: torch.Tensor) -> Any:
-        given = _several(a)
-        rest = [each(given) if callable(each) else each for each in more]
-        made = getattr(torch, f"_foreach_{name}")(given, *rest, **options)
-        return given if inplace else made
+    A function among `more` is called with the tensors. `inplace`: the changed tensors are the result.
+    """
 
-    return work
+    def call(a: torch.Tensor) -> Any:
+        tensors = _tensors_of_many_shapes(a)
+        others = [other(tensors) if callable(other) else other for other in more]
+        result = getattr(torch, f"_foreach_{name}")(tensors, *others, **options)
+        return tensors if inplace else result
+
+    return call
 
 
-def _others(given: list[torch.Tensor]) -> list[torch.Tensor]:
-    return [each * 2 + 1 for each in given]
+def _other_tensors(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return as many tensors of the same shapes, with other numbers."""
+    return [tensor * 2 + 1 for tensor in tensors]
 
 
 _NUMBERS = [1.0, 2.0, 3.0, 4.0, 5.0]
-#: Of four rows of six small whole numbers: what torch's optimizers are made of.
+#: Functions of four rows of six small integers, which torch's optimizers use.
 FOREACH: Operators = {
-    **{f"_foreach_{name}": _each(name) for name in _UNARY},
-    **{f"_foreach_{name}_": _each(f"{name}_", inplace=True) for name in ("sqrt", "neg", "abs", "zero")},
+    **{f"_foreach_{name}": _foreach(name) for name in _UNARY},
+    **{f"_foreach_{name}_": _foreach(f"{name}_", inplace=True) for name in ("sqrt", "neg", "abs", "zero")},
     **{
-        f"_foreach_{name}, {what}": _each(name, other)
+        f"_foreach_{name}, {description}": _foreach(name, other)
         for name in ("add", "sub", "mul", "div", "maximum", "minimum", "clamp_max", "clamp_min")
-        for what, other in (("a list", _others), ("a number", 0.5), ("numbers", _NUMBERS))
+        for description, other in (("a list", _other_tensors), ("a number", 0.5), ("numbers", _NUMBERS))
     },
     **{
-        f"_foreach_{name}_, {what}": _each(f"{name}_", other, inplace=True)
+        f"_foreach_{name}_, {description}": _foreach(f"{name}_", other, inplace=True)
         for name in ("add", "sub", "mul", "div", "maximum", "minimum")
-        for what, other in (("a list", _others), ("a number", 0.5), ("numbers", _NUMBERS))
+        for description, other in (("a list", _other_tensors), ("a number", 0.5), ("numbers", _NUMBERS))
     },
-    "_foreach_add, alpha": _each("add", _others, alpha=3),
-    "_foreach_sub_, alpha": _each("sub_", _others, inplace=True, alpha=3),
-    "_foreach_pow": _each("pow", 3.0),
-    "_foreach_pow, numbers": _each("pow", [1.0, 2.0, 3.0, 0.0, 2.0]),
-    "_foreach_lerp": _each("lerp", _others, 0.25),
-    "_foreach_lerp_, lists": _each("lerp_", _others, _others, inplace=True),
+    "_foreach_add, alpha": _foreach("add", _other_tensors, alpha=3),
+    "_foreach_sub_, alpha": _foreach("sub_", _other_tensors, inplace=True, alpha=3),
+    "_foreach_pow": _foreach("pow", 3.0),
+    "_foreach_pow, numbers": _foreach("pow", [1.0, 2.0, 3.0, 0.0, 2.0]),
+    "_foreach_lerp": _foreach("lerp", _other_tensors, 0.25),
+    "_foreach_lerp_, lists": _foreach("lerp_", _other_tensors, _other_tensors, inplace=True),
     **{
-        f"_foreach_{name}, {what}": _each(name, _others, _others, other)
+        f"_foreach_{name}, {description}": _foreach(name, _other_tensors, _other_tensors, other)
         for name in ("addcmul", "addcdiv")
-        for what, other in (("a number", 0.5), ("numbers", _NUMBERS))
+        for description, other in (("a number", 0.5), ("numbers", _NUMBERS))
     },
-    **{f"_foreach_norm({order})": _each("norm", order) for order in (1, 2)},
-    "_foreach_copy_": _each("copy_", _others, inplace=True),
+    **{f"_foreach_norm({order})": _foreach("norm", order) for order in (1, 2)},
+    "_foreach_copy_": _foreach("copy_", _other_tensors, inplace=True),
     "clip_grad_norm": lambda a: torch.nn.utils.get_total_norm([a, a[1:, :2]], 2.0),
 }  # fmt: skip
 
-#: Of three dimensions of whole numbers, some of them zero and some negative, each row in another order.
+#: Functions of three dimensions of integers, also zero and negative, each row in another order.
 REDUCED: Operators = {
     "sum((0, 2), keepdim)": lambda a: a.sum((0, 2), keepdim=True),
     "sum(-1)": lambda a: a.sum(-1),
@@ -495,7 +516,7 @@ REDUCED: Operators = {
     "count_nonzero(1)": lambda a: a.count_nonzero(1),
     "nansum, nanmean": lambda a: [(a / a).nansum(1), (a / a).nanmean(1)],
     "median": lambda a: [a.median(), a.median(1).values, (a / a * a).nanmedian(2).values],
-    "quantile": lambda a: a.quantile(like(a, [0.0, 0.25, 1.0]), dim=2),
+    "quantile": lambda a: a.quantile(tensor_on(a, [0.0, 0.25, 1.0]), dim=2),
     "kthvalue": lambda a: a.kthvalue(2, 2).values,
     "topk, the smallest": lambda a: a.topk(3, 1, largest=False).values,
     "topk, not the last dimension": lambda a: a.topk(2, 0).values,
@@ -544,50 +565,59 @@ _OPTIMIZERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Rprop", {}),
     ("ASGD", {}),
 )
-#: Those with one kernel for all of a step, which a `GradScaler` tells of gradients that are infinite.
+#: Optimizers with one kernel for a whole step, which a `GradScaler` informs of infinite gradients.
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 
 
-def _trained(
+def _train(
     name: str, options: dict[str, Any], *, foreach: bool
 ) -> Callable[[torch.Tensor], Any]:
-    def work(a: torch.Tensor) -> list[torch.Tensor]:
+    """Return a function that trains two weights for three steps with fixed gradients, and returns them."""
+
+    def train(a: torch.Tensor) -> list[torch.Tensor]:
         weights = [torch.nn.Parameter(part.clone()) for part in (a / 8, a[0] / 4)]
         optimizer = getattr(torch.optim, name)(
             weights, lr=0.125, foreach=foreach, **options
         )
         for step in range(3):
-            for weight in weights:  # gradients that no kernel has made
-                weight.grad = (a.reshape(-1)[: weight.numel()] * (step + 1) / 4).view(
-                    weight.shape
-                )
+            for weight in weights:  # gradients that no kernel has computed
+                numbers = a.reshape(-1)[: weight.numel()] * (step + 1) / 4
+                weight.grad = numbers.view(weight.shape)
             optimizer.step()
         return [weight.detach() for weight in weights]
 
-    return work
+    return train
 
 
-def _stepped(name: str, found: float) -> Callable[[torch.Tensor], Any]:
-    def work(a: torch.Tensor) -> torch.Tensor:
+def _keywords(**options: Any) -> str:
+    """Return options as they are written in a call: `"lr=0.1, foreach=True"`."""
+    return ", ".join(f"{name}={value}" for name, value in options.items())
+
+
+def _fused_step(name: str, found_inf: float) -> Callable[[torch.Tensor], Any]:
+    """Return a function that takes one step of a fused optimizer with scaled gradients."""
+
+    def step(a: torch.Tensor) -> torch.Tensor:
         weight = torch.nn.Parameter(a / 8)
         optimizer = getattr(torch.optim, name)([weight], lr=0.125, fused=True)
-        optimizer.grad_scale, optimizer.found_inf = like(a, 4.0), like(a, found)
+        optimizer.grad_scale = tensor_on(a, 4.0)
+        optimizer.found_inf = tensor_on(a, found_inf)
         weight.grad = a.clone()
         optimizer.step()
         return weight.detach()
 
-    return work
+    return step
 
 
-#: Of four rows of six numbers: the weights after three steps.
+#: Functions of four rows of six numbers, which return the weights after three steps.
 OPTIMIZERS: Operators = {
-    f"{name}({', '.join(f'{k}={v}' for k, v in {**options, 'foreach': foreach}.items())})": _trained(
+    f"{name}({_keywords(**options, foreach=foreach)})": _train(
         name, options, foreach=foreach
     )
     for name, options in _OPTIMIZERS
     for foreach in (True, False)
 } | {
-    f"{name}(fused=True), found_inf={found}": _stepped(name, found)
+    f"{name}(fused=True), found_inf={found_inf}": _fused_step(name, found_inf)
     for name in _FUSED
-    for found in (0.0, 1.0)
+    for found_inf in (0.0, 1.0)
 }

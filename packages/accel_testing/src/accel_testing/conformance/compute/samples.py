@@ -1,12 +1,13 @@
 """torch's own database of operators, and the samples with which its own tests call each of them.
 
 `torch.testing._internal.common_methods_invocations` (torch 2.6 to 2.15) has some 700 operators. torch's
-`test_ops.py` compares the results of another device with the processor's in `test_compare_cpu`, and says of
-which operators it does not: of those that draw, or that may give one of several right results.
+`test_ops.py` compares the results of another device with the CPU's in `test_compare_cpu`, and leaves out
+the operators that are random, or that may return one of several right results.
 """
 
 from __future__ import annotations
 
+import math
 import unittest
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -18,72 +19,74 @@ import torch
 from torch.utils import _pytree as pytree
 
 from accel_core import Accelerator
-from accel_testing.conformance.claims import not_claimed, require
-from accel_testing.conformance.compute.compared import blamed, differs
-from accel_testing.conformance.compute.transferred import Transfer, leaves
+from accel_testing.conformance.claims import require, skip_unsupported
+from accel_testing.conformance.compute.comparison import (
+    describe_difference,
+    find_wrong_kernel,
+    join_problems,
+)
+from accel_testing.conformance.compute.copying import DeviceCopier, find_tensors
 
 __all__ = [
-    "Turn",
-    "arguments",
+    "OpCall",
+    "assert_samples_match_cpu",
+    "copy_arguments",
+    "default_device",
     "forward",
+    "gradient_of",
     "gradients",
     "gradients_in_place",
-    "hold_samples",
-    "made_on",
     "operators",
     "several",
-    "weights",
     "written",
     "written_into",
 ]
 
-#: Calls an operator with a sample on a device, and gives what is compared.
-Turn = Callable[[Any, Any, torch.device], Any]
+#: Calls an operator with a sample on a device, and returns the results to compare.
+OpCall = Callable[[Any, Any, torch.device], Any]
 
-_HOST = torch.device("cpu")
-#: As `test_compare_cpu` of torch's own `test_ops.py` has it, of the largest number.
-_BOUND = 1e-3
-_TOLD = 4
-#: Their values are what was in memory.
-_UNWRITTEN = ("empty", "new_empty", "resize_")
-#: Takes a tensor that torch wants on the host, whatever the device.
-_ON_THE_HOST = ("tensor_split",)
+_CPU = torch.device("cpu")
+#: Relative to the largest number, as in `test_compare_cpu` of torch's own `test_ops.py`.
+_TOLERANCE = 1e-3
+#: Operators whose results are what was in memory.
+_UNINITIALIZED = ("empty", "new_empty", "resize_")
+#: Operators with an argument that torch requires on the CPU, whatever the device.
+_NEEDS_CPU_ARGUMENTS = ("tensor_split",)
 
 
 def operators(*, foreach: bool = False) -> list[Any]:
-    """Return the `OpInfo`s whose results can be compared with the processor's.
+    """Return the `OpInfo`s whose results can be compared with the CPU's; `foreach`: those of many tensors.
 
     Skips the check where torch's own tests cannot be imported: some builds are without them.
     """
     try:
         # That import would forbid the process to change the flags of torch.backends.
-        with _quiet(), mock.patch.object(torch.backends, "disable_global_flags"):
+        with _no_warnings(), mock.patch.object(torch.backends, "disable_global_flags"):
             from torch.testing._internal import common_methods_invocations as database
     except Exception as error:
-        not_claimed(
+        skip_unsupported(
             f"torch's database of operators cannot be imported: {type(error).__name__}: {error}"
         )
-    if foreach:
-        names = [
-            name
-            for name in dir(database)
-            if name.startswith("foreach_") and name.endswith("_op_db")
-        ]
-        return [each for name in names for each in getattr(database, name)]
-    return [
-        each
-        for each in database.op_db
-        if not each.name.startswith(_UNWRITTEN)
-        and not any(
-            getattr(why, "test_name", None) == "test_compare_cpu"
-            for why in each.decorators
-        )
-    ]
+    if not foreach:
+        return [op for op in database.op_db if _is_comparable(op)]
+    foreach_ops: list[Any] = []
+    for name in dir(database):
+        if name.startswith("foreach_") and name.endswith("_op_db"):
+            foreach_ops += getattr(database, name)
+    return foreach_ops
 
 
-def hold_samples(
+def _is_comparable(op: Any) -> bool:
+    """Return whether torch's own tests compare the operator's results with the CPU's."""
+    if op.name.startswith(_UNINITIALIZED):
+        return False
+    skipped = [getattr(decorator, "test_name", None) for decorator in op.decorators]
+    return "test_compare_cpu" not in skipped
+
+
+def assert_samples_match_cpu(
     accelerator: Accelerator,
-    turn: Turn,
+    call: OpCall,
     *dtypes: torch.dtype,
     most: int,
     foreach: bool = False,
@@ -91,324 +94,373 @@ def hold_samples(
     backward: bool = False,
     without: Sequence[str] = (),
 ) -> None:
-    """Raise `BrokenPromise` unless `turn` gives of each operator's samples what it gives on the processor.
+    """Raise `BrokenPromise` unless `call` returns for each operator's samples what it returns on the CPU.
 
-    Of each operator and type `most` samples are taken, spread over those that there are; operators `without`
-    are left out. With `strided` there are other numbers between those of each tensor, and dimensions are
-    counted from the end. What the device refuses is left out too: it does not have the operator, or not of
-    these numbers.
+    Of each operator and type `most` samples are taken, spread over all of them; operators `without` are left
+    out. With `strided`, tensors have other numbers between theirs, and dimensions are counted from the end.
+    What the device refuses is left out too: it does not have the operator, or not for these numbers.
     """
     device = accelerator.device(0)
     if device.type == "cpu":
-        not_claimed("the samples are compared with the processor itself")
-    faults: list[str] = []
+        skip_unsupported("the samples are compared with the processor itself")
+    problems: list[str] = []
     compared = 0
-    with _seeds_of_the_host(0):
+    with _seed_cpu_only(0):
         for op in operators(foreach=foreach):
-            for dtype in dtypes if op.name not in without else ():
-                found = ""
-                for sample in _samples(
-                    op, dtype, most, strided=strided, backward=backward
-                ):
-                    said = _compared(turn, op, sample, device)
-                    compared += said is not None
-                    if said:
-                        what = _SAID.get(turn, "") + _words(op, sample)
-                        found = f"{what}, of torch's samples of {_name(dtype)}, {said}"
-                        break
-                if found:
-                    faults.append(found)
+            if op.name in without:
+                continue
+            for dtype in dtypes:
+                samples = _samples(op, dtype, most, strided=strided, backward=backward)
+                count, problem = _compare_samples(call, op, samples, dtype, device)
+                compared += count
+                if problem:
+                    problems.append(problem)
                     break
-    more = f"; and {len(faults) - _TOLD} more operators" if len(faults) > _TOLD else ""
-    require(not faults, "; ".join(faults[:_TOLD]) + more)
+    require(not problems, join_problems(problems, " operators"))
     require(
         compared,
         f"{device} refuses every operator of torch's database; expected some to run",
     )
 
 
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+def _compare_samples(
+    call: OpCall,
+    op: Any,
+    samples: Iterator[Any],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[int, str]:
+    """Return how many samples could be compared, and how the first wrong one differs; empty if none does."""
+    compared = 0
+    for sample in samples:
+        difference = _compare(call, op, sample, device)
+        if difference is None:
+            continue
+        compared += 1
+        if difference:
+            text = _PREFIXES.get(call, "") + _describe_call(op, sample)
+            type_name = str(dtype).removeprefix("torch.")
+            return compared, f"{text}, of torch's samples of {type_name}, {difference}"
+    return compared, ""
 
 
 def _samples(
     op: Any, dtype: torch.dtype, most: int, *, strided: bool, backward: bool
 ) -> Iterator[Any]:
-    types = (
-        op.supported_backward_dtypes("cpu") if backward else op.supported_dtypes("cpu")
-    )
-    if dtype not in types or (backward and not op.supports_autograd):
-        return
-    torch.manual_seed(0)
-    with _quiet():
-        try:
-            # Not `op.sample_inputs`: that searches the stack for the running test, for milliseconds.
-            every = list(op.sample_inputs_func(op, "cpu", dtype, backward))
-        except Exception:
-            return  # none can be made for the processor
-    for sample in every[:: max(1, -(-len(every) // most))]:
+    """Yield at most `most` of torch's samples of the operator, on the CPU, spread over all of them."""
+    every = _all_samples(op, dtype, backward=backward)
+    step = max(1, math.ceil(len(every) / most))
+    for sample in every[::step]:
         if not strided:
             yield sample
-        elif all(
-            each.layout is torch.strided
-            for each in leaves((sample.input, sample.args, sample.kwargs))
-        ):
-            spread = sample.noncontiguous()
-            other = _from_the_end(sample.noncontiguous())
-            expected, found = (
-                _tried(forward, op, each, _HOST) for each in (spread, other)
-            )
-            same = expected and found and not any(map(differs, found, expected))
-            yield other if same else spread  # where it is not, no dimension was named
+            continue
+        tensors = find_tensors((sample.input, sample.args, sample.kwargs))
+        if all(tensor.layout is torch.strided for tensor in tensors):
+            yield _make_strided(op, sample)
 
 
-def _from_the_end(sample: Any) -> Any:
-    """Name dimensions from the last one, where one may be named: `dim=0` of two becomes `dim=-2`."""
+def _all_samples(op: Any, dtype: torch.dtype, *, backward: bool) -> list[Any]:
+    """Return torch's samples of the operator for the CPU; none if the operator lacks the type or gradient."""
+    if backward:
+        supported = op.supports_autograd and dtype in op.supported_backward_dtypes(
+            "cpu"
+        )
+    else:
+        supported = dtype in op.supported_dtypes("cpu")
+    if not supported:
+        return []
+    torch.manual_seed(0)
+    with _no_warnings():
+        try:
+            # Not `op.sample_inputs`: that searches the stack for the running test, for milliseconds.
+            return list(op.sample_inputs_func(op, "cpu", dtype, backward))
+        except Exception:
+            return []  # none can be made for the CPU
+
+
+def _make_strided(op: Any, sample: Any) -> Any:
+    """Return the sample with strided tensors, and dimensions from the end if that gives the same result."""
+    strided = sample.noncontiguous()
+    from_the_end = _count_dimensions_from_end(sample.noncontiguous())
+    expected = _try_call(forward, op, strided, _CPU)
+    results = _try_call(forward, op, from_the_end, _CPU)
+    if expected and results and not any(map(describe_difference, results, expected)):
+        return from_the_end
+    return strided  # the argument did not name a dimension
+
+
+def _count_dimensions_from_end(sample: Any) -> Any:
+    """Change arguments that may name a dimension to count from the last one: `dim=0` of two becomes `dim=-2`.
+
+    These are the first integer, or sequence, and each keyword `dim…`.
+    """
     if not isinstance(sample.input, torch.Tensor):
         return sample
-    count = sample.input.dim()
+    dimensions = sample.input.dim()
 
-    def turned(value: Any) -> Any:
+    def count_from_end(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
-            return type(value)(map(turned, value))
-        return value - count if type(value) is int and 0 <= value < count else value
+            return type(value)(map(count_from_end, value))
+        if type(value) is int and 0 <= value < dimensions:
+            return value - dimensions
+        return value
 
-    first = next(
-        (n for n, each in enumerate(sample.args) if type(each) in (int, tuple, list)),
-        None,
-    )
-    sample.args = tuple(
-        turned(each) if n == first else each for n, each in enumerate(sample.args)
-    )
-    sample.kwargs = {
-        name: turned(each) if name.startswith("dim") else each
-        for name, each in sample.kwargs.items()
-    }
+    arguments = list(sample.args)
+    for position, argument in enumerate(arguments):
+        if type(argument) in (int, tuple, list):
+            arguments[position] = count_from_end(argument)
+            break
+    sample.args = tuple(arguments)
+    for name, argument in sample.kwargs.items():
+        if name.startswith("dim"):
+            sample.kwargs[name] = count_from_end(argument)
     return sample
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _no_warnings() -> Iterator[None]:
+    """Ignore warnings in the block."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
-def _compared(turn: Turn, op: Any, sample: Any, device: torch.device) -> str | None:
-    """How the device's result differs; empty if it does not, `None` if there is none of one of the two."""
-    expected = _tried(turn, op, sample, _HOST)
-    now = None if expected is None else _tried(turn, op, sample, device)
-    if expected is None or now is None:
+def _compare(call: OpCall, op: Any, sample: Any, device: torch.device) -> str | None:
+    """Return how the device's results differ; empty if they do not, `None` if device or CPU has none."""
+    expected = _try_call(call, op, sample, _CPU)
+    if expected is None:
         return None
-    said = next(
-        filter(
-            None,
-            (
-                differs(one, other, _BOUND)
-                for one, other in zip(now, expected, strict=False)
-            ),
-        ),
-        "",
-    )
-    if len(now) != len(expected):
-        said = f"gives {len(now)} results; expected {len(expected)}"
-    if (
-        not said
-        or _draws(turn, op, sample, expected)
-        or _rounds(turn, op, sample, expected)
-    ):
+    results = _try_call(call, op, sample, device)
+    if results is None:
+        return None
+    difference = _first_difference(results, expected)
+    if not difference:
         return ""
-    return said + blamed(lambda: turn(op, sample, device))
+    if _is_random(call, op, sample, expected):
+        return ""
+    if _is_ill_conditioned(call, op, sample, expected):
+        return ""
+    return difference + find_wrong_kernel(lambda: call(op, sample, device))
 
 
-def _tried(turn: Turn, op: Any, sample: Any, device: torch.device) -> list[Any] | None:
+def _first_difference(results: list[Any], expected: list[Any]) -> str:
+    """Return how the first result that is wrong differs from the expected one; empty if none is."""
+    if len(results) != len(expected):
+        return f"gives {len(results)} results; expected {len(expected)}"
+    for result, expected_result in zip(results, expected, strict=True):
+        difference = describe_difference(result, expected_result, _TOLERANCE)
+        if difference:
+            return difference
+    return ""
+
+
+def _try_call(
+    call: OpCall, op: Any, sample: Any, device: torch.device
+) -> list[Any] | None:
+    """Return the results, on the CPU; `None` if the call raises."""
     torch.manual_seed(1)
-    with _quiet():
+    with _no_warnings():
         try:
-            found = pytree.tree_leaves(turn(op, sample, device))
+            results = pytree.tree_leaves(call(op, sample, device))
             return [
-                each.detach().cpu() if isinstance(each, torch.Tensor) else each
-                for each in found
+                result.detach().cpu() if isinstance(result, torch.Tensor) else result
+                for result in results
             ]
         except (Exception, unittest.SkipTest):
             return None
 
 
-def _draws(turn: Turn, op: Any, sample: Any, expected: list[Any]) -> bool:
-    """Whether the processor gives other numbers from other seeds, those that the database sets included."""
-    for more in range(1, 17):  # some draw of two numbers alone
-        with _seeds_of_the_host(more):
-            again = _tried(turn, op, sample, _HOST)
-        if again is None or any(
-            differs(*pair, 0.0) for pair in zip(again, expected, strict=True)
-        ):
+def _is_random(call: OpCall, op: Any, sample: Any, expected: list[Any]) -> bool:
+    """Return whether the CPU gives other numbers with other seeds, also those that the database sets."""
+    for offset in range(1, 17):  # some operators draw one of two numbers
+        with _seed_cpu_only(offset):
+            again = _try_call(call, op, sample, _CPU)
+        if again is None:
+            return True
+        pairs = zip(again, expected, strict=True)
+        if any(describe_difference(result, other, 0.0) for result, other in pairs):
             return True
     return False
 
 
-def _rounds(turn: Turn, op: Any, sample: Any, expected: list[Any]) -> bool:
-    """Whether the processor's own result is far from its result in float64: the sample is ill-conditioned."""
-
-    def wider(tensor: torch.Tensor) -> torch.Tensor:
-        dtype = {torch.float32: torch.float64, torch.complex64: torch.complex128}.get(
-            tensor.dtype
-        )
-        return (
-            tensor.detach().to(dtype).requires_grad_(tensor.requires_grad)
-            if dtype
-            else tensor
-        )
-
-    exact = _tried(
-        lambda *given: turn(given[0], given[1].transform(wider), given[2]),
+def _is_ill_conditioned(
+    call: OpCall, op: Any, sample: Any, expected: list[Any]
+) -> bool:
+    """Return whether the CPU's own result is far from its result in float64."""
+    exact_results = _try_call(
+        lambda op, sample, device: call(op, sample.transform(_to_double), device),
         op,
         sample,
-        _HOST,
+        _CPU,
     )
-    return exact is not None and any(
-        differs(own, other.to(own.dtype), _BOUND / 20)
-        for own, other in zip(expected, exact, strict=True)
-        if isinstance(own, torch.Tensor)
-        and own.shape == other.shape  # memory may be laid out otherwise
-    )
+    if exact_results is None:
+        return False
+    for result, exact in zip(expected, exact_results, strict=True):
+        # With another shape, memory is laid out differently.
+        if isinstance(result, torch.Tensor) and result.shape == exact.shape:
+            rounded = exact.to(result.dtype)
+            if describe_difference(result, rounded, _TOLERANCE / 20):
+                return True
+    return False
 
 
-def _seeds_of_the_host(more: int) -> Any:
-    """Have `torch.manual_seed` seed the host alone: for devices that are not here it keeps each stack."""
-    seeded = torch.default_generator.manual_seed
-    return mock.patch.object(torch, "manual_seed", lambda seed: seeded(seed + more))
+def _to_double(tensor: torch.Tensor) -> torch.Tensor:
+    """Return floating and complex numbers in double precision, and other tensors as they are."""
+    double = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+    dtype = double.get(tensor.dtype)
+    if dtype is None:
+        return tensor
+    return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad)
 
 
-def _words(op: Any, sample: Any) -> str:
-    given = [_word(each) for each in (sample.input, *sample.args)]
-    given += [f"{name}={_word(each)}" for name, each in sample.kwargs.items()]
-    return f"{op.name}({', '.join(given)})"
+def _seed_cpu_only(offset: int) -> Any:
+    """Have `torch.manual_seed` add `offset`, and seed the CPU alone.
+
+    For devices that this machine does not have, torch keeps a stack trace of each call.
+    """
+    seed_cpu = torch.default_generator.manual_seed
+    return mock.patch.object(torch, "manual_seed", lambda seed: seed_cpu(seed + offset))
 
 
-def _word(value: Any) -> str:
+def _describe_call(op: Any, sample: Any) -> str:
+    """Return the call as text, with tensors as their shapes: `"add(a tensor of shape (2, 3), 1)"`."""
+    arguments = [
+        _describe_argument(argument) for argument in (sample.input, *sample.args)
+    ]
+    arguments += [
+        f"{name}={_describe_argument(argument)}"
+        for name, argument in sample.kwargs.items()
+    ]
+    return f"{op.name}({', '.join(arguments)})"
+
+
+def _describe_argument(value: Any) -> str:
+    """Return a short text for an argument: a tensor's shape, a number of tensors, or its repr."""
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
-    if isinstance(value, (list, tuple)) and leaves(value):
+    if isinstance(value, (list, tuple)) and find_tensors(value):
         return f"{len(value)} tensors"
     return repr(value)[:60]
 
 
-def arguments(transfer: Transfer, op: Any, sample: Any) -> tuple[Any, Any, Any]:
-    """Return the sample's input, arguments and keywords, moved by `transfer`."""
-    if op.name in _ON_THE_HOST:
-        return transfer(sample.input), sample.args, sample.kwargs
-    return transfer(sample.input), transfer(sample.args), transfer(sample.kwargs)
+def copy_arguments(copier: DeviceCopier, op: Any, sample: Any) -> tuple[Any, Any, Any]:
+    """Return the sample's input, arguments and keywords, copied by `copier`."""
+    if op.name in _NEEDS_CPU_ARGUMENTS:
+        return copier(sample.input), sample.args, sample.kwargs
+    return copier(sample.input), copier(sample.args), copier(sample.kwargs)
 
 
-def made_on(device: torch.device, sample: Any) -> Any:
-    """Have what is made without a tensor or a device to go by be made on the device."""
-    alone = (
-        not leaves((sample.input, sample.args, sample.kwargs))
-        and "device" not in sample.kwargs
-    )
-    return device if alone and device.type != "cpu" else nullcontext()
+def default_device(device: torch.device, sample: Any) -> Any:
+    """Return a context in which a call without a tensor or a `device` argument creates on the device."""
+    tensors = find_tensors((sample.input, sample.args, sample.kwargs))
+    if tensors or "device" in sample.kwargs or device.type == "cpu":
+        return nullcontext()
+    return device
 
 
 def forward(op: Any, sample: Any, device: torch.device) -> Any:
-    """Call the operator; what is defined but for a sign is made comparable as torch's own tests do."""
-    given, args, kwargs = arguments(Transfer(device, gradients=False), op, sample)
-    with torch.no_grad(), made_on(device, sample):
-        made = op(given, *args, **kwargs)
-    return (
-        sample.output_process_fn_grad(made) if sample.output_process_fn_grad else made
-    )
+    """Return the operator's result, made comparable as in torch's tests where several are right."""
+    copier = DeviceCopier(device, gradients=False)
+    input_, args, kwargs = copy_arguments(copier, op, sample)
+    with torch.no_grad(), default_device(device, sample):
+        result = op(input_, *args, **kwargs)
+    if sample.output_process_fn_grad:
+        return sample.output_process_fn_grad(result)
+    return result
 
 
 def gradients(op: Any, sample: Any, device: torch.device) -> Any:
-    """Return the gradients of the arguments, of weights that are not all the same."""
-    given, args, kwargs = arguments(Transfer(device), op, sample)
-    inputs = [each for each in leaves((given, args, kwargs)) if each.requires_grad]
-    made = op(given, *args, **kwargs)
+    """Return the gradients of the arguments, for output gradients that are not all the same."""
+    input_, args, kwargs = copy_arguments(DeviceCopier(device), op, sample)
+    tensors = find_tensors((input_, args, kwargs))
+    inputs = [tensor for tensor in tensors if tensor.requires_grad]
+    result = op(input_, *args, **kwargs)
     if sample.output_process_fn_grad:
-        made = sample.output_process_fn_grad(made)
-    outputs = [each for each in leaves(made) if each.requires_grad]
-    return torch.autograd.grad(
-        outputs, inputs, [weights(each) for each in outputs], allow_unused=True
-    )
+        result = sample.output_process_fn_grad(result)
+    outputs = [tensor for tensor in find_tensors(result) if tensor.requires_grad]
+    output_gradients = [gradient_of(output) for output in outputs]
+    return torch.autograd.grad(outputs, inputs, output_gradients, allow_unused=True)
 
 
 def gradients_in_place(op: Any, sample: Any, device: torch.device) -> Any:
-    """Return the gradients of the form in place, of a copy: kernels may take its result for the input."""
-    given, args, kwargs = arguments(Transfer(device), op, sample)
-    inputs = [each for each in leaves((given, args, kwargs)) if each.requires_grad]
-    made = given.clone()
-    op.inplace_variant(made, *args, **kwargs)
-    return torch.autograd.grad(made, inputs, weights(made), allow_unused=True)
+    """Return the gradients of the operator's form in place: kernels may use its result as the input."""
+    input_, args, kwargs = copy_arguments(DeviceCopier(device), op, sample)
+    tensors = find_tensors((input_, args, kwargs))
+    inputs = [tensor for tensor in tensors if tensor.requires_grad]
+    # A leaf that requires a gradient cannot be changed in place.
+    result = input_.clone()
+    op.inplace_variant(result, *args, **kwargs)
+    return torch.autograd.grad(result, inputs, gradient_of(result), allow_unused=True)
 
 
-def weights(made: torch.Tensor) -> torch.Tensor:
-    """Return a gradient for `made`, whose numbers are not all the same."""
-    if made.layout != torch.strided:
-        return torch.ones_like(made)
+def gradient_of(output: torch.Tensor) -> torch.Tensor:
+    """Return a gradient of `output` whose numbers are not all the same."""
+    if output.layout != torch.strided:
+        return torch.ones_like(output)
     numbers = (
-        torch.arange(made.numel(), dtype=torch.float32).remainder_(7).add_(1).div_(8)
+        torch.arange(output.numel(), dtype=torch.float32).remainder_(7).add_(1).div_(8)
     )
-    return numbers.reshape(made.shape).to(made.dtype).to(made.device)
+    return numbers.reshape(output.shape).to(output.dtype).to(output.device)
 
 
 def written(op: Any, sample: Any, device: torch.device) -> Any:
-    """Return all memory that the operator could reach in its form in place."""
-    transfer = Transfer(device, gradients=False)
-    given, args, kwargs = arguments(transfer, op, sample)
+    """Return all memory that the operator's form in place could write to."""
+    copier = DeviceCopier(device, gradients=False)
+    input_, args, kwargs = copy_arguments(copier, op, sample)
     with torch.no_grad():
-        op.inplace_variant(given, *args, **kwargs)
-    return transfer.storages
+        op.inplace_variant(input_, *args, **kwargs)
+    return copier.storages
 
 
 def written_into(op: Any, sample: Any, device: torch.device) -> Any:
     """Return what the operator writes into `out`, with the memory before and behind it.
 
-    Not every kernel of torch's own writes rightly into a strided `out`, so this one is in one piece; what the
-    processor does not write is not compared.
+    Not every kernel of torch's own writes correctly into a strided `out`, so this one is contiguous. What the
+    CPU does not write is not compared: `RuntimeError`.
     """
     with torch.no_grad():
-        given, args, kwargs = arguments(Transfer(_HOST, gradients=False), op, sample)
-        made = op(given, *args, **kwargs)
-        parts = leaves(made)
-        if (
-            sample.output_process_fn_grad
-            and sample.output_process_fn_grad(made) is not made
-        ):
+        input_, args, kwargs = copy_arguments(
+            DeviceCopier(_CPU, gradients=False), op, sample
+        )
+        expected = op(input_, *args, **kwargs)
+        process = sample.output_process_fn_grad
+        if process and process(expected) is not expected:
             raise RuntimeError("several results are right")
-        room = [
-            torch.full((3, *each.shape), 3, dtype=each.dtype, device=device)
-            for each in parts
+        parts = find_tensors(expected)
+        # The middle one of three is `out`.
+        memory = [
+            torch.full((3, *part.shape), 3, dtype=part.dtype, device=device)
+            for part in parts
         ]
-        out = [each[1] for each in room]
-        given, args, kwargs = arguments(Transfer(device, gradients=False), op, sample)
-        with made_on(device, sample):
-            op(
-                given,
-                *args,
-                **kwargs,
-                out=out[0] if isinstance(made, torch.Tensor) else tuple(out),
-            )
-    if device.type == "cpu" and any(map(differs, out, parts)):
+        outs = [three[1] for three in memory]
+        out = outs[0] if isinstance(expected, torch.Tensor) else tuple(outs)
+        input_, args, kwargs = copy_arguments(
+            DeviceCopier(device, gradients=False), op, sample
+        )
+        with default_device(device, sample):
+            op(input_, *args, **kwargs, out=out)
+    if device.type == "cpu" and any(map(describe_difference, outs, parts)):
         raise RuntimeError(
             f"torch itself does not write the result of {op.name} into `out`"
         )
-    return room
+    return memory
 
 
 def several(op: Any, sample: Any, device: torch.device) -> Any:
-    """Return what an operator of many tensors at once gives, and their memory after it ran in place."""
-    found: list[Any] = []
+    """Return the results of an operator on many tensors, and their memory after it ran in place."""
+    results: list[Any] = []
     for variant in (op.method_variant, op.inplace_variant):
         if variant:
-            transfer = Transfer(device, gradients=False)
-            given, args, kwargs = arguments(transfer, op, sample)
+            copier = DeviceCopier(device, gradients=False)
+            input_, args, kwargs = copy_arguments(copier, op, sample)
             with torch.no_grad():
-                made = variant(given, *args, **kwargs)
-            found += [made, *transfer.storages]
-    return found
+                result = variant(input_, *args, **kwargs)
+            results += [result, *copier.storages]
+    return results
 
 
-_SAID: dict[Turn, str] = {
+#: What a message names before the operator.
+_PREFIXES: dict[OpCall, str] = {
     gradients: "the gradient of ",
     gradients_in_place: "the gradient in place of ",
     written: "in place, ",

@@ -1,4 +1,4 @@
-"""Memory: figures that grow and return, peaks, limits, page-locked memory."""
+"""Checks of memory: the amounts in use, their peaks and limits, and pinned memory."""
 
 from __future__ import annotations
 
@@ -12,35 +12,40 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from accel_core import Accelerator
+from accel_core import Accelerator, UnsupportedError
 from accel_core.interface.memory import lacks_page_locks
+from accel_testing.conformance.base import BackendTestBase
 from accel_testing.conformance.claims import (
     BrokenPromise,
-    not_claimed,
-    refused,
     require,
+    require_raises,
+    skip_unsupported,
 )
-from accel_testing.conformance.subject import Subject
 
-__all__ = ["TestAmounts", "require_page_locked"]
+__all__ = ["TestMemory", "require_page_locked"]
 
 _MEBIBYTE = 1 << 20
-#: Of one device.
-_AMOUNTS = (
+_RESETS = (
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+)
+#: Members that return an amount of memory of one device.
+_MEMORY_MEMBERS = (
     "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
     "max_memory_cached",
 )  # fmt: skip
 
-#: What changes no peak; the last one may change what is reserved.
-_NO_CHANGE = (
+#: Members that must not change a peak; the last one may change what is reserved.
+_KEEP_PEAKS = (
     "memory_stats", "memory_summary", "mem_get_info", "available_memory", "device_properties", "synchronize",
     "reset_accumulated_memory_stats", "current_stream", "empty_host_cache", "empty_cache",
 )  # fmt: skip
-#: Of numbers on the host, whatever the device computes in.
-_ANY_TYPE = (
+#: Types of pinned tensors, also those that the device cannot compute in.
+_CPU_DTYPES = (
     torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.uint8, torch.int64, torch.bool,
 )  # fmt: skip
-#: Views of a tensor of (2, 3, 4), most of which begin inside its storage.
+#: Views of a tensor of shape (2, 3, 4), most of which begin inside its storage.
 _VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "[1:]": lambda t: t[1:],
     "[1, 2, 3]": lambda t: t[1, 2, 3],
@@ -53,28 +58,30 @@ _VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def _block(
+def _allocate(
     accelerator: Accelerator, size: int = _MEBIBYTE, index: int | None = None
 ) -> torch.Tensor:
+    """Return a tensor of `size` bytes on the device."""
     return torch.empty(size, dtype=torch.uint8, device=accelerator.device(index))
 
 
 def _require_allocator(accelerator: Accelerator) -> None:
+    """Skip the check unless the device counts its memory; free what is not used."""
     if not accelerator.is_accelerator():
-        not_claimed(
+        skip_unsupported(
             "the processor's memory is the process's, which Python and the system keep"
         )
     gc.collect()
     accelerator.synchronize()
 
 
-class TestAmounts(Subject):
-    """The device's amounts of memory follow its use."""
+class TestMemory(BackendTestBase):
+    """The amounts of memory that the accelerator reports must follow its use."""
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
-    def _little_to_search(cls) -> Iterator[None]:
-        """Take what is there out of the garbage collector's search: torch's compilers are half a million."""
+    def _freeze_existing_objects(cls) -> Iterator[None]:
+        """Exclude existing objects, such as torch's compilers, from the checks' garbage collections."""
         gc.collect()
         gc.freeze()
         yield
@@ -84,7 +91,7 @@ class TestAmounts(Subject):
         """A tensor's bytes are counted while it lives, rounded up by no more than the allocator's blocks."""
         _require_allocator(accelerator)
         before = accelerator.memory_allocated()
-        block = _block(accelerator)
+        block = _allocate(accelerator)
         grown = accelerator.memory_allocated() - before
         require(
             _MEBIBYTE <= grown <= 3 * _MEBIBYTE,
@@ -96,28 +103,30 @@ class TestAmounts(Subject):
             after == before,
             f"memory_allocated() was {before}, and {after} once the tensor was gone",
         )
-        with contextlib.suppress(
-            RuntimeError
-        ):  # no memory of the host can be locked here
-            locked = accelerator.pin_empty(_MEBIBYTE, dtype=torch.uint8)
+        # Some machines cannot pin memory.
+        with contextlib.suppress(RuntimeError):
+            pinned = accelerator.pin_empty(_MEBIBYTE, dtype=torch.uint8)
             after = accelerator.memory_allocated()
             require(
                 after == before,
-                f"pin_empty of {locked.nbytes} bytes changed memory_allocated() from {before} to {after}; "
+                f"pin_empty of {pinned.nbytes} bytes changed memory_allocated() from {before} to {after}; "
                 "expected no change: it is memory of the host",
             )
 
     def test_reserved_holds_what_is_allocated(self, accelerator: Accelerator) -> None:
         """`memory_reserved` is no less than `memory_allocated`, and no more than the device has."""
         _require_allocator(accelerator)
-        block = _block(accelerator)
-        held, allocated = accelerator.memory_reserved(), accelerator.memory_allocated()
+        block = _allocate(accelerator)
+        reserved = accelerator.memory_reserved()
+        allocated = accelerator.memory_allocated()
         require(
-            held >= allocated,
-            f"memory_reserved() gave {held}, and memory_allocated() {allocated}",
+            reserved >= allocated,
+            f"memory_reserved() gave {reserved}, and memory_allocated() {allocated}",
         )
         total = accelerator.total_memory()
-        require(held <= total, f"memory_reserved() gave {held}, of {total} bytes")
+        require(
+            reserved <= total, f"memory_reserved() gave {reserved}, of {total} bytes"
+        )
         del block
 
     def test_peaks(self, accelerator: Accelerator) -> None:
@@ -125,7 +134,7 @@ class TestAmounts(Subject):
         _require_allocator(accelerator)
         accelerator.reset_peak_memory_stats()
         before = accelerator.memory_allocated()
-        block = _block(accelerator, 2 * _MEBIBYTE)
+        block = _allocate(accelerator, 2 * _MEBIBYTE)
         del block
         peak = accelerator.max_memory_allocated()
         require(
@@ -133,85 +142,82 @@ class TestAmounts(Subject):
             f"memory_allocated() was {before}; after a tensor of {2 * _MEBIBYTE} bytes came and went "
             f"max_memory_allocated() gave {peak}; expected {before + 2 * _MEBIBYTE} or more",
         )
-        kept = _block(accelerator)
-        for reset in (
-            "reset_peak_memory_stats",
-            "reset_max_memory_allocated",
-            "reset_max_memory_cached",
-        ):
-            block = _block(accelerator, 2 * _MEBIBYTE)
+        in_use = _allocate(accelerator)
+        for reset in _RESETS:
+            block = _allocate(accelerator, 2 * _MEBIBYTE)
             del block
-            most = accelerator.max_memory_allocated()
-            held = accelerator.memory_reserved()
-            current = accelerator.current_device()
-            for asking, given in (
-                ("set_device", [current]),
-                *((name, []) for name in _NO_CHANGE),
-            ):
-                getattr(accelerator, asking)(*given)
-                still = accelerator.max_memory_allocated()
-                require(
-                    still == most,
-                    f"{asking} changed max_memory_allocated() from {most} to {still}",
-                )
-                now = accelerator.memory_reserved()
-                fits = now == held or asking == "empty_cache"
-                require(
-                    fits, f"{asking} changed memory_reserved() from {held} to {now}"
-                )
+            self._require_peaks_kept(accelerator)
             getattr(accelerator, reset)()
-            again, now = (
-                accelerator.max_memory_allocated(),
-                accelerator.memory_allocated(),
+            peak = accelerator.max_memory_allocated()
+            allocated = accelerator.memory_allocated()
+            require(
+                allocated >= in_use.numel(),
+                f"memory_allocated() gave {allocated} while {in_use.numel()} bytes are held",
             )
             require(
-                now >= kept.numel(),
-                f"memory_allocated() gave {now} while {kept.numel()} bytes are held",
+                peak == allocated,
+                f"after {reset}() max_memory_allocated() is {peak}, memory_allocated() {allocated}",
             )
-            require(
-                again == now,
-                f"after {reset}() max_memory_allocated() is {again}, memory_allocated() {now}",
-            )
-        most, held = accelerator.max_memory_reserved(), accelerator.memory_reserved()
-        said = (
-            f"after reset_max_memory_cached() max_memory_reserved() is {most}, and "
-            f"memory_reserved() {held}"
+        peak = accelerator.max_memory_reserved()
+        reserved = accelerator.memory_reserved()
+        require(
+            peak == reserved,
+            f"after reset_max_memory_cached() max_memory_reserved() is {peak}, and "
+            f"memory_reserved() {reserved}",
         )
-        require(most == held, said)
+
+    def _require_peaks_kept(self, accelerator: Accelerator) -> None:
+        """Require that members which do not reset the peak leave it, and the reserved memory, unchanged."""
+        peak = accelerator.max_memory_allocated()
+        reserved = accelerator.memory_reserved()
+        calls = [("set_device", [accelerator.current_device()])]
+        calls += [(name, []) for name in _KEEP_PEAKS]
+        for name, arguments in calls:
+            getattr(accelerator, name)(*arguments)
+            peak_after = accelerator.max_memory_allocated()
+            require(
+                peak_after == peak,
+                f"{name} changed max_memory_allocated() from {peak} to {peak_after}",
+            )
+            reserved_after = accelerator.memory_reserved()
+            require(
+                reserved_after == reserved or name == "empty_cache",
+                f"{name} changed memory_reserved() from {reserved} to {reserved_after}",
+            )
 
     def test_totals_start_anew(self, accelerator: Accelerator) -> None:
         """`reset_accumulated_memory_stats` sets the totals of allocations to 0."""
         _require_allocator(accelerator)
         key = "allocated_bytes.all.allocated"
-        _block(accelerator)
+        _allocate(accelerator)
         if key not in accelerator.memory_stats():
-            not_claimed("the device does not count what was allocated in all")
-        before = accelerator.memory_stats()[key]
+            skip_unsupported("the device does not count what was allocated in all")
+        total = accelerator.memory_stats()[key]
         require(
-            before >= _MEBIBYTE,
-            f"after a tensor of {_MEBIBYTE} bytes {before} were allocated in all",
+            total >= _MEBIBYTE,
+            f"after a tensor of {_MEBIBYTE} bytes {total} were allocated in all",
         )
         for index in (None, *range(accelerator.device_count())):
-            _block(accelerator, index=index)
+            _allocate(accelerator, index=index)
             accelerator.reset_accumulated_memory_stats(index)
-            again = accelerator.memory_stats(index)[key]
+            total_after = accelerator.memory_stats(index)[key]
             require(
-                again == 0,
-                f"after reset_accumulated_memory_stats({index}) memory_stats tells {again}",
+                total_after == 0,
+                f"after reset_accumulated_memory_stats({index}) memory_stats tells {total_after}",
             )
-        _block(accelerator)
-        before = accelerator.memory_stats()[key]
+        _allocate(accelerator)
+        total = accelerator.memory_stats()[key]
         accelerator.reset_peak_memory_stats()
-        again = accelerator.memory_stats()[key]
+        total_after = accelerator.memory_stats()[key]
         require(
-            again == before,
-            f"reset_peak_memory_stats() changed {key!r} from {before} to {again}",
+            total_after == total,
+            f"reset_peak_memory_stats() changed {key!r} from {total} to {total_after}",
         )
 
     def test_stats_agree(self, accelerator: Accelerator) -> None:
         """`memory_stats` has the same amounts, under torch's keys, as the members return."""
         _require_allocator(accelerator)
-        block = _block(accelerator)
+        block = _allocate(accelerator)
         stats = accelerator.memory_stats()
         for key, member in (
             ("allocated_bytes.all.current", "memory_allocated"),
@@ -219,135 +225,129 @@ class TestAmounts(Subject):
             ("reserved_bytes.all.current", "memory_reserved"),
         ):
             if key in stats:
-                told = getattr(accelerator, member)()
+                amount = getattr(accelerator, member)()
                 require(
-                    stats[key] == told,
-                    f"memory_stats()[{key!r}] is {stats[key]}, and {member}() {told}",
+                    stats[key] == amount,
+                    f"memory_stats()[{key!r}] is {stats[key]}, and {member}() {amount}",
                 )
         del block
 
     def test_devices_count_for_themselves(self, accelerator: Accelerator) -> None:
         """Memory allocated on one device is not counted on another."""
         _require_allocator(accelerator)
-        if accelerator.device_count() < 2 or accelerator.device(
-            0
-        ) == accelerator.device(1):
-            not_claimed("there is one device")
+        count = accelerator.device_count()
+        if count < 2 or accelerator.device(0) == accelerator.device(1):
+            skip_unsupported("there is one device")
         size = 8 * _MEBIBYTE
-
-        def amounts(index: int | None) -> dict[str, Any]:
-            told = {name: getattr(accelerator, name)(index) for name in _AMOUNTS}
-            told |= {"memory_summary": accelerator.memory_summary(index)}
-            told |= {"used, of available_memory": -accelerator.available_memory(index)}
-            return {
-                **told,
-                "memory_stats": accelerator.memory_stats(index)[
-                    "allocated_bytes.all.current"
-                ],
-            }
-
         accelerator.empty_cache()
         for index in (0, 1):
             accelerator.reset_peak_memory_stats(index)
-        before, free = (
-            [amounts(index) for index in (0, 1)],
-            accelerator.mem_get_info(1)[0],
-        )
-        block = _block(accelerator, size, index=1)
-        for name, amount in amounts(0).items():
+        before = [self._amounts(accelerator, index) for index in (0, 1)]
+        free = accelerator.mem_get_info(1)[0]
+        block = _allocate(accelerator, size, index=1)
+        for name, amount in self._amounts(accelerator, 0).items():
             require(
                 amount == before[0][name],
                 f"a tensor on device 1 is counted by {name}(0)",
             )
-        there = amounts(1)
-        summaries = before[1].pop("memory_summary"), there.pop("memory_summary")
+        after = self._amounts(accelerator, 1)
         require(
-            summaries[0] != summaries[1],
+            before[1].pop("memory_summary") != after.pop("memory_summary"),
             "a tensor on device 1 is not in memory_summary(1)",
         )
-        for name, amount in there.items():
+        for name, amount in after.items():
             grown = amount - before[1][name]
-            # Tensors are counted as they are; what an allocator reserves for them is its own affair.
-            most = 3 * size if "allocated" in name else grown
-            what = (
-                f"a tensor of {size} bytes on device 1 makes {name}(1) grow by {grown}"
+            # Tensors are counted exactly; an allocator may reserve any amount for them.
+            largest = 3 * size if "allocated" in name else grown
+            require(
+                size <= grown <= largest,
+                f"a tensor of {size} bytes on device 1 makes {name}(1) grow by {grown}",
             )
-            require(size <= grown <= most, what)
-        less = free - accelerator.mem_get_info(1)[0]
+        used = free - accelerator.mem_get_info(1)[0]
         require(
-            less > 0,
-            f"a tensor of {size} bytes on device 1 makes mem_get_info(1) tell {less} bytes less",
+            used > 0,
+            f"a tensor of {size} bytes on device 1 makes mem_get_info(1) tell {used} bytes less",
         )
         with accelerator.device_guard(1):
-            here = amounts(None)
-            del here["memory_summary"]
+            selected = self._amounts(accelerator, None)
+            del selected["memory_summary"]
         require(
-            here == there,
-            f"with device 1 selected the amounts are {here}, and of device 1 by number {there}",
+            selected == after,
+            f"with device 1 selected the amounts are {selected}, and of device 1 by number {after}",
         )
         del block
-        for reset in (
-            "reset_peak_memory_stats",
-            "reset_max_memory_allocated",
-            "reset_max_memory_cached",
-        ):
-            block = _block(accelerator, size, index=1)
+        allocated = before[1]["memory_allocated"]
+        self._require_own_peaks(accelerator, size, allocated)
+
+    def _amounts(self, accelerator: Accelerator, index: int | None) -> dict[str, Any]:
+        """Return what each member reports of the memory in use on a device; `None`: the current one."""
+        amounts = {name: getattr(accelerator, name)(index) for name in _MEMORY_MEMBERS}
+        amounts["memory_summary"] = accelerator.memory_summary(index)
+        amounts["used, of available_memory"] = -accelerator.available_memory(index)
+        stats = accelerator.memory_stats(index)
+        amounts["memory_stats"] = stats["allocated_bytes.all.current"]
+        return amounts
+
+    def _require_own_peaks(
+        self, accelerator: Accelerator, size: int, allocated: int
+    ) -> None:
+        """Require that a reset of device 0's peak leaves that of device 1, with `allocated` bytes in use."""
+        for reset in _RESETS:
+            block = _allocate(accelerator, size, index=1)
             del block
             getattr(accelerator, reset)(0)
-            kept = accelerator.max_memory_allocated(1)
+            peak = accelerator.max_memory_allocated(1)
             require(
-                kept >= before[1]["memory_allocated"] + size,
+                peak >= allocated + size,
                 f"{reset}(0) reset the peak of device 1",
             )
             getattr(accelerator, reset)(1)
-            peak, now = (
-                accelerator.max_memory_allocated(1),
-                accelerator.memory_allocated(1),
-            )
+            peak = accelerator.max_memory_allocated(1)
+            in_use = accelerator.memory_allocated(1)
             require(
-                peak == now,
-                f"after {reset}(1) the peak of device 1 is {peak}, and {now} bytes are held",
+                peak == in_use,
+                f"after {reset}(1) the peak of device 1 is {peak}, and {in_use} bytes are held",
             )
 
     def test_free_memory_shrinks(self, accelerator: Accelerator) -> None:
         """Memory that this process allocates is no longer reported as free."""
         _require_allocator(accelerator)
         accelerator.empty_cache()
-        before = accelerator.memory_reserved()
-        free, total = accelerator.mem_get_info()
-        available, summary = (
-            accelerator.available_memory(),
-            accelerator.memory_summary(),
-        )
-        size = max(32 * _MEBIBYTE, total // 64)
-        block = _block(accelerator, min(size, free // 2))
-        less = accelerator.mem_get_info()[0]
+        reserved_before = accelerator.memory_reserved()
+        free_before, total = accelerator.mem_get_info()
+        available_before = accelerator.available_memory()
+        summary = accelerator.memory_summary()
+        size = min(max(32 * _MEBIBYTE, total // 64), free_before // 2)
+        block = _allocate(accelerator, size)
+        free = accelerator.mem_get_info()[0]
         require(
-            less < free,
-            f"{block.numel()} bytes are held, and free memory went from {free} to {less}",
+            free < free_before,
+            f"{size} bytes are held, and free memory went from {free_before} to {free}",
         )
-        left = accelerator.available_memory()
-        told = f"{block.numel()} bytes are held, and available_memory() went from {available} to {left}"
-        require(left < available, told)
-        changed = accelerator.memory_summary() != summary
+        available = accelerator.available_memory()
         require(
-            changed,
-            f"memory_summary() is the same text with {block.numel()} bytes more",
+            available < available_before,
+            f"{size} bytes are held, and available_memory() went from {available_before} to {available}",
         )
-        held, size = accelerator.memory_reserved(), block.numel()
+        require(
+            accelerator.memory_summary() != summary,
+            f"memory_summary() is the same text with {size} bytes more",
+        )
+        reserved = accelerator.memory_reserved()
         del block
         accelerator.synchronize()
-        kept = accelerator.memory_reserved()
-        if not before < held <= kept:  # it is not counted, or was given back at once
-            return
-        for name, was, now in (
-            ("mem_get_info()[0]", less, accelerator.mem_get_info()[0]),
-            ("available_memory()", left, accelerator.available_memory()),
+        cached = accelerator.memory_reserved()
+        if not reserved_before < reserved <= cached:
+            return  # it is not counted, or was given back at once
+        for name, before, after in (
+            ("mem_get_info()[0]", free, accelerator.mem_get_info()[0]),
+            ("available_memory()", available, accelerator.available_memory()),
         ):
             require(
-                now - was < size // 2,  # other processes may give back some
-                f"a tensor of {size} bytes went, memory_reserved() stayed {kept}, and {name} went from {was} "
-                f"to {now}; expected no more: what the allocator keeps is not free before empty_cache()",
+                after - before < size // 2,  # other processes may give back some
+                f"a tensor of {size} bytes went, memory_reserved() stayed {cached}, and {name} went "
+                f"from {before} "
+                f"to {after}; expected no more: what the allocator keeps is not free before empty_cache()",
             )
 
     def test_cache_is_given_back(self, accelerator: Accelerator) -> None:
@@ -355,13 +355,16 @@ class TestAmounts(Subject):
         _require_allocator(accelerator)
         accelerator.empty_cache()
         start = accelerator.memory_reserved()
-        kept, gone = _block(accelerator), _block(accelerator, 32 * _MEBIBYTE)
-        held = accelerator.memory_reserved()
-        del gone
+        in_use = _allocate(accelerator)
+        freed = _allocate(accelerator, 32 * _MEBIBYTE)
+        peak = accelerator.memory_reserved()
+        del freed
         before = accelerator.memory_reserved()
         accelerator.empty_cache()
         after = accelerator.memory_reserved()
-        if start < held == before:  # it is counted, and was kept
+        # The freed memory is counted, and still reserved.
+        is_cached = start < peak == before
+        if is_cached:
             require(
                 after < before,
                 f"empty_cache() left {before} bytes reserved, of which 32 MiB were free",
@@ -372,34 +375,38 @@ class TestAmounts(Subject):
         )
         allocated = accelerator.memory_allocated()
         require(
-            after >= allocated >= kept.numel(),
+            after >= allocated >= in_use.numel(),
             f"after empty_cache() {after} is reserved, {allocated} used",
         )
         last = accelerator.device_count() - 1
-        if not last or not start < held == before:
-            return
+        if last and is_cached:
+            self._require_cache_given_back_on(accelerator, last)
+
+    def _require_cache_given_back_on(self, accelerator: Accelerator, last: int) -> None:
+        """Require that `empty_cache` empties the cache of the selected device, and keeps it selected."""
         with accelerator.device_guard(last):
-            _block(accelerator, 32 * _MEBIBYTE)
-            held = accelerator.memory_reserved()
+            _allocate(accelerator, 32 * _MEBIBYTE)
+            before = accelerator.memory_reserved()
             accelerator.empty_cache()
-            after, there = accelerator.memory_reserved(), accelerator.current_device()
+            after = accelerator.memory_reserved()
+            current = accelerator.current_device()
         require(
-            after < held,
-            f"empty_cache(), device {last} selected, left all its {held} bytes reserved",
+            after < before,
+            f"empty_cache(), device {last} selected, left all its {before} bytes reserved",
         )
         require(
-            there == last,
-            f"empty_cache(), device {last} selected, made {there} the current device",
+            current == last,
+            f"empty_cache(), device {last} selected, made {current} the current device",
         )
 
     def test_running_out_is_told(self, accelerator: Accelerator) -> None:
         """Allocating too much raises `torch.OutOfMemoryError`, and the device works afterwards."""
         _require_allocator(accelerator)
         if accelerator.handles_memory_backpressure():
-            not_claimed("an allocation waits rather than fails")
+            skip_unsupported("an allocation waits rather than fails")
         size = 4 * accelerator.total_memory()
-        refused(
-            lambda: _block(accelerator, size),
+        require_raises(
+            lambda: _allocate(accelerator, size),
             torch.OutOfMemoryError,
             f"a tensor of {size} bytes",
         )
@@ -410,24 +417,22 @@ class TestAmounts(Subject):
 
     def test_fraction_limits(self, accelerator: Accelerator) -> None:
         """`set_per_process_memory_fraction` is a limit, where the device has one, and can be lifted."""
-        from accel_core.errors import UnsupportedError
-
         _require_allocator(accelerator)
         accelerator.empty_cache()
         try:
             accelerator.set_per_process_memory_fraction(0.05)
         except UnsupportedError:
-            not_claimed("the device has no such limit")
+            skip_unsupported("the device has no such limit")
         try:
             size = accelerator.total_memory() // 8
-            refused(
-                lambda: _block(accelerator, size),
+            require_raises(
+                lambda: _allocate(accelerator, size),
                 torch.OutOfMemoryError,
                 "an eighth, where 0.05 is allowed,",
             )
         finally:
             accelerator.set_per_process_memory_fraction(1.0)
-        _block(accelerator)
+        _allocate(accelerator)
         before = accelerator.max_memory_allocated(), accelerator.memory_reserved()
         accelerator.set_per_process_memory_fraction(1.0)
         after = accelerator.max_memory_allocated(), accelerator.memory_reserved()
@@ -439,13 +444,13 @@ class TestAmounts(Subject):
         total = accelerator.total_memory()
         if accelerator.available_memory() < total // 2:
             return  # others use it
-        held = _block(accelerator, total * 3 // 10)
+        in_use = _allocate(accelerator, total * 3 // 10)
         accelerator.set_per_process_memory_fraction(0.5)
         try:
-            _block(accelerator, total // 10)
+            _allocate(accelerator, total // 10)
         except torch.OutOfMemoryError as error:
             raise BrokenPromise(
-                f"set_per_process_memory_fraction(0.5), {held.nbytes} of {total} bytes in use, a tensor of "
+                f"set_per_process_memory_fraction(0.5), {in_use.nbytes} of {total} bytes in use, a tensor of "
                 f"{total // 10} bytes: {type(error).__name__}; expected room: that is less than half"
             ) from error
         finally:
@@ -459,131 +464,159 @@ class TestAmounts(Subject):
         require(
             pinned.device.type == "cpu", f"pin_memory gave a tensor on {pinned.device}"
         )
-        same = torch.equal(pinned, host)
         require(
-            same,
+            torch.equal(pinned, host),
             f"pin_memory of {host.flatten()[:3].tolist()}… gave {pinned.flatten()[:3].tolist()}…",
         )
-        for count in (1, 4097, 3 << 18):  # of floats: up to three mebibytes
-            given = torch.arange(float(count))
-            kept = accelerator.pin_memory(given)
-            fits = (
-                torch.equal(kept, given)
-                and accelerator.is_pinned(kept) is accelerator.is_accelerator()
-            )
-            require(
-                fits,
-                f"pin_memory of {given.nbytes} bytes gave other numbers, or memory that is not locked",
-            )
-        across = accelerator.pin_memory(host.T)
-        require(
-            torch.equal(across, host.T),
-            f"pin_memory of a transposed tensor gave {across.tolist()}",
-        )
+        self._require_pinned_values(accelerator, host)
         again = accelerator.pin_memory(host)
-        once = pinned is host or pinned.data_ptr() != again.data_ptr()
-        require(once, "pin_memory gave the same memory twice")
-        told = accelerator.is_pinned(pinned)
-        expected = (
-            accelerator.is_accelerator()
-        )  # what the processor works on needs no locking
         require(
-            told is expected,
-            f"is_pinned gave {told!r} for what pin_memory gave; expected {expected}",
+            pinned is host or pinned.data_ptr() != again.data_ptr(),
+            "pin_memory gave the same memory twice",
         )
-        theirs = (
-            pinned.is_pinned()
-        )  # torch's word, which `.to(non_blocking=True)` goes by
-        fits = (
-            theirs is told or pinned is host
-        )  # where nothing is to be locked torch may say so
-        require(
-            fits,
-            f"is_pinned gave {told!r}, and the tensor's own is_pinned() {theirs!r}",
-        )
-        flat = torch.arange(24.0).view(2, 3, 4)
-        locked = accelerator.pin_memory(flat)
-        for dtype in _ANY_TYPE:
-            given = torch.tensor([0, 1, 3, -2]).to(dtype)
-            kept = accelerator.pin_memory(given)
-            require(
-                kept.dtype == dtype and torch.equal(kept, given),
-                f"pin_memory of {given} gave {kept}; expected the same numbers of {dtype}",
-            )
-        told = accelerator.is_pinned(torch.ones(3, device=accelerator.device()))
-        require(
-            told is False or not expected,
-            f"is_pinned of a tensor on the device gave {told!r}; expected False",
-        )
-        for what, view in _VIEWS.items():
-            told = accelerator.is_pinned(view(locked))
-            require(
-                told is expected,
-                f"is_pinned(p{what}) gave {told!r}, and p is what pin_memory gave for a tensor of (2, 3, 4); "
-                f"expected {expected}: a view has the storage of its tensor",
-            )
-            copied = accelerator.pin_memory(view(flat))
-            require(
-                torch.equal(copied, view(flat)),
-                f"pin_memory(t{what}), t a tensor of (2, 3, 4), gave {copied.flatten().tolist()}; expected "
-                f"{view(flat).flatten().tolist()}",
-            )
-            told = accelerator.is_pinned(view(flat))
-            require(
-                told is False or locked is flat,
-                f"is_pinned(t{what}) gave {told!r}, and t is an ordinary tensor of (2, 3, 4); expected False",
-            )
-        here = pinned.to(accelerator.device(), non_blocking=True)
+        self._require_is_pinned(accelerator, host, pinned)
+        self._require_views_pinned(accelerator)
+        on_device = pinned.to(accelerator.device(), non_blocking=True)
         accelerator.synchronize()
         require(
-            torch.equal(here.cpu(), host),
+            torch.equal(on_device.cpu(), host),
             "a late copy of page-locked memory changed the numbers",
         )
-        # Where the device reads any memory of the host, as Metal's, there is nothing to lock or copy.
-        honest = accelerator.is_pinned(host) is False or pinned is host
+        self._require_pinned_without_copy(accelerator, host, pinned)
+        self._require_freed_is_not_pinned(accelerator, host)
+        self._require_unpinned_unchanged(accelerator, host, pinned)
+
+    def _require_pinned_values(
+        self, accelerator: Accelerator, host: torch.Tensor
+    ) -> None:
+        """Require that pinned copies of several sizes, strides and types have the same numbers."""
+        for count in (1, 4097, 3 << 18):  # of floats: up to three mebibytes
+            numbers = torch.arange(float(count))
+            pinned = accelerator.pin_memory(numbers)
+            is_locked = accelerator.is_pinned(pinned) is accelerator.is_accelerator()
+            require(
+                torch.equal(pinned, numbers) and is_locked,
+                f"pin_memory of {numbers.nbytes} bytes gave other numbers, or memory that is not locked",
+            )
+        transposed = accelerator.pin_memory(host.T)
         require(
-            honest,
+            torch.equal(transposed, host.T),
+            f"pin_memory of a transposed tensor gave {transposed.tolist()}",
+        )
+        for dtype in _CPU_DTYPES:
+            numbers = torch.tensor([0, 1, 3, -2]).to(dtype)
+            pinned = accelerator.pin_memory(numbers)
+            require(
+                pinned.dtype == dtype and torch.equal(pinned, numbers),
+                f"pin_memory of {numbers} gave {pinned}; expected the same numbers of {dtype}",
+            )
+
+    def _require_is_pinned(
+        self, accelerator: Accelerator, host: torch.Tensor, pinned: torch.Tensor
+    ) -> None:
+        """Require True of `is_pinned` for `pinned`, a copy of `host`, and False for other tensors."""
+        expected = accelerator.is_accelerator()  # the CPU's own memory needs no lock
+        is_pinned = accelerator.is_pinned(pinned)
+        require(
+            is_pinned is expected,
+            f"is_pinned gave {is_pinned!r} for what pin_memory gave; expected {expected}",
+        )
+        by_torch = pinned.is_pinned()  # `.to(non_blocking=True)` depends on it
+        # Where nothing has to be locked, torch may report it as locked.
+        require(
+            by_torch is is_pinned or pinned is host,
+            f"is_pinned gave {is_pinned!r}, and the tensor's own is_pinned() {by_torch!r}",
+        )
+        on_device = torch.ones(3, device=accelerator.device())
+        is_pinned = accelerator.is_pinned(on_device)
+        require(
+            is_pinned is False or not expected,
+            f"is_pinned of a tensor on the device gave {is_pinned!r}; expected False",
+        )
+        # Where the device reads any memory of the host, as Metal does, there is nothing to lock or copy.
+        require(
+            accelerator.is_pinned(host) is False or pinned is host,
             "is_pinned is True for an ordinary tensor, which pin_memory copies all the same",
         )
+
+    def _require_views_pinned(self, accelerator: Accelerator) -> None:
+        """Require of views that `is_pinned` is as for their tensor, and `pin_memory` copies them."""
+        expected = accelerator.is_accelerator()
+        ordinary = torch.arange(24.0).view(2, 3, 4)
+        pinned = accelerator.pin_memory(ordinary)
+        for name, view in _VIEWS.items():
+            is_pinned = accelerator.is_pinned(view(pinned))
+            require(
+                is_pinned is expected,
+                f"is_pinned(p{name}) gave {is_pinned!r}, and p is what pin_memory gave for a tensor of "
+                f"(2, 3, 4); expected {expected}: a view has the storage of its tensor",
+            )
+            copied = accelerator.pin_memory(view(ordinary))
+            require(
+                torch.equal(copied, view(ordinary)),
+                f"pin_memory(t{name}), t a tensor of (2, 3, 4), gave {copied.flatten().tolist()}; expected "
+                f"{view(ordinary).flatten().tolist()}",
+            )
+            is_pinned = accelerator.is_pinned(view(ordinary))
+            require(
+                is_pinned is False or pinned is ordinary,
+                f"is_pinned(t{name}) gave {is_pinned!r}, and t is an ordinary tensor of (2, 3, 4); expected "
+                "False",
+            )
+
+    def _require_pinned_without_copy(
+        self, accelerator: Accelerator, host: torch.Tensor, pinned: torch.Tensor
+    ) -> None:
+        """Require of `make_copy=False` new memory of the same size, of the given shape or flat."""
         for match_shape, shape in ((True, (3, 4)), (False, (12,))):
-            template = accelerator.pin_memory(
+            empty = accelerator.pin_memory(
                 host, make_copy=False, match_shape=match_shape
             )
-            fits = (tuple(template.shape), template.dtype) == (shape, host.dtype)
-            found = f"{tuple(template.shape)} of {template.dtype}"
-            require(fits, f"without a copy pin_memory gave {found}; expected {shape}")
-            template.fill_(-1)
+            form = (tuple(empty.shape), empty.dtype)
+            require(
+                form == (shape, host.dtype),
+                f"without a copy pin_memory gave {tuple(empty.shape)} of {empty.dtype}; expected {shape}",
+            )
+            empty.fill_(-1)
             require(
                 host.min() == 0,
                 "what pin_memory gives without a copy is the tensor that it was given",
             )
-        template = accelerator.pin_memory(pinned, make_copy=False)
-        template.fill_(-1)
+        empty = accelerator.pin_memory(pinned, make_copy=False)
+        empty.fill_(-1)
         require(
             torch.equal(pinned, host),
             "pin_memory(p, make_copy=False), p being page-locked, gave p's own memory",
         )
-        # Where the device reads any memory of the host, as Metal's, all of it is told to be locked.
-        for _ in range(0 if accelerator.is_pinned(host) else 8):
+
+    def _require_freed_is_not_pinned(
+        self, accelerator: Accelerator, host: torch.Tensor
+    ) -> None:
+        """Require False of `is_pinned` for ordinary tensors in memory that was pinned before."""
+        if accelerator.is_pinned(host):
+            return  # the device reads any memory of the host, as Metal does
+        for _ in range(8):
             freed = accelerator.pin_empty(5000, dtype=torch.float32)
             accelerator.is_pinned(freed)
             del freed
             accelerator.empty_host_cache()
-            plain = [
-                torch.empty(5000) for _ in range(32)
-            ]  # where it was, if the system gives that again
-            told = any(map(accelerator.is_pinned, plain))
+            # One of these is at the same address, if the system gives it again.
+            ordinary = [torch.empty(5000) for _ in range(32)]
             require(
-                not told,
+                not any(map(accelerator.is_pinned, ordinary)),
                 "is_pinned of an ordinary tensor gave True after page-locked memory was freed",
             )
-        torchs = pinned.is_pinned()
+
+    def _require_unpinned_unchanged(
+        self, accelerator: Accelerator, host: torch.Tensor, pinned: torch.Tensor
+    ) -> None:
+        """Require that `unpin_memory` does not free memory of torch, which lives as long as its tensor."""
+        is_of_torch = pinned.is_pinned()
         accelerator.unpin_memory(pinned)
-        if torchs:
+        if is_of_torch:
             others = [accelerator.pin_memory(torch.zeros(3, 4)) for _ in range(4)]
-            same = torch.equal(pinned, host)
             require(
-                same,
+                torch.equal(pinned, host),
                 "after unpin_memory(t) the numbers of t change: torch's memory goes with its last tensor",
             )
             del others
@@ -593,7 +626,8 @@ class TestAmounts(Subject):
         host only.
         """
         model = torch.ones(2, 5, dtype=torch.float16)
-        room = {
+        #: By the call, what it returned, and the shape and type that it must have.
+        tensors = {
             "pin_empty(2, 3)": (accelerator.pin_empty(2, 3, dtype=torch.int32), (2, 3), torch.int32),
             "pin_empty((2, 3))": (accelerator.pin_empty((2, 3), dtype=torch.int16), (2, 3), torch.int16),
             "pin_empty(torch.Size([4]))": (
@@ -605,73 +639,67 @@ class TestAmounts(Subject):
                 (2, 5), torch.int8,
             ),
         }  # fmt: skip
-        room |= {
-            f"pin_empty(3, dtype={dtype})": (
-                accelerator.pin_empty(3, dtype=dtype),
-                (3,),
-                dtype,
+        for dtype in _CPU_DTYPES:
+            tensor = accelerator.pin_empty(3, dtype=dtype)
+            tensors[f"pin_empty(3, dtype={dtype})"] = (tensor, (3,), dtype)
+        for call, (tensor, shape, dtype) in tensors.items():
+            form = (tuple(tensor.shape), tensor.dtype, tensor.device.type)
+            require(
+                form == (shape, dtype, "cpu"),
+                f"{call} gave {tuple(tensor.shape)} of {tensor.dtype} on {tensor.device}",
             )
-            for dtype in _ANY_TYPE
+        again = {
+            "pin_empty(2, 3)": accelerator.pin_empty(2, 3, dtype=torch.int32),
+            "pin_empty_like": accelerator.pin_empty_like(model),
         }
-        for what, (made, shape, dtype) in room.items():
-            fits = (tuple(made.shape), made.dtype, made.device.type) == (
-                shape,
-                dtype,
-                "cpu",
-            )
+        for call, tensor in again.items():
             require(
-                fits,
-                f"{what} gave {tuple(made.shape)} of {made.dtype} on {made.device}",
+                tensor.data_ptr() != tensors[call][0].data_ptr(),
+                f"{call} gave the same memory twice",
             )
-        again = (
-            accelerator.pin_empty(2, 3, dtype=torch.int32),
-            accelerator.pin_empty_like(model),
-        )
-        for what, one in zip(("pin_empty(2, 3)", "pin_empty_like"), again, strict=True):
-            require(
-                one.data_ptr() != room[what][0].data_ptr(),
-                f"{what} gave the same memory twice",
-            )
-        elsewhere = partial(
+        pin_on_meta = partial(
             accelerator.pin_empty, 1, dtype=torch.float32, device="meta"
         )
-        refused(elsewhere, ValueError, "pin_empty(1, device='meta')")
+        require_raises(pin_on_meta, ValueError, "pin_empty(1, device='meta')")
         require_page_locked(accelerator)
         expected = accelerator.is_accelerator()
-        for what, (made, _, _) in room.items():
-            told = accelerator.is_pinned(made)
+        for call, (tensor, _, _) in tensors.items():
+            is_pinned = accelerator.is_pinned(tensor)
             require(
-                told is expected,
-                f"is_pinned gave {told} for what {what} gave; expected {expected}",
+                is_pinned is expected,
+                f"is_pinned gave {is_pinned} for what {call} gave; expected {expected}",
             )
 
     def test_loader_feeds_the_device(self, accelerator: Accelerator) -> None:
         """Batches of a DataLoader that pins memory reach the device unchanged, with and without workers."""
         require_page_locked(accelerator)
-        pin, place = accelerator.is_accelerator(), accelerator.device()
-        torch.ones(1, device=place)  # workers start beside a device in use
+        pin_memory, device = accelerator.is_accelerator(), accelerator.device()
+        torch.ones(1, device=device)  # workers start beside a device in use
         for workers in (0, 2):
             loader = DataLoader(
-                TensorDataset(torch.arange(8.0)), batch_size=4, num_workers=workers, pin_memory=pin,
+                TensorDataset(torch.arange(8.0)), batch_size=4, num_workers=workers, pin_memory=pin_memory,
                 persistent_workers=workers > 0,
             )  # fmt: skip
             for epoch in (1, 2):
-                seen = [
+                numbers = [
                     x
                     for (batch,) in loader
-                    for x in batch.to(place, non_blocking=True).tolist()
+                    for x in batch.to(device, non_blocking=True).tolist()
                 ]
-                what = f"with {workers} workers, in epoch {epoch},"
-                require(seen == list(range(8)), f"{what} batches arrive as {seen}")
+                description = f"with {workers} workers, in epoch {epoch},"
+                require(
+                    numbers == list(range(8)),
+                    f"{description} batches arrive as {numbers}",
+                )
 
 
 def require_page_locked(accelerator: Accelerator) -> None:
-    """Require page-locked memory of torch: the members give ordinary memory on a device without it."""
+    """Skip the check if the device has no page-locked memory, as then members return ordinary memory."""
     if not accelerator.is_accelerator():
         return
     try:
         torch.empty(1, pin_memory=True)
     except RuntimeError as error:
         if lacks_page_locks(error):
-            not_claimed("the device has no page-locked memory")
+            skip_unsupported("the device has no page-locked memory")
         raise

@@ -1,8 +1,9 @@
-"""Kernels against the processor's in float64."""
+"""Checks of operators, training steps and autocast in each type: results are compared with the CPU's."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,10 +12,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from accel_core import Accelerator
-from accel_testing.conformance.claims import not_claimed, require
-from accel_testing.conformance.compute.compared import BOUNDS, blamed
-from accel_testing.conformance.subject import Subject
+from accel_core import Accelerator, UnsupportedError
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import (
+    BrokenPromise,
+    require,
+    require_raises,
+    skip_unsupported,
+)
+from accel_testing.conformance.compute.comparison import TOLERANCES, find_wrong_kernel
 
 __all__ = ["TestArithmetic"]
 
@@ -41,7 +47,7 @@ _OPERATORS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 
 
-class TestArithmetic(Subject):
+class TestArithmetic(BackendTestBase):
     """Results in every supported data type are right."""
 
     def test_claimed_dtypes_compute(self, accelerator: Accelerator) -> None:
@@ -50,30 +56,30 @@ class TestArithmetic(Subject):
         if accelerator.is_fp64_supported():
             claimed.append(torch.float64)
         generator = torch.Generator().manual_seed(0)
-        left, right = (
-            torch.randn(24, 48, generator=generator),
-            torch.randn(24, 48, generator=generator),
-        )
-        faults = []
+        left = torch.randn(24, 48, generator=generator)
+        right = torch.randn(24, 48, generator=generator)
+        problems = []
         for dtype in claimed:
             a, b = left.to(dtype), right.to(dtype)
             for name, operator in _OPERATORS.items():
                 expected = operator(a.double(), b.double())
-                here = a.to(accelerator.device()), b.to(accelerator.device())
+                arguments = a.to(accelerator.device()), b.to(accelerator.device())
                 try:
-                    given = operator(*here)
+                    result = operator(*arguments)
                 except Exception as error:
-                    words = f"{type(error).__name__}: {str(error)[:100]}{blamed(operator, *here)}"
-                    faults.append(f"{name} in {dtype}: {words}")
+                    message = f"{type(error).__name__}: {str(error)[:100]}"
+                    kernel = find_wrong_kernel(operator, *arguments)
+                    problems.append(f"{name} in {dtype}: {message}{kernel}")
                     continue
-                found = _fault(f"{name} in {dtype}", given, expected, dtype)
-                faults.extend(f"{fault}{blamed(operator, *here)}" for fault in found)
-        require(not faults, "; ".join(faults))
+                problem = _describe_error(f"{name} in {dtype}", result, expected, dtype)
+                if problem:
+                    problems.append(problem + find_wrong_kernel(operator, *arguments))
+        require(not problems, "; ".join(problems))
 
     def test_integers_are_exact(self, accelerator: Accelerator) -> None:
         """Integers and booleans come out exactly: indices, masks and token numbers."""
         host = torch.arange(-8, 8, dtype=torch.int64)
-        here = host.to(accelerator.device())
+        on_device = host.to(accelerator.device())
         operators: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
             "multiplied": lambda t: t * 3 - 1,
             "divided": lambda t: t // 3,
@@ -84,9 +90,14 @@ class TestArithmetic(Subject):
             "as uint8": lambda t: t.abs().to(torch.uint8),
         }
         for name, operator in operators.items():
-            given, expected = operator(here).cpu(), operator(host)
-            told = f"integers {name}: {given.tolist()}; expected {expected.tolist()}"
-            require(torch.equal(given, expected), told + blamed(operator, here))
+            result, expected = operator(on_device).cpu(), operator(host)
+            message = (
+                f"integers {name}: {result.tolist()}; expected {expected.tolist()}"
+            )
+            require(
+                torch.equal(result, expected),
+                message + find_wrong_kernel(operator, on_device),
+            )
 
     def test_gradients(self, accelerator: Accelerator) -> None:
         """A small network's gradients are the processor's, in float32 within the bound."""
@@ -104,80 +115,78 @@ class TestArithmetic(Subject):
                     network(data.to(device)), torch.arange(16, device=device) % 3
                 )
             )
-            return [p.grad.cpu() for p in network.parameters() if p.grad is not None]
+            return [
+                parameter.grad.cpu()
+                for parameter in network.parameters()
+                if parameter.grad is not None
+            ]
 
-        ours, theirs = gradients(accelerator.device()), gradients("cpu")
+        results, references = gradients(accelerator.device()), gradients("cpu")
         require(
-            len(ours) == len(theirs),
-            f"{len(ours)} parameters have gradients, of {len(theirs)}",
+            len(results) == len(references),
+            f"{len(results)} parameters have gradients, of {len(references)}",
         )
-        faults = [
-            fault
-            for place, (given, expected) in enumerate(zip(ours, theirs, strict=True))
-            for fault in _fault(
-                f"gradient {place}", given, expected.double(), torch.float32
+        problems = []
+        for number, (result, expected) in enumerate(
+            zip(results, references, strict=True)
+        ):
+            problem = _describe_error(
+                f"gradient {number}", result, expected.double(), torch.float32
             )
-        ]
-        where = blamed(lambda: gradients(accelerator.device())) if faults else ""
+            if problem:
+                problems.append(problem)
+        kernel = ""
+        if problems:
+            kernel = find_wrong_kernel(lambda: gradients(accelerator.device()))
         require(
-            not faults,
-            f"Linear, GELU, LayerNorm, Linear, cross_entropy: {'; '.join(faults)}{where}",
+            not problems,
+            f"Linear, GELU, LayerNorm, Linear, cross_entropy: {'; '.join(problems)}{kernel}",
         )
 
     def test_optimizer_steps(self, accelerator: Accelerator) -> None:
         """Five steps of AdamW and SGD end where the processor's do, within the bound."""
 
-        def trained(
-            device: torch.device | str, kind: Callable[..., torch.optim.Optimizer]
+        def train(
+            device: torch.device | str, make: Callable[..., torch.optim.Optimizer]
         ) -> torch.Tensor:
             weight = nn.Parameter(torch.linspace(-1, 1, 32).to(device))
-            optimizer = kind([weight], lr=0.1)
+            optimizer = make([weight], lr=0.1)
             for step in range(5):
                 optimizer.zero_grad()
                 torch.autograd.backward((weight * (step + 1)).sin().sum())
                 optimizer.step()
             return weight.detach().cpu()
 
-        for kind in (
-            torch.optim.AdamW,
-            partial(torch.optim.SGD, momentum=0.9, weight_decay=0.1, foreach=True),
-        ):
-            ours, theirs = (
-                trained(accelerator.device(), kind),
-                trained("cpu", kind).double(),
-            )
-            faults = _fault("the weight", ours, theirs, torch.float32)
-            where = (
-                blamed(lambda k=kind: trained(accelerator.device(), k))
-                if faults
-                else ""
-            )
-            require(
-                not faults, f"after five steps of {kind} {'; '.join(faults)}{where}"
-            )
+        sgd = partial(torch.optim.SGD, momentum=0.9, weight_decay=0.1, foreach=True)
+        device = accelerator.device()
+        for make in (torch.optim.AdamW, sgd):
+            result, reference = train(device, make), train("cpu", make).double()
+            problem = _describe_error("the weight", result, reference, torch.float32)
+            if problem:
+                kernel = find_wrong_kernel(partial(train, device, make))
+                raise BrokenPromise(f"after five steps of {make} {problem}{kernel}")
 
     def test_copies(self, accelerator: Accelerator) -> None:
         """Data copied to the device come back the same, in parts too, and by way of another device."""
         host = torch.arange(60.0).reshape(3, 4, 5)
-        for name, given in {
+        for form, tensor in {
             "whole": host, "transposed": host.transpose(0, 2), "every second": host[:, ::2],
             "one number": host[1, 2, 3],
         }.items():  # fmt: skip
-            back = given.to(accelerator.device()).cpu()
+            copied = tensor.to(accelerator.device()).cpu()
             require(
-                torch.equal(back, given),
-                f"a tensor, {name}, comes back as {back.flatten()[:6].tolist()}",
+                torch.equal(copied, tensor),
+                f"a tensor, {form}, comes back as {copied.flatten()[:6].tolist()}",
             )
         for index in range(1, accelerator.device_count()):
-            back = host.to(accelerator.device(0)).to(accelerator.device(index)).cpu()
+            copied = host.to(accelerator.device(0)).to(accelerator.device(index)).cpu()
             require(
-                torch.equal(back, host), f"from device 0 to {index} the numbers change"
+                torch.equal(copied, host),
+                f"from device 0 to {index} the numbers change",
             )
 
     def test_saved_tensors_load(self, accelerator: Accelerator) -> None:
         """A checkpoint of the device's tensors loads on the processor and comes back to the device."""
-        import io
-
         file = io.BytesIO()
         state = {"weight": torch.arange(6.0, device=accelerator.device()), "step": 3}
         torch.save(state, file)
@@ -195,9 +204,8 @@ class TestArithmetic(Subject):
 
     def test_training_resumes(self, accelerator: Accelerator) -> None:
         """A model and its optimizer, saved and loaded, go on as if training had never stopped."""
-        import io
 
-        def made() -> tuple[nn.Module, torch.optim.Optimizer]:
+        def create() -> tuple[nn.Module, torch.optim.Optimizer]:
             torch.manual_seed(3)
             network = nn.Linear(8, 4).to(accelerator.device())
             return network, torch.optim.AdamW(network.parameters(), lr=0.1)
@@ -212,35 +220,32 @@ class TestArithmetic(Subject):
             torch.autograd.backward(network(data).square().mean())
             optimizer.step()
 
-        network, optimizer = made()
+        network, optimizer = create()
         for number in (1, 2):
             step(network, optimizer, number)
         file = io.BytesIO()
         torch.save([network.state_dict(), optimizer.state_dict()], file)
         step(network, optimizer, 3)
         expected = [parameter.detach().cpu() for parameter in network.parameters()]
-        for place in (accelerator.device_name(), "cpu"):
+        for map_location in (accelerator.device_name(), "cpu"):
             file.seek(0)
-            of_network, of_optimizer = torch.load(file, map_location=place)
-            network, optimizer = made()
-            network.load_state_dict(of_network)
-            optimizer.load_state_dict(of_optimizer)
+            network_state, optimizer_state = torch.load(file, map_location=map_location)
+            network, optimizer = create()
+            network.load_state_dict(network_state)
+            optimizer.load_state_dict(optimizer_state)
             step(network, optimizer, 3)
-            for given, kept in zip(network.parameters(), expected, strict=True):
-                same = torch.equal(given.detach().cpu(), kept)
+            for result, reference in zip(network.parameters(), expected, strict=True):
+                same = torch.equal(result.detach().cpu(), reference)
                 require(
                     same,
-                    f"loaded with map_location={place!r}, the third step gives other numbers",
+                    f"loaded with map_location={map_location!r}, the third step gives other numbers",
                 )
 
     def test_float64_is_refused_where_it_is_not(self, accelerator: Accelerator) -> None:
         """Without float64, `DoubleTensor` raises UnsupportedError instead of silently using float32."""
-        from accel_core.errors import UnsupportedError
-        from accel_testing.conformance.claims import refused
-
         if accelerator.is_fp64_supported():
-            not_claimed("the device has float64")
-        refused(
+            skip_unsupported("the device has float64")
+        require_raises(
             lambda: accelerator.DoubleTensor([1.0]),
             UnsupportedError,
             "DoubleTensor([1.0])",
@@ -261,120 +266,137 @@ class TestArithmetic(Subject):
                 inside is torch.float32,
                 f"inside autocast({dtype}, enabled=False) a product is of {inside}",
             )
-        usual = torch.get_autocast_dtype(accelerator.device_type)
+        default = torch.get_autocast_dtype(accelerator.device_type)
         with accelerator.autocast():
             inside = (ones @ ones).dtype
-            beside = accelerator.is_accelerator() and torch.is_autocast_enabled("cpu")
-            kept = torch.is_autocast_cache_enabled()
+            casts_on_cpu = accelerator.is_accelerator() and torch.is_autocast_enabled(
+                "cpu"
+            )
+            has_cache = torch.is_autocast_cache_enabled()
         require(
-            inside is usual,
-            f"inside autocast() a product is of {inside}; torch has {usual}",
+            inside is default,
+            f"inside autocast() a product is of {inside}; torch has {default}",
         )
         require(
-            not beside,
+            not casts_on_cpu,
             "inside autocast() torch casts on the processor too; expected this device alone",
         )
         require(
-            kept,
+            has_cache,
             "inside autocast() torch keeps nothing that it casts; expected its usual cache",
         )
         after = (ones @ ones).dtype
         require(after is torch.float32, f"after autocast a product is of {after}")
-        try:
-            with accelerator.autocast():
-                raise KeyError
-        except KeyError:
-            pass
-        still = torch.is_autocast_enabled(accelerator.device_type)
-        require(not still, "after an error inside it autocast is still on")
-        weight, made = (
-            torch.ones(8, 8, device=accelerator.device(), requires_grad=True),
-            [],
-        )
-        again = accelerator.autocast()
+        with contextlib.suppress(KeyError), accelerator.autocast():
+            raise KeyError
+        is_on = torch.is_autocast_enabled(accelerator.device_type)
+        require(not is_on, "after an error inside it autocast is still on")
+        self._require_cache_ends_with_block(accelerator, ones)
+
+    def _require_cache_ends_with_block(
+        self, accelerator: Accelerator, ones: torch.Tensor
+    ) -> None:
+        """Require that a weight that changes between two blocks is cast again in the second one."""
+        weight = torch.ones(8, 8, device=accelerator.device(), requires_grad=True)
+        sums = []
+        context = accelerator.autocast()
         for _ in range(2):
-            with again:
+            with context:
                 product = ones @ weight
             require(
                 product.requires_grad,
                 "inside autocast() a product with a weight requires no gradient",
             )
-            made.append(product.sum().item())
+            sums.append(product.sum().item())
             with torch.no_grad():
                 weight.mul_(2)
+        first, second = sums
         require(
-            made[1] == 2 * made[0],
-            f"inside autocast() a product adds up to {made[0]:g}, and inside the next, after the weight was "
-            f"doubled, to {made[1]:g}; expected {2 * made[0]:g}: what was cast is kept too long",
+            second == 2 * first,
+            f"inside autocast() a product adds up to {first:g}, and inside the next, after the weight was "
+            f"doubled, to {second:g}; expected {2 * first:g}: what was cast is kept too long",
         )
 
     def test_autocasts_nest(self, accelerator: Accelerator) -> None:
         """After an inner `autocast` the outer one is as before, its type too, even after an error."""
-        ones, kind = (
-            torch.ones(8, 8, device=accelerator.device()),
-            accelerator.device_type,
-        )
-        types = accelerator.supported_dtypes()[1:]
-        if not types:
-            not_claimed("float32 is the only type to train in")
-        usual = torch.get_autocast_dtype(kind)
-        for outer, inner in ((types[0], types[-1]), (types[-1], types[0])):
+        ones = torch.ones(8, 8, device=accelerator.device())
+        device_type = accelerator.device_type
+        dtypes = accelerator.supported_dtypes()[1:]
+        if not dtypes:
+            skip_unsupported("float32 is the only type to train in")
+        default = torch.get_autocast_dtype(device_type)
+        for outer, inner in ((dtypes[0], dtypes[-1]), (dtypes[-1], dtypes[0])):
             for enabled in (True, False):
-                what = f"autocast({inner}, enabled={enabled}) inside autocast({outer})"
+                description = (
+                    f"autocast({inner}, enabled={enabled}) inside autocast({outer})"
+                )
                 with accelerator.autocast(outer):
-                    for how in ("", "an error in "):
+                    for ending in ("", "an error in "):
                         with (
                             contextlib.suppress(KeyError),
                             accelerator.autocast(inner, enabled=enabled),
                         ):
-                            now = (ones @ ones).dtype
-                            if how:
+                            product_dtype = (ones @ ones).dtype
+                            if ending:
                                 raise KeyError
-                        wanted = inner if enabled else torch.float32
+                        expected = inner if enabled else torch.float32
                         require(
-                            now is wanted,
-                            f"inside {what} a product is of {now}; expected {wanted}",
+                            product_dtype is expected,
+                            f"inside {description} a product is of {product_dtype}; expected {expected}",
                         )
-                        now = (ones @ ones).dtype
+                        product_dtype = (ones @ ones).dtype
                         require(
-                            now is outer,
-                            f"after {how}{what} a product is of {now}; expected {outer}",
+                            product_dtype is outer,
+                            f"after {ending}{description} a product is of {product_dtype}; expected {outer}",
                         )
-                now = (ones @ ones).dtype
+                product_dtype = (ones @ ones).dtype
                 require(
-                    now is torch.float32,
-                    f"after both, {what}, a product is of {now}; expected float32",
+                    product_dtype is torch.float32,
+                    f"after both, {description}, a product is of {product_dtype}; expected float32",
                 )
-                left = torch.get_autocast_dtype(kind)
+                default_after = torch.get_autocast_dtype(device_type)
                 require(
-                    left is usual,
-                    f"after {what} torch.get_autocast_dtype({kind!r}) is {left}, was {usual}",
+                    default_after is default,
+                    f"after {description} torch.get_autocast_dtype({device_type!r}) is {default_after}, "
+                    f"was {default}",
                 )
 
     def test_scaled_losses(self, accelerator: Accelerator) -> None:
         """A step in float16 with `grad_scaler` scales the loss, not the weights; in other types it is off."""
         for dtype in (torch.bfloat16, torch.float32):
-            on = accelerator.grad_scaler(dtype).is_enabled()
-            require(on is False, f"grad_scaler({dtype}).is_enabled() gave {on!r}")
-        best, on = accelerator.training_dtype(), accelerator.grad_scaler().is_enabled()
+            is_on = accelerator.grad_scaler(dtype).is_enabled()
+            require(is_on is False, f"grad_scaler({dtype}).is_enabled() gave {is_on!r}")
+        best = accelerator.training_dtype()
+        is_on = accelerator.grad_scaler().is_enabled()
         require(
-            on is (best is torch.float16),
-            f"grad_scaler().is_enabled() gave {on!r}, to train in {best}",
+            is_on is (best is torch.float16),
+            f"grad_scaler().is_enabled() gave {is_on!r}, to train in {best}",
         )
-        on = accelerator.grad_scaler(torch.float16, enabled=False).is_enabled()
+        is_on = accelerator.grad_scaler(torch.float16, enabled=False).is_enabled()
         require(
-            on is False, f"grad_scaler(float16, enabled=False).is_enabled() gave {on!r}"
+            is_on is False,
+            f"grad_scaler(float16, enabled=False).is_enabled() gave {is_on!r}",
         )
         if not accelerator.is_fp16_supported():
-            not_claimed("no training in float16")
+            skip_unsupported("no training in float16")
         weight = nn.Parameter(torch.ones(2, device=accelerator.device()))
         optimizer = torch.optim.SGD([weight], lr=0.5)
+        self._require_loss_scaled(accelerator, weight, optimizer)
+        self._require_scale_follows_options(accelerator, weight, optimizer)
+
+    def _require_loss_scaled(
+        self,
+        accelerator: Accelerator,
+        weight: nn.Parameter,
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        """Require a scaled gradient, an unscaled step, and no step for an infinite gradient."""
         scaler = accelerator.grad_scaler(torch.float16, init_scale=8.0)
         torch.autograd.backward(scaler.scale(weight.sum()))
-        scaled = weight.grad.tolist() if weight.grad is not None else None
+        gradient = weight.grad.tolist() if weight.grad is not None else None
         require(
-            scaled == [8.0, 8.0],
-            f"with a scale of 8 the gradients of a sum are {scaled}",
+            gradient == [8.0, 8.0],
+            f"with a scale of 8 the gradients of a sum are {gradient}",
         )
         scaler.step(optimizer)
         scaler.update()
@@ -382,31 +404,36 @@ class TestArithmetic(Subject):
             weight.tolist() == [0.5, 0.5],
             f"after the step the weights are {weight.tolist()}",
         )
-        for wrong in ("inf", "nan"):
-            before = scaler.get_scale()
+        for bad in ("inf", "nan"):
+            scale_before = scaler.get_scale()
             optimizer.zero_grad()
-            torch.autograd.backward(
-                scaler.scale(
-                    (weight * torch.tensor([1.0, float(wrong)]).to(weight.device)).sum()
-                )
-            )
+            factors = torch.tensor([1.0, float(bad)]).to(weight.device)
+            torch.autograd.backward(scaler.scale((weight * factors).sum()))
             scaler.step(optimizer)
             scaler.update()
-            kept = weight.tolist()
             require(
-                kept == [0.5, 0.5],
-                f"a step whose gradient holds {wrong} made the weights {kept}",
+                weight.tolist() == [0.5, 0.5],
+                f"a step whose gradient holds {bad} made the weights {weight.tolist()}",
             )
             scale = scaler.get_scale()
-            first = accelerator.grad_scaler(torch.float16, init_scale=8.0).get_scale()
+            new_scaler = accelerator.grad_scaler(torch.float16, init_scale=8.0)
+            new_scale = new_scaler.get_scale()
             require(
-                first == 8.0,
-                f"a new scaler with init_scale=8 begins at {first}, as another one stands",
+                new_scale == 8.0,
+                f"a new scaler with init_scale=8 begins at {new_scale}, as another one stands",
             )
             require(
-                scale < before,
-                f"after a gradient with {wrong} the scale went from {before} to {scale}",
+                scale < scale_before,
+                f"after a gradient with {bad} the scale went from {scale_before} to {scale}",
             )
+
+    def _require_scale_follows_options(
+        self,
+        accelerator: Accelerator,
+        weight: nn.Parameter,
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        """Require that the scale grows and shrinks as `grad_scaler` was told, and that `unscale_` works."""
         options: dict[str, Any] = {
             "init_scale": 8.0,
             "growth_factor": 4.0,
@@ -414,43 +441,40 @@ class TestArithmetic(Subject):
             "growth_interval": 2,
         }
         scaler = accelerator.grad_scaler(torch.float16, **options)
-        for factor, expected in (
-            (1.0, 8.0),
-            (1.0, 32.0),
-            (float("inf"), 8.0),
-            (1.0, 8.0),
-        ):
+        steps = ((1.0, 8.0), (1.0, 32.0), (float("inf"), 8.0), (1.0, 8.0))
+        for factor, expected in steps:
             optimizer.zero_grad()
             torch.autograd.backward(scaler.scale((weight * factor).sum()))
             scaler.unscale_(optimizer)
-            unscaled = weight.grad.tolist() if weight.grad is not None else None
-            fits = factor != 1 or unscaled == [1.0, 1.0]
-            require(
-                fits,
-                f"after unscale_ the gradients of a sum are {unscaled}; expected 1",
-            )
+            gradient = weight.grad.tolist() if weight.grad is not None else None
+            if factor == 1:
+                require(
+                    gradient == [1.0, 1.0],
+                    f"after unscale_ the gradients of a sum are {gradient}; expected 1",
+                )
             scaler.step(optimizer)
             scaler.update()
             scale = scaler.get_scale()
-            told = f"grad_scaler(float16, {options}): after a step whose gradient is {factor} the scale is"
-            require(scale == expected, f"{told} {scale}; expected {expected}")
+            require(
+                scale == expected,
+                f"grad_scaler(float16, {options}): after a step whose gradient is {factor} the scale is "
+                f"{scale}; expected {expected}",
+            )
 
 
-def _fault(
-    what: str, given: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype
-) -> list[str]:
-    if tuple(given.shape) != tuple(expected.shape):
-        return [
-            f"{what} has the shape {tuple(given.shape)}; expected {tuple(expected.shape)}"
-        ]
-    if given.dtype is not dtype:
-        return [f"{what} is of {given.dtype}; expected {dtype}"]
-    here = given.detach().cpu().double()
+def _describe_error(
+    name: str, result: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype
+) -> str:
+    """Return how the result differs from the expected numbers; empty if it is within the tolerance."""
+    if tuple(result.shape) != tuple(expected.shape):
+        return f"{name} has the shape {tuple(result.shape)}; expected {tuple(expected.shape)}"
+    if result.dtype is not dtype:
+        return f"{name} is of {result.dtype}; expected {dtype}"
     largest = float(expected.abs().max().clamp_min(1e-6))
-    error = float((here - expected).abs().max()) / largest
-    # Not `error > bound`: that a number is missing, NaN, is a fault too.
-    return (
-        []
-        if error <= BOUNDS[dtype]
-        else [f"{what} is off by {error:.1e} of the largest, bound {BOUNDS[dtype]:.0e}"]
-    )
+    difference = result.detach().cpu().double() - expected
+    error = float(difference.abs().max()) / largest
+    tolerance = TOLERANCES[dtype]
+    # NaN is an error too, and compares as False.
+    if error <= tolerance:
+        return ""
+    return f"{name} is off by {error:.1e} of the largest, bound {tolerance:.0e}"

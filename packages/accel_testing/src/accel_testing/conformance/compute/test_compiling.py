@@ -1,42 +1,46 @@
-"""`torch.compile` on the device, and accelerator calls inside what is compiled."""
+"""Checks of `torch.compile`, and of calls of the accelerator in compiled functions."""
 
 from __future__ import annotations
 
 import torch
 
 from accel_core import Accelerator
-from accel_testing.conformance.claims import require
-from accel_testing.conformance.subject import Subject
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import BrokenPromise, require
 
 __all__ = ["TestCompiling"]
 
 
-class TestCompiling(Subject):
-    """Compiled code computes the same, and asking the accelerator does not break it up."""
+class TestCompiling(BackendTestBase):
+    """Compiled code must compute the same, and calls of the accelerator must not break its graph."""
 
     def test_compiles(self, accelerator: Accelerator) -> None:
         """The backend's own compiler compiles a function, forwards and backwards, for the device."""
 
-        def work(x: torch.Tensor) -> torch.Tensor:
+        def function(x: torch.Tensor) -> torch.Tensor:
             return (x * 2 + 1).tanh().sum()
 
         torch._dynamo.reset()
-        compiled = torch.compile(work, backend=accelerator.get_compile_backend())
-        ours = torch.linspace(-1, 1, 16, device=accelerator.device()).requires_grad_()
-        theirs = ours.detach().clone().requires_grad_()
-        torch.autograd.backward(compiled(ours))
-        torch.autograd.backward(work(theirs))
-        if ours.grad is None or theirs.grad is None:
-            require(False, "a compiled function gives no gradient")
+        compiled = torch.compile(function, backend=accelerator.get_compile_backend())
+        on_device = torch.linspace(
+            -1, 1, 16, device=accelerator.device()
+        ).requires_grad_()
+        reference = on_device.detach().clone().requires_grad_()
+        torch.autograd.backward(compiled(on_device))
+        torch.autograd.backward(function(reference))
+        if on_device.grad is None or reference.grad is None:
+            raise BrokenPromise("a compiled function gives no gradient")
             return
-        far = float((ours.grad - theirs.grad).abs().max().item())
-        require(far < 1e-5, f"gradients of the compiled function are off by {far:.1e}")
+        error = float((on_device.grad - reference.grad).abs().max().item())
+        require(
+            error < 1e-5, f"gradients of the compiled function are off by {error:.1e}"
+        )
 
     def test_accelerator_calls_break_no_graph(self, accelerator: Accelerator) -> None:
         """Names, counts and yes-or-no answers can be asked for inside a compiled function."""
         name = accelerator.name
 
-        def work(x: torch.Tensor) -> torch.Tensor:
+        def function(x: torch.Tensor) -> torch.Tensor:
             if (
                 accelerator.device_name() == name
                 or accelerator.is_synchronized_device()
@@ -45,15 +49,14 @@ class TestCompiling(Subject):
             return x * (accelerator.device_count() > 0)
 
         torch._dynamo.reset()
-        given = torch.ones(4, device=accelerator.device())
+        ones = torch.ones(4, device=accelerator.device())
         try:
-            torch.compile(work, backend="eager", fullgraph=True)(given)
+            torch.compile(function, backend="eager", fullgraph=True)(ones)
         except torch._dynamo.exc.Unsupported as error:
-            require(
-                False, f"asking the accelerator breaks the graph: {str(error)[:600]}"
-            )
+            raise BrokenPromise(
+                f"asking the accelerator breaks the graph: {str(error)[:600]}"
+            ) from error
         except Exception as error:
-            require(
-                False,
-                f"torch.compile raised {type(error).__name__}: {str(error)[:300]}",
-            )
+            raise BrokenPromise(
+                f"torch.compile raised {type(error).__name__}: {str(error)[:300]}"
+            ) from error

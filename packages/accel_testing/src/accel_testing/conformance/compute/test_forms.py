@@ -1,4 +1,4 @@
-"""Forms in which numbers come: broadcast, promoted, in place, empty, in many rows, negative."""
+"""Checks of operators with every shape, type, sign and memory layout of their arguments."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import torch
 from torch.nn import functional
 
 from accel_core import Accelerator
-from accel_testing.conformance.compute.compared import (
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.compute.comparison import (
     Operators,
+    assert_matches_cpu,
     claimed_types,
     gradient,
-    hold,
 )
-from accel_testing.conformance.compute.layers import CURVED, LAYERS, OPTIONS
+from accel_testing.conformance.compute.layers import DIFFERENTIABLE, LAYERS, OPTIONS
 from accel_testing.conformance.compute.operators import (
     CASTS,
     ELEMENTARY,
@@ -29,14 +30,13 @@ from accel_testing.conformance.compute.operators import (
     SMALL,
     SMOOTH,
 )
-from accel_testing.conformance.subject import Subject
 
-__all__ = ["TestForms"]
+__all__ = ["TestShapesAndTypes"]
 
-#: Beyond the largest number of blocks in a grid's second dimension.
+#: More rows than a grid has blocks in its second dimension.
 _ROWS = 70_001
-#: About the widths of vectors, warps, blocks and tiles.
-_LENGTHS = (
+#: Lengths near the widths of vectors, warps, blocks and tiles.
+_VECTOR_LENGTHS = (
     1,
     2,
     3,
@@ -74,8 +74,8 @@ _BROADCAST: Operators = {
     "add_": lambda a, b: (a + b).add_(b),
 }
 
-#: Exact, so that a matrix unit of any width gives the same.
-_MIXED: Operators = {
+#: Operators on two types, whose results are exact whatever the width of a matrix unit.
+_MIXED_TYPES: Operators = {
     "int64 * 0.5": lambda i, _: i * 0.5,
     "int64 / 2": lambda i, _: i / 2,
     "int64 + float32": lambda i, f: i + f,
@@ -145,15 +145,20 @@ _BITS: Operators = {
 }
 
 
-def _zeros(
-    work: Callable[[torch.Tensor], torch.Tensor],
+def _with_signs(
+    function: Callable[[torch.Tensor], torch.Tensor],
 ) -> Callable[[torch.Tensor], Any]:
-    """The result, and the sign of each number: that of zero is not in a comparison."""
-    return lambda a: [found := work(a).cpu(), found.signbit()]
+    """Return the function with a second result, the signs: a comparison takes 0.0 and -0.0 as equal."""
+
+    def call(a: torch.Tensor) -> list[torch.Tensor]:
+        result = function(a).cpu()
+        return [result, result.signbit()]
+
+    return call
 
 
-_ZEROS: Operators = {
-    name: _zeros(work)
+_ON_ZEROS: Operators = {
+    name: _with_signs(work)
     for name, work in {
         "a copy": lambda a: a.clone(),
         "-a": lambda a: -a,
@@ -174,14 +179,14 @@ _ZEROS: Operators = {
         "sin": lambda a: a.sin(),
     }.items()
 }
-_ZEROS = {
-    **_ZEROS,
+_ON_ZEROS = {
+    **_ON_ZEROS,
     "signbit": lambda a: a.signbit(),
     "sign": lambda a: a.sign(),
     "a == 0": lambda a: a == 0,
 }
 
-_INFINITE: Operators = {
+_ON_INFINITIES: Operators = {
     "masked_fill(a > 0, -inf)": lambda a: a.masked_fill(a > 0, -torch.inf),
     "softmax": lambda a: a.softmax(1),
     "log_softmax": lambda a: a.log_softmax(1),
@@ -212,7 +217,7 @@ _INFINITE: Operators = {
     ),
 }
 
-#: Each changes a copy of `a` in place and gives it; views are strided.
+#: Each changes `a` in place, most of them through a view.
 _IN_PLACE: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "a.add_(b)": lambda a, b: a.add_(b),
     "a.add_(b, alpha=3)": lambda a, b: a.add_(b, alpha=3),
@@ -266,18 +271,20 @@ _IN_PLACE: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
 }
 
 
-def _in_place(
-    work: Callable[[torch.Tensor, torch.Tensor], Any],
+def _on_a_copy(
+    change: Callable[[torch.Tensor, torch.Tensor], Any],
 ) -> Callable[..., torch.Tensor]:
-    def whole(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        kept = a.clone()
-        work(kept, b)
-        return kept
+    """Return a function that applies `change`, which works in place, to a copy, and returns the copy."""
 
-    return whole
+    def change_copy(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        copy = a.clone()
+        change(copy, b)
+        return copy
+
+    return change_copy
 
 
-_MOVED: Operators = {
+_MOVING: Operators = {
     "tril(1)": lambda a: a.tril(1),
     "triu(-2)": lambda a: a.triu(-2),
     "roll(2, 1)": lambda a: a.roll(2, 1),
@@ -337,20 +344,21 @@ _MOVED: Operators = {
 }
 
 
-def _bent(
-    work: Callable[[torch.Tensor], torch.Tensor],
+def _weighted_gradient(
+    function: Callable[[torch.Tensor], torch.Tensor],
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    def weighed(x: torch.Tensor) -> torch.Tensor:
-        out = work(x)
-        weights = torch.arange(
-            1, 1 + out.numel(), device=x.device
-        )  # not 0, of which no gradient shows
-        return (out * weights.view(out.shape)).sum()
+    """Return the gradient of the sum of the results, with weights so that none cancels another."""
 
-    return lambda x: gradient(weighed, x)
+    def weighted_sum(x: torch.Tensor) -> torch.Tensor:
+        result = function(x)
+        # From 1: a weight of 0 would hide a gradient.
+        weights = torch.arange(1, 1 + result.numel(), device=x.device)
+        return (result * weights.view(result.shape)).sum()
+
+    return lambda x: gradient(weighted_sum, x)
 
 
-_IN_ROWS: Operators = {
+_ON_MANY_ROWS: Operators = {
     "add": lambda a: a + 1,
     "sum(1)": lambda a: a.sum(1),
     "amax(1)": lambda a: a.amax(1),
@@ -372,7 +380,7 @@ _IN_ROWS: Operators = {
     "where": lambda a: torch.where(a > 1, a, 0),
     "nonzero": lambda a: (a > 1).nonzero(),
 }
-_OF_A_LENGTH: Operators = {
+_ON_A_VECTOR: Operators = {
     "unique": lambda a: torch.unique(a, return_inverse=True, return_counts=True),
     "masked_scatter": lambda a: a.masked_scatter(
         a == 1, torch.arange(len(a), device=a.device) + 0.5
@@ -398,7 +406,7 @@ _OF_A_LENGTH: Operators = {
     "half": lambda a: a.half() * 2,
     "gt": lambda a: a > 1,
 }
-_OF_NO_DIMENSION: Operators = {
+_ON_A_SCALAR: Operators = {
     "sum": lambda a: a.sum(),
     "sum(0)": lambda a: a.sum(0),
     "mean": lambda a: a.mean(),
@@ -418,7 +426,7 @@ _OF_NO_DIMENSION: Operators = {
     "fill_": lambda a: a.clone().fill_(4),
     "stack": lambda a: torch.stack([a, a]),
 }
-_OF_NOTHING: Operators = {
+_ON_NO_ELEMENTS: Operators = {
     "sum(0)": lambda a: a.sum(0),
     "sum(1)": lambda a: a.sum(1),
     "prod": lambda a: a.prod(),
@@ -446,8 +454,8 @@ _OF_NOTHING: Operators = {
 }
 
 
-#: Smooth, as their second gradients are looked at.
-_TWICE: Operators = {
+#: Functions whose second gradients are compared.
+_TWICE_DIFFERENTIABLE: Operators = {
     "x * x * x": lambda x: x * x * x,
     "sin": torch.sin,
     "exp": torch.exp,
@@ -463,90 +471,110 @@ _TWICE: Operators = {
 }
 
 
-def _twice(
-    work: Callable[[torch.Tensor], torch.Tensor],
+def _second_gradient(
+    function: Callable[[torch.Tensor], torch.Tensor],
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return the gradient of the length of the gradient of `work`."""
+    """Return a function whose result is the gradient of the squared length of the gradient of `function`."""
 
     def squared(point: torch.Tensor) -> torch.Tensor:
-        made = work(point)
+        result = function(point)
         weights = (
-            torch.arange(1.0, 1 + made.numel(), device=point.device).view_as(made)
-            / made.numel()
+            torch.arange(1.0, 1 + result.numel(), device=point.device).view_as(result)
+            / result.numel()
         )
-        (first,) = torch.autograd.grad((made * weights).sum(), point, create_graph=True)
-        return (first * first).sum()
+        (first_gradient,) = torch.autograd.grad(
+            (result * weights).sum(), point, create_graph=True
+        )
+        return (first_gradient * first_gradient).sum()
 
     return lambda at: gradient(squared, at)
 
 
-def _every_second(a: torch.Tensor) -> torch.Tensor:
-    """The same numbers, with others between them."""
+def _spread_out(a: torch.Tensor) -> torch.Tensor:
+    """Return the same numbers, with others between them in memory."""
     return torch.stack([a, a + 1], -1)[..., 0]
 
 
 def _transposed(a: torch.Tensor) -> torch.Tensor:
-    """The same numbers, in the order of columns; of those with more dimensions, the first one last."""
+    """Return the same numbers, stored by columns; with more dimensions, the first one is stored last."""
     return a.movedim(0, -1).contiguous().movedim(-1, 0)
 
 
-#: What is done with the numbers first, by the words for it.
-_SPREAD: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+#: How the numbers lie in memory, by the words of a message.
+_SPACINGS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "": torch.Tensor.contiguous,
-    ", every second": _every_second,
+    ", every second": _spread_out,
 }
-_ORDERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+_MEMORY_ORDERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "": torch.Tensor.contiguous,
     ", transposed": _transposed,
 }
 
 
-class TestForms(Subject):
-    """The same numbers in another shape, type or place give the same result."""
+class TestShapesAndTypes(BackendTestBase):
+    """The same numbers in another shape, type or memory layout must give the same result."""
 
     def test_broadcast(self, accelerator: Accelerator) -> None:
         """Rows, columns, single numbers and missing dimensions are repeated, as in NumPy."""
-        whole = torch.arange(24.0).reshape(2, 3, 4) % 7 + 1
+        blocks = torch.arange(24.0).reshape(2, 3, 4) % 7 + 1
         for shape in ((4,), (1, 4), (3, 1), (2, 1, 4), (2, 1, 1), (1, 1, 1), ()):
-            part = torch.arange(float(math.prod(shape))).reshape(shape) % 3 + 1
-            hold(accelerator, _BROADCAST, whole, part, way=f"{(2, 3, 4)} and {shape}")
-        hold(
+            smaller = torch.arange(float(math.prod(shape))).reshape(shape) % 3 + 1
+            assert_matches_cpu(
+                accelerator,
+                _BROADCAST,
+                blocks,
+                smaller,
+                description=f"{(2, 3, 4)} and {shape}",
+            )
+        assert_matches_cpu(
             accelerator,
             {"outer sum": lambda a, b: a + b},
-            whole[0, :, :1],
-            whole[0, :1],
-            way="(3, 1) and (1, 4)",
+            blocks[0, :, :1],
+            blocks[0, :1],
+            description="(3, 1) and (1, 4)",
         )
 
     def test_types_promote(self, accelerator: Accelerator) -> None:
         """Numbers of two types, and casts, give the type that torch's rules say, and its values."""
-        whole = torch.tensor([3, 1, 4, 1, 5])
-        hold(accelerator, _MIXED, whole, whole.flip(0) + 0.5, way="of two types")
-        hold(accelerator, CASTS, torch.ones(1), way="to another type")
+        integers = torch.tensor([3, 1, 4, 1, 5])
+        assert_matches_cpu(
+            accelerator,
+            _MIXED_TYPES,
+            integers,
+            integers.flip(0) + 0.5,
+            description="of two types",
+        )
+        assert_matches_cpu(
+            accelerator, CASTS, torch.ones(1), description="to another type"
+        )
 
     def test_signs(self, accelerator: Accelerator) -> None:
         """Division, remainders, powers and shifts of negative numbers, and integers that wrap around."""
         a = torch.tensor([7, -7, 7, -7, 6, -6, 0, 1, -1, 5, -8, 8])
         b = torch.tensor([3, 3, -3, -3, 3, 3, 5, -7, 7, -5, 3, -3])
         for dtype in (torch.int64, torch.int32, torch.int8, torch.float32):
-            hold(accelerator, _SIGNED, a.to(dtype), b.to(dtype), way="with signs")
+            assert_matches_cpu(
+                accelerator, _SIGNED, a.to(dtype), b.to(dtype), description="with signs"
+            )
         for dtype in (torch.int64, torch.int32, torch.int8):
-            hold(accelerator, _BITS, a.to(dtype), b.to(dtype), way="with signs")
-        top = torch.tensor([250, 3, 128, 0, 255], dtype=torch.uint8)
-        hold(
+            assert_matches_cpu(
+                accelerator, _BITS, a.to(dtype), b.to(dtype), description="with signs"
+            )
+        unsigned = torch.tensor([250, 3, 128, 0, 255], dtype=torch.uint8)
+        assert_matches_cpu(
             accelerator,
             {**_BITS, "a - b": lambda a, b: a - b, "-a": lambda a, _: -a},
-            top,
-            top.flip(0) + 1,
+            unsigned,
+            unsigned.flip(0) + 1,
         )
 
     def test_zeros_and_infinities(self, accelerator: Accelerator) -> None:
         """Negative zero keeps its sign, and infinities give what IEEE 754 says."""
-        hold(
+        assert_matches_cpu(
             accelerator,
-            _ZEROS,
+            _ON_ZEROS,
             torch.tensor([0.0, -0.0, 1.5, -1.5, 3.0, -3.0, -0.0, 0.0]),
-            way="with -0.0",
+            description="with -0.0",
         )
         inf = float("inf")
         rows = torch.tensor(
@@ -557,115 +585,151 @@ class TestForms(Subject):
                 [1e4, -1e4, 1e-4, 0.0],
             ]
         )
-        hold(accelerator, _INFINITE, rows, way="with infinities")
-        whole = torch.tensor(
+        assert_matches_cpu(
+            accelerator, _ON_INFINITIES, rows, description="with infinities"
+        )
+        finite = torch.tensor(
             [0.0, -0.0, 0.25, 0.5, -0.5, 1.0, -1.0, 1.5, -2.5, 3.0, 9.0, -9.0, 60.0]
         )
-        hold(accelerator, SMOOTH, whole, way="of both signs")
-        hold(accelerator, SMALL, whole, way="times 2**-25")
-        every = torch.cat([whole, torch.tensor([inf, -inf, math.nan])])
-        for way, view in _SPREAD.items():
-            hold(
+        assert_matches_cpu(accelerator, SMOOTH, finite, description="of both signs")
+        assert_matches_cpu(accelerator, SMALL, finite, description="times 2**-25")
+        numbers = torch.cat([finite, torch.tensor([inf, -inf, math.nan])])
+        for spacing, layout in _SPACINGS.items():
+            assert_matches_cpu(
                 accelerator,
                 ELEMENTARY,
-                every,
-                way=f"with NaN and infinities{way}",
-                view=view,
+                numbers,
+                description=f"with NaN and infinities{spacing}",
+                layout=layout,
             )
             for step in (1, 7):
-                pair = every, every.roll(step)
-                hold(
+                pair = numbers, numbers.roll(step)
+                assert_matches_cpu(
                     accelerator,
                     PAIRS,
                     *pair,
-                    way=f"with NaN and infinities{way}",
-                    view=view,
+                    description=f"with NaN and infinities{spacing}",
+                    layout=layout,
                 )
-        little = {
-            name: work
-            for name, work in {**ELEMENTARY, **SMOOTH}.items()
+        operators = {
+            name: operator
+            for name, operator in {**ELEMENTARY, **SMOOTH}.items()
             if name != "float to float64"
         }
         for dtype in claimed_types(accelerator):
-            small = torch.cat(
-                [whole[:-1], every[-3:] if dtype is torch.float64 else whole[:0]]
-            )
-            hold(
+            values = finite[:-1]
+            if dtype is torch.float64:  # infinities and NaN in this type alone
+                values = torch.cat([values, numbers[-3:]])
+            assert_matches_cpu(
                 accelerator,
-                little,
-                small.to(dtype),
-                way="of both signs",
-                reference=torch.float64,
+                operators,
+                values.to(dtype),
+                description="of both signs",
+                reference_dtype=torch.float64,
             )
 
     def test_in_place(self, accelerator: Accelerator) -> None:
         """Kernels that write into their arguments, into views and into `out` change that and nothing else."""
         a = torch.arange(30.0).reshape(5, 6) % 7 + 1
-        hold(
+        assert_matches_cpu(
             accelerator,
-            {name: _in_place(work) for name, work in _IN_PLACE.items()},
+            {name: _on_a_copy(change) for name, change in _IN_PLACE.items()},
             a,
             a.flip(0).roll(1, 1),
         )
-        hold(accelerator, {**FOREACH, **OPTIMIZERS}, a[:4], way="of several tensors")
+        assert_matches_cpu(
+            accelerator,
+            {**FOREACH, **OPTIMIZERS},
+            a[:4],
+            description="of several tensors",
+        )
 
     def test_moved(self, accelerator: Accelerator) -> None:
         """Operators that move, repeat, select or make numbers change none of them."""
-        given = torch.arange(24.0).reshape(4, 6) % 13
-        for way, view in _ORDERS.items():
-            hold(
+        matrix = torch.arange(24.0).reshape(4, 6) % 13
+        for order, layout in _MEMORY_ORDERS.items():
+            assert_matches_cpu(
                 accelerator,
-                {**_MOVED, **INDEXED},
-                given,
-                way=f"4 rows of 6{way}",
-                view=view,
+                {**_MOVING, **INDEXED},
+                matrix,
+                description=f"4 rows of 6{order}",
+                layout=layout,
             )
 
     def test_layers(self, accelerator: Accelerator) -> None:
         """Convolutions, norms, pools, losses, products and reductions with each of their options."""
-        x = (torch.arange(2 * 4 * 8 * 8).reshape(2, 4, 8, 8) * 7 % 11 - 5).float()
-        w = (torch.arange(4 * 4 * 3 * 3).reshape(4, 4, 3, 3) * 5 % 7 - 3).float()
-        rows, blocks = x.reshape(-1)[:24].view(4, 6), x.reshape(-1)[:180].view(3, 10, 6)
-        for way, view in _ORDERS.items():
-            said = f"small whole numbers{way}"
-            hold(accelerator, {**LAYERS, **OPTIONS}, x, w, way=said, view=view)
-            hold(accelerator, PRODUCTS, rows, way=said, view=view)
-            hold(accelerator, REDUCED, blocks, way=said, view=view)
+        images = (torch.arange(2 * 4 * 8 * 8).reshape(2, 4, 8, 8) * 7 % 11 - 5).float()
+        kernels = (torch.arange(4 * 4 * 3 * 3).reshape(4, 4, 3, 3) * 5 % 7 - 3).float()
+        rows = images.reshape(-1)[:24].view(4, 6)
+        blocks = images.reshape(-1)[:180].view(3, 10, 6)
+        for order, layout in _MEMORY_ORDERS.items():
+            description = f"small whole numbers{order}"
+            assert_matches_cpu(
+                accelerator,
+                {**LAYERS, **OPTIONS},
+                images,
+                kernels,
+                description=description,
+                layout=layout,
+            )
+            assert_matches_cpu(
+                accelerator, PRODUCTS, rows, description=description, layout=layout
+            )
+            assert_matches_cpu(
+                accelerator, REDUCED, blocks, description=description, layout=layout
+            )
 
     def test_each_gradient(self, accelerator: Accelerator) -> None:
         """The gradient of each function is the processor's, weighed so that none cancels."""
-        given = torch.sin(torch.arange(30.0) * 1.7 + 0.25).reshape(5, 6) * 2.3
-        hold(
+        matrix = torch.sin(torch.arange(30.0) * 1.7 + 0.25).reshape(5, 6) * 2.3
+        assert_matches_cpu(
             accelerator,
-            {f"gradient of {name}": _bent(work) for name, work in CURVED.items()},
-            given,
+            {
+                f"gradient of {name}": _weighted_gradient(function)
+                for name, function in DIFFERENTIABLE.items()
+            },
+            matrix,
         )
 
     def test_gradients_of_gradients(self, accelerator: Accelerator) -> None:
         """The gradient of a gradient is the processor's: penalties and second-order methods take it."""
-        given = torch.sin(torch.arange(30.0) * 1.7).reshape(5, 6) * 2.3
-        second = {
-            f"second gradient of {name}": _twice(work) for name, work in _TWICE.items()
+        matrix = torch.sin(torch.arange(30.0) * 1.7).reshape(5, 6) * 2.3
+        second_gradients = {
+            f"second gradient of {name}": _second_gradient(function)
+            for name, function in _TWICE_DIFFERENTIABLE.items()
         }
-        hold(accelerator, second, given, needed=True)
+        assert_matches_cpu(accelerator, second_gradients, matrix, required=True)
 
     def test_many_rows(self, accelerator: Accelerator) -> None:
         """More rows than a grid has blocks are computed to the last."""
-        given = torch.arange(3.0 * _ROWS).reshape(_ROWS, 3) % 4
-        hold(accelerator, _IN_ROWS, given, way=f"{_ROWS} rows")
-        flat: Operators = {
+        matrix = torch.arange(3.0 * _ROWS).reshape(_ROWS, 3) % 4
+        assert_matches_cpu(
+            accelerator, _ON_MANY_ROWS, matrix, description=f"{_ROWS} rows"
+        )
+        operators: Operators = {
             "add": lambda a: a + 1, "sum": lambda a: a.sum(), "cumsum": lambda a: a.cumsum(0)[::1021],
             "argmax": lambda a: a.argmax(), "copy": lambda a: a.clone(), "half": lambda a: a.half(),
         }  # fmt: skip
-        long = torch.zeros((1 << 20) + 3)
-        long[-2] = 2.0
-        hold(accelerator, flat, long, way=f"{len(long)} numbers")
+        vector = torch.zeros((1 << 20) + 3)
+        vector[-2] = 2.0
+        assert_matches_cpu(
+            accelerator, operators, vector, description=f"{len(vector)} numbers"
+        )
 
     def test_every_length(self, accelerator: Accelerator) -> None:
         """Vectors of every length about a block's width, and tensors of no dimension or no element."""
-        for length in _LENGTHS:
-            given = torch.arange(float(length)) * 5 % 3
-            hold(accelerator, _OF_A_LENGTH, given, way=f"{length} numbers")
-        hold(accelerator, _OF_NO_DIMENSION, torch.tensor(2.5), way="of no dimension")
+        for length in _VECTOR_LENGTHS:
+            vector = torch.arange(float(length)) * 5 % 3
+            assert_matches_cpu(
+                accelerator, _ON_A_VECTOR, vector, description=f"{length} numbers"
+            )
+        assert_matches_cpu(
+            accelerator, _ON_A_SCALAR, torch.tensor(2.5), description="of no dimension"
+        )
         for shape in ((0, 3), (3, 0), (0, 0)):
-            hold(accelerator, _OF_NOTHING, torch.ones(shape), way=f"of shape {shape}")
+            assert_matches_cpu(
+                accelerator,
+                _ON_NO_ELEMENTS,
+                torch.ones(shape),
+                description=f"of shape {shape}",
+            )

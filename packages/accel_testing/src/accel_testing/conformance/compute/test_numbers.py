@@ -1,4 +1,4 @@
-"""Numbers that kernels get wrong: NaN, infinity, ties, indices that come twice, large integers, long rows."""
+"""Checks with numbers that kernels may compute wrongly: NaN, ties, repeated indices, large integers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ import torch
 from torch.nn import functional
 
 from accel_core import Accelerator
-from accel_testing.conformance.claims import not_claimed, require
-from accel_testing.conformance.compute.compared import Operators, blamed, gradient
-from accel_testing.conformance.compute.compared import hold as hold_optional
-from accel_testing.conformance.subject import Subject
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import BrokenPromise, require, skip_unsupported
+from accel_testing.conformance.compute.comparison import (
+    Operators,
+    find_wrong_kernel,
+    gradient,
+)
+from accel_testing.conformance.compute.comparison import (
+    assert_matches_cpu as assert_matches_cpu_if_supported,
+)
 
 __all__ = ["TestNumbers"]
 
-#: Neither a multiple of a vector, nor of a block, nor of a tile.
+#: A length that is not a multiple of a vector, a block or a tile.
 _LONG = 10_007
 _INF, _NAN = float("inf"), float("nan")
 
-#: These are what any program uses: a device that lacks one fails.
-hold = partial(hold_optional, needed=True)
+#: Fails also if the device does not have an operator: every program uses these.
+assert_matches_cpu = partial(assert_matches_cpu_if_supported, required=True)
 
 _WITH_NAN: Operators = {
     "add": lambda a, b: a + b,
@@ -54,7 +60,7 @@ _WITH_NAN: Operators = {
     "max_pool": lambda a, _: functional.max_pool1d(a[None], 2),
 }
 
-#: What is read against the strides; each gives another answer for the same memory in another order.
+#: Operators whose result differs if they read the memory in another order than the strides say.
 _STRIDED: Operators = {
     "add": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
@@ -129,8 +135,8 @@ _INTEGERS: Operators = {
     "cat": lambda a, b: torch.cat([a, b]),
 }
 
-#: Of a row whose end counts as much as its beginning.
-_OF_A_ROW: Operators = {
+#: Functions of rows whose end matters as much as the beginning.
+_ON_LONG_ROWS: Operators = {
     "sum": lambda a, _: a.sum(1),
     "mean": lambda a, _: a.mean(1),
     "amax": lambda a, _: a.amax(1),
@@ -149,8 +155,8 @@ _OF_A_ROW: Operators = {
 }
 
 
-#: Of images in channels_last.
-_IMAGES: Operators = {
+#: Functions of images in channels_last.
+_ON_IMAGES: Operators = {
     "conv2d": lambda x, w: functional.conv2d(x, w, padding=1),
     "conv2d, stride 2": lambda x, w: functional.conv2d(x, w, stride=2),
     "max_pool2d": lambda x, _: functional.max_pool2d(x, 2),
@@ -166,8 +172,8 @@ _IMAGES: Operators = {
     ),
 }
 
-#: These give images in the order of those that they are given.
-_KEEPS_ORDER: Operators = {
+#: Operators that keep the memory format of their argument.
+_KEEP_MEMORY_FORMAT: Operators = {
     "clone": lambda x, _: x.clone(),
     "x + x": lambda x, _: x + x,
     "relu": lambda x, _: x.relu(),
@@ -177,8 +183,10 @@ _KEEPS_ORDER: Operators = {
 }
 
 
-#: From a tensor of eight rows and columns on one device to another device.
-_ACROSS: dict[str, Callable[[torch.Tensor, torch.device], torch.Tensor]] = {
+#: Copies of a tensor of eight rows and columns to another device.
+_COPIES_BETWEEN_DEVICES: dict[
+    str, Callable[[torch.Tensor, torch.device], torch.Tensor]
+] = {
     "a.to(d)": lambda a, d: a.to(d),
     "a.T.to(d)": lambda a, d: a.T.to(d),
     "a[:, 1::3].to(d)": lambda a, d: a[:, 1::3].to(d),
@@ -192,8 +200,8 @@ _ACROSS: dict[str, Callable[[torch.Tensor, torch.device], torch.Tensor]] = {
 }
 
 
-class TestNumbers(Subject):
-    """Inputs on which a kernel that is right for a few small numbers may be wrong."""
+class TestNumbers(BackendTestBase):
+    """A kernel that is right for a few small numbers may be wrong for these inputs."""
 
     def test_nan_and_infinity(self, accelerator: Accelerator) -> None:
         """NaN and infinity go through as on the processor: masks are minus infinity, and NaN must be seen."""
@@ -203,10 +211,10 @@ class TestNumbers(Subject):
         right = torch.tensor(
             [[1.0, 2.0, _NAN, 4.0], [2.0, _INF, -_INF, 0.0], [1.0, 2.0, 3.0, 4.0]]
         )
-        hold(accelerator, _WITH_NAN, left, right)
+        assert_matches_cpu(accelerator, _WITH_NAN, left, right)
         masked = torch.full((2, 4), -_INF)
         masked[0, 1] = 0.0
-        hold(
+        assert_matches_cpu(
             accelerator,
             {"softmax of a mask": lambda a, _: a.softmax(1)},
             masked,
@@ -216,89 +224,110 @@ class TestNumbers(Subject):
     def test_strides(self, accelerator: Accelerator) -> None:
         """A transposed, sliced or expanded tensor is read by its strides, not as its memory lies."""
         base = torch.randn(12, 10, generator=torch.Generator().manual_seed(3))
-        for way, view in {
+        for description, layout in {
             "transposed": lambda t: t.T[:9, :9],
             "every second": lambda t: t[::2, ::2][:5, :5],
             "expanded": lambda t: t[:1].expand(10, 10),
         }.items():  # fmt: skip
-            hold(accelerator, _STRIDED, base, base.flip(0), way=way, view=view)
+            assert_matches_cpu(
+                accelerator,
+                _STRIDED,
+                base,
+                base.flip(0),
+                description=description,
+                layout=layout,
+            )
 
     def test_channels_last(self, accelerator: Accelerator) -> None:
         """Images in channels_last give the same numbers, and simple operators keep that order."""
-        x = (torch.arange(2 * 4 * 6 * 6).reshape(2, 4, 6, 6) * 7 % 11 - 5).float()
-        w = (torch.arange(4 * 4 * 3 * 3).reshape(4, 4, 3, 3) * 5 % 7 - 3).float()
-        last = torch.channels_last
+        images = (torch.arange(2 * 4 * 6 * 6).reshape(2, 4, 6, 6) * 7 % 11 - 5).float()
+        kernels = (torch.arange(4 * 4 * 3 * 3).reshape(4, 4, 3, 3) * 5 % 7 - 3).float()
+        channels_last = torch.channels_last
 
-        def order(work: Callable[..., torch.Tensor]) -> Callable[..., Any]:
-            return lambda a, b: (
-                (made := work(a, b)),
-                made.is_contiguous(memory_format=last),
-            )
+        def with_memory_format(
+            operator: Callable[..., torch.Tensor],
+        ) -> Callable[..., Any]:
+            """Return the operator with a second result: whether the first is in channels_last."""
 
-        kept = {
-            f"{name}, its order as result 1": order(work)
-            for name, work in _KEEPS_ORDER.items()
+            def call(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, bool]:
+                result = operator(a, b)
+                return result, result.is_contiguous(memory_format=channels_last)
+
+            return call
+
+        keeping = {
+            f"{name}, its order as result 1": with_memory_format(operator)
+            for name, operator in _KEEP_MEMORY_FORMAT.items()
         }
-        way, view = (
-            "in channels_last",
-            partial(torch.Tensor.contiguous, memory_format=last),
+        assert_matches_cpu(
+            accelerator,
+            {**_ON_IMAGES, **keeping},
+            images,
+            kernels,
+            description="in channels_last",
+            layout=partial(torch.Tensor.contiguous, memory_format=channels_last),
         )
-        hold(accelerator, {**_IMAGES, **kept}, x, w, way=way, view=view)
 
     def test_large_integers(self, accelerator: Accelerator) -> None:
         """Integers beyond what float32 holds stay exact: token counts, hashes, byte offsets."""
         steps = torch.tensor([3, 1, 7, 5, 0, 2, 6, 4])
-        for dtype, top in ((torch.int64, 2**53 + 1), (torch.int32, 2**29 + 1)):
-            left = (steps + top).to(dtype)
-            hold(
+        for dtype, largest in ((torch.int64, 2**53 + 1), (torch.int32, 2**29 + 1)):
+            left = (steps + largest).to(dtype)
+            assert_matches_cpu(
                 accelerator,
                 _INTEGERS,
                 left,
-                (steps.flip(0) + top).to(dtype),
-                way=str(dtype),
+                (steps.flip(0) + largest).to(dtype),
+                description=str(dtype),
             )
 
     def test_long_rows(self, accelerator: Accelerator) -> None:
         """A row whose length is not a multiple of the block size is computed to its end."""
         generator = torch.Generator().manual_seed(4)
-        left, right = (
-            torch.rand(3, _LONG, generator=generator),
-            torch.rand(3, _LONG, generator=generator),
-        )
+        left = torch.rand(3, _LONG, generator=generator)
+        right = torch.rand(3, _LONG, generator=generator)
         left[:, -3] = 3.0  # the largest, in what is left over
         left[:, -70:-3] += 1.0
-        hold(accelerator, _OF_A_ROW, left, right)
+        assert_matches_cpu(accelerator, _ON_LONG_ROWS, left, right)
 
     def test_indices_that_come_twice(self, accelerator: Accelerator) -> None:
         """Repeated additions at one index all count: gradients of embeddings."""
-        index = torch.tensor([2, 0, 2, 2, 1, 0, 2])
+        indices = torch.tensor([2, 0, 2, 2, 1, 0, 2])
         data = torch.arange(1.0, 8.0) * 1.1
 
-        def repeated(
-            work: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any],
+        def with_indices(
+            function: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any],
         ) -> Any:
-            return lambda a, _: work(
-                torch.zeros(4, device=a.device), index.to(a.device), a
+            return lambda a, _: function(
+                torch.zeros(4, device=a.device), indices.to(a.device), a
             )
 
-        hold(
+        assert_matches_cpu(
             accelerator,
             {
-                "index_add": repeated(lambda out, at, x: out.index_add(0, at, x)),
-                "scatter_add": repeated(lambda out, at, x: out.scatter_add(0, at, x)),
-                "index_put": repeated(
-                    lambda out, at, x: out.index_put((at,), x, accumulate=True)
+                "index_add": with_indices(
+                    lambda zeros, index, values: zeros.index_add(0, index, values)
                 ),
-                "bincount": repeated(lambda _, at, __: at.bincount(minlength=4)),
-                "gradient of embedding": repeated(
-                    lambda out, at, x: gradient(
-                        lambda w: (functional.embedding(at, w)[:, 0] * x).sum(),
-                        out[:, None] + 1,
+                "scatter_add": with_indices(
+                    lambda zeros, index, values: zeros.scatter_add(0, index, values)
+                ),
+                "index_put": with_indices(
+                    lambda zeros, index, values: zeros.index_put(
+                        (index,), values, accumulate=True
                     )
                 ),
-                "gradient of gather": repeated(
-                    lambda out, at, x: gradient(
-                        lambda w: (w.gather(0, at) * x).sum(), out + 1
+                "bincount": with_indices(
+                    lambda _, index, __: index.bincount(minlength=4)
+                ),
+                "gradient of embedding": with_indices(
+                    lambda zeros, index, values: gradient(
+                        lambda w: (functional.embedding(index, w)[:, 0] * values).sum(),
+                        zeros[:, None] + 1,
+                    )
+                ),
+                "gradient of gather": with_indices(
+                    lambda zeros, index, values: gradient(
+                        lambda w: (w.gather(0, index) * values).sum(), zeros + 1
                     )
                 ),
             },
@@ -308,9 +337,9 @@ class TestNumbers(Subject):
 
     def test_ties_and_rounding(self, accelerator: Accelerator) -> None:
         """A stable sort keeps the order of equals, halves are rounded to even, and casts cut towards zero."""
-        given = torch.tensor([2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0, 2.0] * 40)
+        ties = torch.tensor([2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0, 2.0] * 40)
         halves = torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5, 2.7, -2.7, 255.0])
-        hold(
+        assert_matches_cpu(
             accelerator,
             {
                 "stable sort": lambda a, _: a.sort(stable=True).indices,
@@ -321,19 +350,23 @@ class TestNumbers(Subject):
                 "to int32": lambda _, b: b.to(torch.int32),
                 "floor division": lambda _, b: (b * 2).to(torch.int64) // -3,
             },
-            given,
+            ties,
             halves,
         )
         # Between two neighbours in bfloat16: to the one that is even.
-        middle = torch.tensor([1.00390625, 1.01171875, -1.00390625])
+        between = torch.tensor([1.00390625, 1.01171875, -1.00390625])
         if torch.bfloat16 in accelerator.supported_dtypes():
-            hold(
-                accelerator, {"to bfloat16": lambda a, _: a.bfloat16()}, middle, middle
+            assert_matches_cpu(
+                accelerator,
+                {"to bfloat16": lambda a, _: a.bfloat16()},
+                between,
+                between,
             )
 
     def test_mistakes_are_refused(self, accelerator: Accelerator) -> None:
         """Shapes that do not fit, and tensors of two devices, are errors that leave the device working."""
-        here, host = torch.ones(2, 3, device=accelerator.device()), torch.ones(2, 3)
+        on_device = torch.ones(2, 3, device=accelerator.device())
+        on_cpu = torch.ones(2, 3)
         mistakes: Operators = {
             "(2, 3) @ (2, 3)": lambda a, _: a @ a,
             "(2, 3) + (2, 2)": lambda a, _: a + a[:, :2],
@@ -357,18 +390,19 @@ class TestNumbers(Subject):
                 ),
             }
         for name, mistake in mistakes.items():
-            refused = False
+            has_raised = False
             try:
-                mistake(here, host)
+                mistake(on_device, on_cpu)
                 accelerator.synchronize()
             except (RuntimeError, IndexError, ValueError):
-                refused = True
-            require(
-                refused,
-                f"{name} raises nothing; expected a RuntimeError{blamed(mistake, here, host)}",
-            )
+                has_raised = True
+            if not has_raised:
+                kernel = find_wrong_kernel(mistake, on_device, on_cpu)
+                raise BrokenPromise(
+                    f"{name} raises nothing; expected a RuntimeError{kernel}"
+                )
         require(
-            (here + here).sum().item() == 12,
+            (on_device + on_device).sum().item() == 12,
             "after errors a sum on the device is wrong",
         )
 
@@ -389,13 +423,15 @@ class TestNumbers(Subject):
         }
         for shape in ((0, 5), (5, 0)):
             empty = torch.ones(shape)
-            hold(accelerator, operators, empty, empty, way=f"of shape {shape}")
+            assert_matches_cpu(
+                accelerator, operators, empty, empty, description=f"of shape {shape}"
+            )
 
     def test_every_device_computes(self, accelerator: Accelerator) -> None:
         """Kernels run where their tensors are, whichever device is the current one."""
         count = accelerator.device_count()
         if count < 2 or accelerator.device(0) == accelerator.device(1):
-            not_claimed("there is one device")
+            skip_unsupported("there is one device")
         operators: Operators = {
             "add": lambda a, b: a + b,
             "matmul": lambda a, b: a @ b.T,
@@ -405,20 +441,26 @@ class TestNumbers(Subject):
         }
         data = torch.randn(8, 8, generator=torch.Generator().manual_seed(5))
         for index in range(count):
-            way = f"on device {index}, device 0 being the current one"
-            hold(accelerator, operators, data, data.flip(0), way=way, index=index)
-            made = (data.to(accelerator.device(index)) + 1).device
-            fits = made == torch.device(accelerator.device_type, index)
-            require(fits, f"a sum of tensors on device {index} is on {made}")
+            description = f"on device {index}, device 0 being the current one"
+            assert_matches_cpu(
+                accelerator,
+                operators,
+                data,
+                data.flip(0),
+                description=description,
+                index=index,
+            )
+            device = (data.to(accelerator.device(index)) + 1).device
+            is_right = device == torch.device(accelerator.device_type, index)
+            require(is_right, f"a sum of tensors on device {index} is on {device}")
         for source, target in ((0, count - 1), (count - 1, 0)):
-            here, there = accelerator.device(source), accelerator.device(target)
-            for name, work in _ACROSS.items():
-                found, expected = (
-                    work(data.to(here), there).cpu(),
-                    work(data, torch.device("cpu")),
-                )
+            source_device = accelerator.device(source)
+            target_device = accelerator.device(target)
+            for name, copy in _COPIES_BETWEEN_DEVICES.items():
+                copied = copy(data.to(source_device), target_device).cpu()
+                expected = copy(data, torch.device("cpu"))
                 require(
-                    torch.equal(found, expected),
-                    f"{name}, a on {here} and d {there}, gives other numbers than on the processor "
-                    "(in aten::copy_ or aten::_to_copy)",
+                    torch.equal(copied, expected),
+                    f"{name}, a on {source_device} and d {target_device}, gives other numbers than on the "
+                    "processor (in aten::copy_ or aten::_to_copy)",
                 )

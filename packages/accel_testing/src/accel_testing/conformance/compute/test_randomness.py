@@ -1,343 +1,377 @@
-"""Random numbers: seeds, states, generators."""
+"""Checks of random numbers: seeds, states, generators."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
 from accel_core import Accelerator
-from accel_testing.conformance.claims import not_claimed, refused, require
-from accel_testing.conformance.compute.drawn import every_draw_is_new
-from accel_testing.conformance.subject import Subject
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import require, require_raises, skip_unsupported
+from accel_testing.conformance.compute.random_operators import require_new_numbers
 
 __all__ = ["TestRandomness"]
 
 
-def _drawn(accelerator: Accelerator, index: int = 0) -> list[float]:
+def _draw(accelerator: Accelerator, index: int = 0) -> list[float]:
+    """Return 16 random numbers of the device."""
     return torch.rand(16, device=accelerator.device(index)).tolist()
 
 
-def _places(accelerator: Accelerator) -> list[int]:
-    """The devices that have generators of their own, by number."""
+def _devices_with_generators(accelerator: Accelerator) -> list[int]:
+    """Return the indices of the devices that have generators of their own."""
     last = accelerator.device_count() - 1
-    return (
-        [0] if accelerator.device(last) == accelerator.device(0) else [*range(last + 1)]
-    )
+    if accelerator.device(last) == accelerator.device(0):
+        return [0]
+    return list(range(last + 1))
 
 
-def _unlike(accelerator: Accelerator) -> dict[int, int]:
-    """Give each device a seed of its own, and a draw; the seeds by device."""
-    seeds = {index: 100 + index for index in _places(accelerator)}
+def _seed_differently(accelerator: Accelerator) -> dict[int, int]:
+    """Seed each device differently, and draw from it; return the seeds by device."""
+    seeds = {index: 100 + index for index in _devices_with_generators(accelerator)}
     for index, seed in seeds.items():
         accelerator.default_generator(index).manual_seed(seed)
-        _drawn(accelerator, index)
+        _draw(accelerator, index)
     return seeds
 
 
-def _require_seeded(accelerator: Accelerator, index: int, seed: int, what: str) -> None:
+def _require_seeded(accelerator: Accelerator, index: int, seed: int, call: str) -> None:
+    """Require that the device has this seed, and no number was drawn from it, after `call`."""
     generator = accelerator.default_generator(index)
-    told = generator.initial_seed()
+    actual = generator.initial_seed()
     require(
-        told == seed,
-        f"after {what} the seed of default_generator({index}) is {told}; expected {seed}",
+        actual == seed,
+        f"after {call} the seed of default_generator({index}) is {actual}; expected {seed}",
     )
     with accelerator.device_guard(index):
-        told = accelerator.initial_seed()
+        actual = accelerator.initial_seed()
     require(
-        told == seed,
-        f"after {what} initial_seed() of device {index} gave {told}; expected {seed}",
+        actual == seed,
+        f"after {call} initial_seed() of device {index} gave {actual}; expected {seed}",
     )
-    told = accelerator.initial_seed(index)
+    actual = accelerator.initial_seed(index)
     require(
-        told == seed, f"after {what} initial_seed({index}) gave {told}; expected {seed}"
+        actual == seed,
+        f"after {call} initial_seed({index}) gave {actual}; expected {seed}",
     )
     state = accelerator.get_rng_state(index)
     generator.manual_seed(seed)
-    fresh = torch.equal(state, accelerator.get_rng_state(index))
+    is_fresh = torch.equal(state, accelerator.get_rng_state(index))
     require(
-        fresh,
-        f"after {what} device {index} does not begin with its first random number",
+        is_fresh,
+        f"after {call} device {index} does not begin with its first random number",
     )
 
 
-class TestRandomness(Subject):
+def _functions_that_seed_all(
+    accelerator: Accelerator,
+) -> dict[str, Callable[[int], object]]:
+    """Return the functions that seed every device, by name: the accelerator's, and torch's own."""
+    functions: dict[str, Callable[[int], object]] = {
+        "manual_seed_all": accelerator.manual_seed_all
+    }
+    device_type = accelerator.device_type
+    # Types that torch.manual_seed seeds (torch/random.py); hpu, a type of its own, is not among them.
+    private_type = torch._C._get_privateuse1_backend_name()
+    if device_type in ("cuda", "mps", "xpu", private_type):
+        functions["torch.manual_seed"] = torch.manual_seed
+    module: Any = getattr(torch, device_type, None)
+    if hasattr(module, "manual_seed_all"):
+        functions[f"torch.{device_type}.manual_seed_all"] = module.manual_seed_all
+    return functions
+
+
+class TestRandomness(BackendTestBase):
     """The same seed gives the same numbers, and a restored state continues its sequence."""
 
     def test_same_seed_same_numbers(self, accelerator: Accelerator) -> None:
         """The same seed gives the same numbers, another seed other ones, and each draw new ones."""
         accelerator.manual_seed(3)
-        first, second = _drawn(accelerator), _drawn(accelerator)
+        first, second = _draw(accelerator), _draw(accelerator)
         accelerator.manual_seed(3)
-        again = _drawn(accelerator)
+        again = _draw(accelerator)
         accelerator.manual_seed(4)
-        other = _drawn(accelerator)
-        said = f"torch.rand(16, device=device(0)) gave {first[:2]}…"
+        other = _draw(accelerator)
+        message = f"torch.rand(16, device=device(0)) gave {first[:2]}…"
         require(
             first == again,
-            f"after manual_seed(3) {said}, and after the same once more {again[:2]}…",
+            f"after manual_seed(3) {message}, and after the same once more {again[:2]}…",
         )
         require(
-            first != second, f"{said} twice in a row: its generator does not advance"
+            first != second, f"{message} twice in a row: its generator does not advance"
         )
-        require(first != other, f"{said} after manual_seed(3) and after manual_seed(4)")
+        require(
+            first != other, f"{message} after manual_seed(3) and after manual_seed(4)"
+        )
 
     def test_seed_is_told(self, accelerator: Accelerator) -> None:
         """`initial_seed` returns the seed that was set."""
         for seed in (1234, 4321, 0, 1, 2**32 + 5, 2**63 - 1):
-            drawn = []
+            draws = []
             for _ in range(2):
                 accelerator.manual_seed(seed)
-                told = accelerator.initial_seed()
+                actual = accelerator.initial_seed()
                 require(
-                    told == seed,
-                    f"after manual_seed({seed}) initial_seed() gave {told}",
+                    actual == seed,
+                    f"after manual_seed({seed}) initial_seed() gave {actual}",
                 )
-                drawn.append(_drawn(accelerator))
+                draws.append(_draw(accelerator))
             require(
-                drawn[0] == drawn[1],
-                f"manual_seed({seed}) twice: {drawn[0][:2]}…, then {drawn[1][:2]}…",
+                draws[0] == draws[1],
+                f"manual_seed({seed}) twice: {draws[0][:2]}…, then {draws[1][:2]}…",
             )
         accelerator.manual_seed(5)
-        of_five = _drawn(accelerator)
+        numbers = _draw(accelerator)
         try:
             accelerator.manual_seed(-5)
         except Exception:
-            return  # some take no negative seed
+            return  # some devices accept no negative seed
         require(
-            _drawn(accelerator) != of_five,
+            _draw(accelerator) != numbers,
             "manual_seed(-5) and manual_seed(5) draw the same numbers",
         )
 
     def test_all_devices_are_seeded(self, accelerator: Accelerator) -> None:
         """`manual_seed_all` seeds every device alike, `manual_seed` the current one alone."""
-        places = _places(accelerator)
-        module: Any = getattr(torch, accelerator.device_type, None)
-        ways: dict[str, Callable[[int], object]] = {
-            "manual_seed_all": accelerator.manual_seed_all
-        }
-        # torch seeds these and the PrivateUse1 device (torch/random.py), and hpu, a type of its own, not.
-        if accelerator.device_type in (
-            "cuda",
-            "mps",
-            "xpu",
-            torch._C._get_privateuse1_backend_name(),
-        ):
-            ways["torch.manual_seed"] = torch.manual_seed
-        if hasattr(module, "manual_seed_all"):
-            ways[f"torch.{accelerator.device_type}.manual_seed_all"] = (
-                module.manual_seed_all
-            )
-        for name, seed_all in ways.items():
-            for current in dict.fromkeys((places[0], places[-1])):
+        indices = _devices_with_generators(accelerator)
+        for name, seed_all in _functions_that_seed_all(accelerator).items():
+            for current in dict.fromkeys((indices[0], indices[-1])):
                 for seed in (5, 2**40 + 9):
-                    _unlike(accelerator)
+                    _seed_differently(accelerator)
                     accelerator.set_device(current)
                     seed_all(seed)
-                    what = f"{name}({seed}) on device {current}"
-                    now = accelerator.current_device()
-                    require(now == current, f"{what} made {now} the current device")
-                    for index in places:
-                        _require_seeded(accelerator, index, seed, what)
-        if hasattr(module, "seed_all"):
-            before = _unlike(accelerator)
-            module.seed_all()
-            same = [
-                index
-                for index in places
-                if accelerator.default_generator(index).initial_seed() == before[index]
-            ]
+                    call = f"{name}({seed}) on device {current}"
+                    after = accelerator.current_device()
+                    require(after == current, f"{call} made {after} the current device")
+                    for index in indices:
+                        _require_seeded(accelerator, index, seed, call)
+        self._require_seed_all_changes_seeds(accelerator, indices)
+        for current in indices:
+            self._require_manual_seed_of_one(accelerator, indices, current)
+
+    def _require_seed_all_changes_seeds(
+        self, accelerator: Accelerator, indices: list[int]
+    ) -> None:
+        """Require that `seed_all` of the device's module, if there is one, gives each device another seed."""
+        module: Any = getattr(torch, accelerator.device_type, None)
+        if not hasattr(module, "seed_all"):
+            return
+        seeds = _seed_differently(accelerator)
+        module.seed_all()
+        unchanged = [
+            index
+            for index in indices
+            if accelerator.default_generator(index).initial_seed() == seeds[index]
+        ]
+        require(
+            not unchanged,
+            f"torch.{accelerator.device_type}.seed_all() left the seed of device {unchanged}",
+        )
+
+    def _require_manual_seed_of_one(
+        self, accelerator: Accelerator, indices: list[int], current: int
+    ) -> None:
+        """Require that `manual_seed` seeds the current device, and no other."""
+        seeds = _seed_differently(accelerator)
+        accelerator.set_device(current)
+        accelerator.manual_seed(6)
+        call = f"manual_seed(6) on device {current}"
+        _require_seeded(accelerator, current, 6, call)
+        for index in indices:
+            if index == current:
+                continue
+            seed = accelerator.default_generator(index).initial_seed()
             require(
-                not same,
-                f"torch.{accelerator.device_type}.seed_all() left the seed of device {same}",
+                seed == seeds[index],
+                f"{call} seeded device {index} too: its seed is {seed}",
             )
-        for current in places:
-            before = _unlike(accelerator)
-            accelerator.set_device(current)
-            accelerator.manual_seed(6)
-            what = f"manual_seed(6) on device {current}"
-            _require_seeded(accelerator, current, 6, what)
-            for index in (i for i in places if i != current):
-                told = accelerator.default_generator(index).initial_seed()
-                require(
-                    told == before[index],
-                    f"{what} seeded device {index} too: its seed is {told}",
-                )
-                told = accelerator.initial_seed(index)
-                require(
-                    told == before[index],
-                    f"{what}: initial_seed({index}) gave {told}, not that device's",
-                )
+            seed = accelerator.initial_seed(index)
+            require(
+                seed == seeds[index],
+                f"{call}: initial_seed({index}) gave {seed}, not that device's",
+            )
 
     def test_state_restores(self, accelerator: Accelerator) -> None:
         """A restored state draws the same numbers again, whatever was drawn since, on that device alone."""
-        places = _places(accelerator)
-        _unlike(accelerator)
-        every = accelerator.get_rng_state_all()
+        indices = _devices_with_generators(accelerator)
+        _seed_differently(accelerator)
+        states = accelerator.get_rng_state_all()
         count = accelerator.device_count()
         require(
-            type(every) is list,
-            f"get_rng_state_all() gave a {type(every).__name__}; expected a list",
+            type(states) is list,
+            f"get_rng_state_all() gave a {type(states).__name__}; expected a list",
         )
         require(
-            len(every) == count,
-            f"get_rng_state_all() gave {len(every)} states of {count} devices",
+            len(states) == count,
+            f"get_rng_state_all() gave {len(states)} states of {count} devices",
         )
-        for index in places:
-            state = accelerator.get_rng_state(index)
-            same = torch.equal(every[index], state)
+        for index in indices:
             require(
-                same,
+                torch.equal(states[index], accelerator.get_rng_state(index)),
                 f"get_rng_state_all()[{index}] is not what get_rng_state({index}) gave",
             )
-            kept = state.clone()
-            first = _drawn(accelerator, index)
-            require(
-                torch.equal(state, kept),
-                f"the state that get_rng_state({index}) gave changed with a draw",
-            )
-            _drawn(accelerator, index)
-            others = {
-                other: accelerator.get_rng_state(other)
-                for other in places
-                if other != index
-            }
-            accelerator.set_rng_state(state, index)
-            require(
-                _drawn(accelerator, index) == first,
-                f"set_rng_state(state, {index}) did not restore it",
-            )
-            for other, before in others.items():
-                same = torch.equal(accelerator.get_rng_state(other), before)
-                require(
-                    same,
-                    f"set_rng_state(state, {index}) changed the generator of device {other}",
-                )
-            moved = state.to(
-                accelerator.device(index)
-            )  # as torch.load(map_location=…) moves it
-            accelerator.set_rng_state(moved, index)
-            same = _drawn(accelerator, index) == first
-            require(
-                same,
-                f"set_rng_state of a state that is on device {index} did not restore it",
-            )
-        foreign = torch.arange(23, dtype=torch.uint8)  # of no kind of device
-        what = "set_rng_state of a state of 23 bytes"
-        refused(lambda: accelerator.set_rng_state(foreign), ValueError, what)
-        for index in places:
-            seeded = []
-            for state in (foreign, foreign, foreign + 1):
-                accelerator.set_rng_state(state, index, strict=False)
-                seeded.append(_drawn(accelerator, index))
-            said = f"{what} on device {index}, with strict=False,"
-            require(
-                seeded[0] == seeded[1], f"{said} draws other numbers at each repetition"
-            )
-            require(
-                seeded[1] != seeded[2],
-                f"{said} draws the same numbers as of another such state",
-            )
-        rows = torch.stack([torch.zeros_like(every[0]), accelerator.get_rng_state(0)])
-        first = _drawn(accelerator)
+            self._require_state_restores(accelerator, indices, index)
+        self._require_foreign_states(accelerator, indices)
+        rows = torch.stack([torch.zeros_like(states[0]), accelerator.get_rng_state(0)])
+        first = _draw(accelerator)
         accelerator.set_rng_state(rows[1], 0)
         require(
-            _drawn(accelerator) == first,
+            _draw(accelerator) == first,
             "set_rng_state of a row of several states did not restore it",
         )
-        for index in places:
+        for index in indices:
             with accelerator.device_guard(index):
                 state = accelerator.get_rng_state()
-                first = _drawn(accelerator, index)
+                first = _draw(accelerator, index)
                 accelerator.set_rng_state(new_state=state)
-                same = _drawn(accelerator, index) == first
+                again = _draw(accelerator, index)
             require(
-                same,
+                again == first,
                 f"set_rng_state(state) did not restore the current device's, device {index}",
+            )
+
+    def _require_state_restores(
+        self, accelerator: Accelerator, indices: list[int], index: int
+    ) -> None:
+        """Require that a device draws the same numbers after its state was restored, and no other changes."""
+        state = accelerator.get_rng_state(index)
+        state_before = state.clone()
+        first = _draw(accelerator, index)
+        require(
+            torch.equal(state, state_before),
+            f"the state that get_rng_state({index}) gave changed with a draw",
+        )
+        _draw(accelerator, index)
+        other_states = {
+            other: accelerator.get_rng_state(other)
+            for other in indices
+            if other != index
+        }
+        accelerator.set_rng_state(state, index)
+        require(
+            _draw(accelerator, index) == first,
+            f"set_rng_state(state, {index}) did not restore it",
+        )
+        for other, before in other_states.items():
+            require(
+                torch.equal(accelerator.get_rng_state(other), before),
+                f"set_rng_state(state, {index}) changed the generator of device {other}",
+            )
+        # torch.load(map_location=…) moves states to the device.
+        accelerator.set_rng_state(state.to(accelerator.device(index)), index)
+        require(
+            _draw(accelerator, index) == first,
+            f"set_rng_state of a state that is on device {index} did not restore it",
+        )
+
+    def _require_foreign_states(
+        self, accelerator: Accelerator, indices: list[int]
+    ) -> None:
+        """Require an error for a state of another device; with `strict=False`, a seed that it determines."""
+        foreign = torch.arange(23, dtype=torch.uint8)  # the size of no device's state
+        call = "set_rng_state of a state of 23 bytes"
+        require_raises(lambda: accelerator.set_rng_state(foreign), ValueError, call)
+        for index in indices:
+            draws = []
+            for state in (foreign, foreign, foreign + 1):
+                accelerator.set_rng_state(state, index, strict=False)
+                draws.append(_draw(accelerator, index))
+            first, again, other = draws
+            lenient_call = f"{call} on device {index}, with strict=False,"
+            require(
+                first == again, f"{lenient_call} draws other numbers at each repetition"
+            )
+            require(
+                again != other,
+                f"{lenient_call} draws the same numbers as of another such state",
             )
 
     def test_fork_rng_restores(self, accelerator: Accelerator) -> None:
         """Drawing inside `fork_rng` changes no random numbers outside it, on devices or host, nested or after
         an error.
         """
-        places = _places(accelerator)
-        last = places[-1]
-
-        def states() -> dict[str, torch.Tensor]:
-            host = {"the host": torch.get_rng_state()}
-            return {
-                **host,
-                **{
-                    f"device {index}": accelerator.get_rng_state(index)
-                    for index in places
-                },
-            }
-
-        def draw() -> None:
-            torch.rand(1)
-            for index in places:
-                _drawn(accelerator, index)
-
-        def compare(
-            before: dict[str, torch.Tensor], what: str, but: tuple[str, ...] = ()
-        ) -> None:
-            for name, state in states().items():
-                same = torch.equal(state, before[name])
-                words = (
-                    "in another state"
-                    if name not in but
-                    else "restored, which was not given"
-                )
-                require(
-                    same is (name not in but),
-                    f"after {what} the generator of {name} is {words}",
-                )
-
+        indices = _devices_with_generators(accelerator)
+        last = indices[-1]
+        every_device = [f"device {index}" for index in indices]
         accelerator.manual_seed_all(7)
-        before = states()
+        before = self._generator_states(accelerator)
         with accelerator.fork_rng():
-            draw()
-            inner = states()
+            self._draw_everywhere(accelerator)
+            inner = self._generator_states(accelerator)
             with accelerator.fork_rng():
-                draw()
-            compare(inner, "fork_rng() inside fork_rng()")
+                self._draw_everywhere(accelerator)
+            self._require_restored(accelerator, inner, "fork_rng() inside fork_rng()")
             accelerator.manual_seed_all(8)
-        compare(before, "fork_rng() with another in it")
+        self._require_restored(accelerator, before, "fork_rng() with another in it")
         for devices in (None, iter([0])):
             with contextlib.suppress(KeyError), accelerator.fork_rng(devices=devices):
                 accelerator.manual_seed(9)
                 torch.rand(1)
                 raise KeyError
-            compare(before, "an error in fork_rng()")
-        if accelerator.is_accelerator():  # whose generators are not the host's
+            self._require_restored(accelerator, before, "an error in fork_rng()")
+        if accelerator.is_accelerator():  # otherwise its generator is the host's
             with accelerator.fork_rng(devices=[]):
-                draw()
-            compare(
-                before, "fork_rng(devices=[])", tuple(f"device {i}" for i in places)
+                self._draw_everywhere(accelerator)
+            self._require_restored(
+                accelerator, before, "fork_rng(devices=[])", but=every_device
             )
-            before = states()
+            before = self._generator_states(accelerator)
         with accelerator.fork_rng(devices=[last]):
-            draw()
-        compare(
-            before,
-            f"fork_rng(devices=[{last}])",
-            tuple(f"device {i}" for i in places if i != last),
+            self._draw_everywhere(accelerator)
+        self._require_restored(
+            accelerator, before, f"fork_rng(devices=[{last}])", but=every_device[:-1]
         )
+
+    def _generator_states(self, accelerator: Accelerator) -> dict[str, torch.Tensor]:
+        """Return the state of each generator: the host's, and the devices'."""
+        states = {"the host": torch.get_rng_state()}
+        for index in _devices_with_generators(accelerator):
+            states[f"device {index}"] = accelerator.get_rng_state(index)
+        return states
+
+    def _draw_everywhere(self, accelerator: Accelerator) -> None:
+        """Draw from the generators of the host and of each device."""
+        torch.rand(1)
+        for index in _devices_with_generators(accelerator):
+            _draw(accelerator, index)
+
+    def _require_restored(
+        self,
+        accelerator: Accelerator,
+        states: dict[str, torch.Tensor],
+        block: str,
+        but: Sequence[str] = (),
+    ) -> None:
+        """Require that after `block` each generator has its state again; those in `but` must have another."""
+        for name, state in self._generator_states(accelerator).items():
+            is_restored = torch.equal(state, states[name])
+            if name in but:
+                require(
+                    not is_restored,
+                    f"after {block} the generator of {name} is restored, which was not given",
+                )
+            else:
+                require(
+                    is_restored,
+                    f"after {block} the generator of {name} is in another state",
+                )
 
     def test_generator_is_the_devices(self, accelerator: Accelerator) -> None:
         """Kernels draw from `default_generator`: seeding it seeds them."""
-        for index in _places(accelerator):
+        for index in _devices_with_generators(accelerator):
             with accelerator.device_guard(index):
                 accelerator.default_generator(index).manual_seed(9)
-                first = _drawn(accelerator, index)
-                for given in (index, None):
-                    accelerator.default_generator(given).manual_seed(9)
+                first = _draw(accelerator, index)
+                for argument in (index, None):
+                    accelerator.default_generator(argument).manual_seed(9)
                     require(
-                        _drawn(accelerator, index) == first,
-                        f"seeding default_generator({given}), device {index} selected, does not seed what is "
+                        _draw(accelerator, index) == first,
+                        f"seeding default_generator({argument}), device {index} selected, does not "
+                        "seed what is "
                         "drawn there",
                     )
 
@@ -345,78 +379,82 @@ class TestRandomness(Subject):
         """Random numbers lie in their range and have their mean and spread: a wrong scale trains worse. Each
         operator draws new ones.
         """
-        place, count = accelerator.device(), 20_000
+        device, count = accelerator.device(), 20_000
         accelerator.manual_seed(11)
-        permuted = torch.randperm(501, device=place).cpu().sort().values
+        permutation = torch.randperm(501, device=device).cpu().sort().values
         require(
-            torch.equal(permuted, torch.arange(501)),
+            torch.equal(permutation, torch.arange(501)),
             "randperm(501) does not hold each number once",
         )
-        chosen = torch.multinomial(torch.ones(40, device=place), 30).tolist()
+        chosen = torch.multinomial(torch.ones(40, device=device), 30).tolist()
         require(
             len(set(chosen)) == 30,
             f"multinomial(ones(40), 30), without replacement, gave {chosen}",
         )
-        below = torch.empty(count, device=place).random_(2, 5).cpu()
+        numbers = torch.empty(count, device=device).random_(2, 5).cpu()
+        smallest, largest = numbers.min().item(), numbers.max().item()
         require(
-            (below.min().item(), below.max().item()) == (2, 4),
-            f"random_(2, 5) gave numbers from {below.min():g} to {below.max():g}; expected 2 to 4",
+            (smallest, largest) == (2, 4),
+            f"random_(2, 5) gave numbers from {smallest:g} to {largest:g}; expected 2 to 4",
         )
-        integers = torch.randint(-3, 4, (count,), device=place).cpu()
-        least, most = int(integers.min()), int(integers.max())
+        numbers = torch.randint(-3, 4, (count,), device=device).cpu()
+        smallest, largest = numbers.min().item(), numbers.max().item()
         require(
-            (least, most) == (-3, 3),
-            f"randint(-3, 4) gave numbers from {least} to {most}; expected -3 to 3",
+            (smallest, largest) == (-3, 3),
+            f"randint(-3, 4) gave numbers from {smallest} to {largest}; expected -3 to 3",
         )
-        kept = torch.nn.functional.dropout(
-            torch.ones(count, device=place), 0.25, training=True
-        ).cpu()
-        told = sorted(set(kept.tolist()))
-        fits = len(told) == 2 and told[0] == 0 and abs(told[1] - 4 / 3) < 1e-5
+        self._require_distributions(device, count)
+        require_new_numbers(accelerator)
+
+    def _require_distributions(self, device: torch.device, count: int) -> None:
+        """Require of each distribution its mean, deviation and range, by `count` numbers."""
+        ones = torch.ones(count, device=device)
+        dropped = torch.nn.functional.dropout(ones, 0.25, training=True).cpu()
+        values = sorted(set(dropped.tolist()))
         require(
-            fits, f"dropout(0.25) of ones gave {told[:4]}; expected 0 and {4 / 3:.4f}"
+            len(values) == 2 and values[0] == 0 and abs(values[1] - 4 / 3) < 1e-5,
+            f"dropout(0.25) of ones gave {values[:4]}; expected 0 and {4 / 3:.4f}",
         )
-        room = torch.empty(count, device=place)
-        made: dict[str, tuple[torch.Tensor, float, float]] = {
-            "rand": (torch.rand(count, device=place), 0.5, 12**-0.5),
-            "randn": (torch.randn(count, device=place), 0.0, 1.0),
-            "uniform_(-2, 4)": (room.clone().uniform_(-2, 4), 1.0, 6 * 12**-0.5),
-            "normal_(3, 2)": (room.clone().normal_(3, 2), 3.0, 2.0),
-            "bernoulli_(0.25)": (room.clone().bernoulli_(0.25), 0.25, (3 / 16) ** 0.5),
-            "exponential_(2)": (room.clone().exponential_(2), 0.5, 0.5),
-            "what dropout(0.25) keeps": (kept.gt(0).float(), 0.75, (3 / 16) ** 0.5),
+        empty = torch.empty(count, device=device)
+        #: By the call, the numbers, and the mean and deviation that they must have.
+        samples: dict[str, tuple[torch.Tensor, float, float]] = {
+            "rand": (torch.rand(count, device=device), 0.5, 12**-0.5),
+            "randn": (torch.randn(count, device=device), 0.0, 1.0),
+            "uniform_(-2, 4)": (empty.clone().uniform_(-2, 4), 1.0, 6 * 12**-0.5),
+            "normal_(3, 2)": (empty.clone().normal_(3, 2), 3.0, 2.0),
+            "bernoulli_(0.25)": (empty.clone().bernoulli_(0.25), 0.25, (3 / 16) ** 0.5),
+            "exponential_(2)": (empty.clone().exponential_(2), 0.5, 0.5),
+            "what dropout(0.25) keeps": (dropped.gt(0).float(), 0.75, (3 / 16) ** 0.5),
         }
-        for what, (numbers, mean, spread) in made.items():
-            host = numbers.cpu().double()
-            now, width = float(host.mean()), float(host.std())
-            # Eight standard errors: no seed is that unlucky.
-            near = (
-                abs(now - mean) < 8 * spread / count**0.5
-                and abs(width / spread - 1) < 0.08
-            )
+        for name, (numbers, expected_mean, expected_deviation) in samples.items():
+            on_cpu = numbers.cpu().double()
+            mean, deviation = float(on_cpu.mean()), float(on_cpu.std())
+            # Eight standard errors: no seed deviates so much by chance.
+            largest_error = 8 * expected_deviation / count**0.5
+            is_mean_right = abs(mean - expected_mean) < largest_error
+            is_deviation_right = abs(deviation / expected_deviation - 1) < 0.08
             require(
-                near,
-                f"{what}: mean {now:.3f}, deviation {width:.3f}; expected {mean:.3f}, {spread:.3f}",
+                is_mean_right and is_deviation_right,
+                f"{name}: mean {mean:.3f}, deviation {deviation:.3f}; expected {expected_mean:.3f}, "
+                f"{expected_deviation:.3f}",
             )
-        for what, low, high in (("rand", 0.0, 1.0), ("uniform_(-2, 4)", -2.0, 4.0)):
-            host = made[what][0].cpu()
-            inside = bool(((host >= low) & (host < high)).all())
+        for name, low, high in (("rand", 0.0, 1.0), ("uniform_(-2, 4)", -2.0, 4.0)):
+            on_cpu = samples[name][0].cpu()
             require(
-                inside,
-                f"{what} gave {float(host.min())} to {float(host.max())}; expected [{low}, {high})",
+                bool(((on_cpu >= low) & (on_cpu < high)).all()),
+                f"{name} gave {float(on_cpu.min())} to {float(on_cpu.max())}; expected [{low}, {high})",
             )
-        every_draw_is_new(accelerator)
 
     def test_host_is_left_alone(self, accelerator: Accelerator) -> None:
         """Drawing on the device, and seeding it, leave the host's generator unchanged."""
         if not accelerator.is_accelerator():
-            not_claimed("the device is the host")
+            skip_unsupported("the device is the host")
         before = torch.get_rng_state()
-        _drawn(accelerator)
+        _draw(accelerator)
         accelerator.manual_seed(10)
-        same = torch.equal(torch.get_rng_state(), before)
+        is_unchanged = torch.equal(torch.get_rng_state(), before)
         require(
-            same,
+            is_unchanged,
             "torch.rand on the device, then manual_seed(10): torch.get_rng_state() of the host changed",
         )
 

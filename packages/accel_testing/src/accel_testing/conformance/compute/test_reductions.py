@@ -1,4 +1,4 @@
-"""Sums, extremes and places: in which width, with NaN, with equals, and with indices that come twice."""
+"""Checks of sums, extremes and sorts: their accuracy, with NaN, equal numbers and repeated indices."""
 
 from __future__ import annotations
 
@@ -10,54 +10,61 @@ import torch
 from torch.nn import functional
 
 from accel_core import Accelerator
-from accel_testing.conformance.claims import not_claimed
-from accel_testing.conformance.compute.compared import (
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import skip_unsupported
+from accel_testing.conformance.compute.comparison import (
     Operators,
+    assert_matches_cpu,
     claimed_types,
     gradient,
-    hold,
 )
-from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestReductions"]
 
 _NAN = float("nan")
-#: Neither a multiple of a vector, nor of a block.
+#: A length that is not a multiple of a vector or a block.
 _LONG = 10_007
-#: So many ones that a sum in float16 or bfloat16 stands still, or that squares leave float16.
-_MANY = 4099
+#: So many ones that their sum stops growing in float16 and bfloat16.
+_STALLING_COUNT = 4099
 
 
-def _along(
+def _methods_along(
     name: str, *dims: Any
 ) -> Iterator[tuple[str, Callable[[torch.Tensor], Any]]]:
-    """The method along each dimension; `None` is of all numbers."""
+    """Yield calls of a method along each dimension, by their text; `None`: of all numbers."""
     for dim in dims:
-        given = () if dim is None else (dim,)
-        yield f"{name}({'' if dim is None else dim})", partial(_called, name, given)
+        if dim is None:
+            yield f"{name}()", partial(_call_method, name, ())
+        else:
+            yield f"{name}({dim})", partial(_call_method, name, (dim,))
 
 
-def _called(name: str, given: tuple[Any, ...], a: torch.Tensor) -> Any:
-    return getattr(a, name)(*given)
+def _call_method(name: str, arguments: tuple[Any, ...], a: torch.Tensor) -> Any:
+    """Return the result of the tensor's method."""
+    return getattr(a, name)(*arguments)
 
 
-def _table(names: str, *dims: Any) -> dict[str, Callable[[torch.Tensor], Any]]:
-    return {what: work for name in names.split() for what, work in _along(name, *dims)}
+def _methods(names: str, *dims: Any) -> dict[str, Callable[[torch.Tensor], Any]]:
+    """Return calls of several methods, separated by spaces, along each dimension."""
+    calls: dict[str, Callable[[torch.Tensor], Any]] = {}
+    for name in names.split():
+        calls.update(_methods_along(name, *dims))
+    return calls
 
 
-_WIDE_INTEGERS: Operators = {
-    **_table("sum", None, 0, 1, (0, 1)),
-    **_table("prod", None, 1),
-    **_table("cumsum cumprod", 0, 1),
-    **_table("count_nonzero", None, 1),
+_INTEGER_SUMS: Operators = {
+    **_methods("sum", None, 0, 1, (0, 1)),
+    **_methods("prod", None, 1),
+    **_methods("cumsum cumprod", 0, 1),
+    **_methods("count_nonzero", None, 1),
     "sum(1, keepdim=True)": lambda a: a.sum(1, keepdim=True),
     "sum(1, dtype=torch.int64)": lambda a: a.sum(1, dtype=torch.int64),
     "sum, transposed,": lambda a: a.T.sum(0),
 }
 
-#: Of a matrix with long rows.
-_WIDE_FLOATS: Operators = {
-    **_table("sum mean", None, 1, (0, 1)),
+#: Functions of a matrix with long rows.
+_FLOAT_SUMS: Operators = {
+    **_methods("sum mean", None, 1, (0, 1)),
     "sum(0), transposed,": lambda a: a.T.sum(0),
     "mean(0), transposed,": lambda a: a.T.mean(0),
     "nansum(1)": lambda a: a.nansum(1),
@@ -81,8 +88,8 @@ _WIDE_FLOATS: Operators = {
     "logsumexp(1)": lambda a: a.logsumexp(1),
     "avg_pool1d": lambda a: functional.adaptive_avg_pool1d(a[None], 1),
 }
-#: Of numbers that differ.
-_SPREAD: Operators = {
+#: Functions of numbers with a deviation.
+_DEVIATIONS: Operators = {
     "var(1)": lambda a: a.var(1),
     "var()": lambda a: a.var(),
     "std(1)": lambda a: a.std(1),
@@ -93,17 +100,17 @@ _SPREAD: Operators = {
 }
 
 _DIMS = (None, 0, 1)
-#: Values and places; each row and each column holds one NaN at most.
-_NAN_OF: Operators = {
-    **_table("max min argmax argmin", *_DIMS, -1),
-    **_table("amax amin", *_DIMS, (0, 1)),
-    **_table("median nanmedian", None, 0, 1),
-    **_table("sum mean nansum nanmean", *_DIMS),
-    **_table("prod var std", *_DIMS),
-    **_table("all any", *_DIMS),
-    **_table("cummax cummin cumsum cumprod logcumsumexp", 0, 1),
-    **_table("sort", 0, 1),
-    **_table("softmax log_softmax logsumexp", 0, 1),
+#: Functions of a matrix with at most one NaN in each row and column.
+_ON_NAN: Operators = {
+    **_methods("max min argmax argmin", *_DIMS, -1),
+    **_methods("amax amin", *_DIMS, (0, 1)),
+    **_methods("median nanmedian", None, 0, 1),
+    **_methods("sum mean nansum nanmean", *_DIMS),
+    **_methods("prod var std", *_DIMS),
+    **_methods("all any", *_DIMS),
+    **_methods("cummax cummin cumsum cumprod logcumsumexp", 0, 1),
+    **_methods("sort", 0, 1),
+    **_methods("softmax log_softmax logsumexp", 0, 1),
     **{f"aminmax(dim={d})": lambda a, d=d: tuple(torch.aminmax(a, **({} if d is None else {"dim": d})))
        for d in _DIMS},
     "sort(1, descending=True)": lambda a: a.sort(1, descending=True),
@@ -127,13 +134,13 @@ _NAN_OF: Operators = {
     ),
     "scatter_reduce amax": lambda a: a[0].scatter_reduce(0, torch.zeros_like(a[1]).long(), a[1], "amax"),
 }  # fmt: skip
-#: Of a row of NaN and ones, and one of NaN and zeros.
+#: Functions of a row of NaN and ones, and one of NaN and zeros.
 _NAN_IS_TRUE: Operators = {
-    **_table("all any", 0, 1),
+    **_methods("all any", 0, 1),
     "all of the first row": lambda a: a[0].all(),
     "any of the second row": lambda a: a[1].any(),
 }
-_NAN_EACH: Operators = {
+_ELEMENTWISE_ON_NAN: Operators = {
     "maximum": torch.maximum,
     "minimum": torch.minimum,
     "fmax": torch.fmax,
@@ -176,10 +183,10 @@ _NAN_EACH: Operators = {
     "nan_to_num(2, 3, 4)": lambda a, _: a.nan_to_num(2.0, 3.0, 4.0),
 }
 
-#: Where equals stand is promised by torch's documentation: the first.
-_FIRST: Operators = {
-    **_table("argmax argmin", None, 0, 1, -1),
-    **_table("max min", 0, 1, -1),
+#: Operators that return the first of equal elements, as torch's documentation promises.
+_FIRST_OF_EQUALS: Operators = {
+    **_methods("argmax argmin", None, 0, 1, -1),
+    **_methods("max min", 0, 1, -1),
     "argmax(1, keepdim=True)": lambda a: a.argmax(1, keepdim=True),
     "argmax(0), transposed,": lambda a: a.T.argmax(0),
     **{
@@ -211,28 +218,35 @@ _FIRST: Operators = {
 }
 
 
-def _at_places(a: torch.Tensor, found: Any, dim: int) -> list[torch.Tensor]:
-    """The values, the numbers at their places, which are the same, and whether a place is given twice."""
-    values, places = (each.detach().cpu() for each in found)
+def _values_and_places(a: torch.Tensor, result: Any, dim: int) -> list[Any]:
+    """Return what must be the same on every device of a result of values and indices.
+
+    These are the values, the elements at the indices, whether both are equal, and whether any index is
+    repeated.
+    """
+    values, indices = (tensor.detach().cpu() for tensor in result)
     if values.dim() < a.dim():
-        values, places = values.unsqueeze(dim), places.unsqueeze(dim)
-    there = a.detach().cpu().gather(dim, places)
-    twice = places.sort(dim).values.diff(dim=dim) == 0
-    return [values, there, torch.equal(values, there), twice.any()]
+        values, indices = values.unsqueeze(dim), indices.unsqueeze(dim)
+    elements = a.detach().cpu().gather(dim, indices)
+    is_repeated = indices.sort(dim).values.diff(dim=dim) == 0
+    return [values, elements, torch.equal(values, elements), is_repeated.any()]
 
 
-def _counted(a: torch.Tensor, found: Any, dim: int) -> list[Any]:
-    """How often the value of `mode` is there, and whether it stands at its place."""
-    values, places = (each.detach().cpu().unsqueeze(dim) for each in found)
-    host = a.detach().cpu()
-    return [(host == values).sum(dim), torch.equal(host.gather(dim, places), values)]
+def _mode_and_place(a: torch.Tensor, result: Any, dim: int) -> list[Any]:
+    """Return how often the value of `mode` occurs, and whether it is the element at the returned index."""
+    values, indices = (tensor.detach().cpu().unsqueeze(dim) for tensor in result)
+    on_cpu = a.detach().cpu()
+    elements = on_cpu.gather(dim, indices)
+    return [(on_cpu == values).sum(dim), torch.equal(elements, values)]
 
 
-#: Which of equals is open; the value stands at the place.
-_SOME: Operators = {
+#: Operators that return any of equal elements: the value at the returned index is compared.
+_ANY_OF_EQUALS: Operators = {
     **{
         f"topk({k}, {dim}, largest={most})": partial(
-            lambda a, k, dim, most: _at_places(a, a.topk(k, dim, largest=most), dim),
+            lambda a, k, dim, most: _values_and_places(
+                a, a.topk(k, dim, largest=most), dim
+            ),
             k=k,
             dim=dim,
             most=most,
@@ -242,28 +256,30 @@ _SOME: Operators = {
     },
     **{
         f"{name}({dim})": partial(
-            lambda a, n, d: _at_places(a, getattr(a, n)(d), d), n=name, d=dim
+            lambda a, n, d: _values_and_places(a, getattr(a, n)(d), d), n=name, d=dim
         )
         for name in ("median", "nanmedian")
         for dim in (0, 1)
     },
     "median()": lambda a: a.median(),
-    "sort(1)": lambda a: _at_places(a, a.sort(1), 1),
-    "sort(0, descending=True)": lambda a: _at_places(a, a.sort(0, descending=True), 0),
+    "sort(1)": lambda a: _values_and_places(a, a.sort(1), 1),
+    "sort(0, descending=True)": lambda a: _values_and_places(
+        a, a.sort(0, descending=True), 0
+    ),
     **{
         f"kthvalue({k}, {dim})": partial(
-            lambda a, k, d: _at_places(a, a.kthvalue(k, d), d), k=k, d=dim
+            lambda a, k, d: _values_and_places(a, a.kthvalue(k, d), d), k=k, d=dim
         )
         for k in (2, 4)
         for dim in (0, 1)
     },
-    "mode(0)": lambda a: _counted(a, a.mode(0), 0),
-    "mode(1)": lambda a: _counted(a, a.mode(1), 1),
+    "mode(0)": lambda a: _mode_and_place(a, a.mode(0), 0),
+    "mode(1)": lambda a: _mode_and_place(a, a.mode(1), 1),
     "cummax(1), its values,": lambda a: a.cummax(1).values,
     "cummin(0), its values,": lambda a: a.cummin(0).values,
 }
-#: The gradient where equals share it, or where a function bends.
-_BENDS: Operators = {
+#: Gradients where equal elements share it, or where a function is not smooth.
+_GRADIENTS_OF_TIES: Operators = {
     "gradient of amax(1)": lambda a: gradient(lambda x: x.amax(1).sum(), a),
     "gradient of max()": lambda a: gradient(lambda x: x.max(), a),
     "gradient of max(1)": lambda a: gradient(lambda x: x.max(1).values.sum(), a),
@@ -274,234 +290,250 @@ _BENDS: Operators = {
 }
 
 
-def _scattered(
+def _scatter_reduce(
     reduce: str, *, include: bool
 ) -> Callable[[torch.Tensor, torch.Tensor], Any]:
-    return lambda x, at: torch.full_like(x[:4, 0], 3).scatter_reduce(
-        0, at, x[:, 0], reduce, include_self=include
+    """Return a function that reduces numbers into four places with `scatter_reduce`."""
+    return lambda x, index: torch.full_like(x[:4, 0], 3).scatter_reduce(
+        0, index, x[:, 0], reduce, include_self=include
     )
 
 
-#: `x` has as many rows as `at` has indices, each below 4 and most of them many times.
-_TWICE: Operators = {
-    "index_add(0)": lambda x, at: torch.zeros_like(x[:4]).index_add(0, at, x),
-    "index_add(1)": lambda x, at: torch.zeros_like(x[:4].T).index_add(1, at, x.T),
-    "index_add(0, alpha=2)": lambda x, at: torch.ones_like(x[:4]).index_add(
-        0, at, x, alpha=2
+#: `x` has as many rows as `index` has numbers; these are below 4, and most are repeated.
+_REPEATED_INDICES: Operators = {
+    "index_add(0)": lambda x, index: torch.zeros_like(x[:4]).index_add(0, index, x),
+    "index_add(1)": lambda x, index: torch.zeros_like(x[:4].T).index_add(1, index, x.T),
+    "index_add(0, alpha=2)": lambda x, index: torch.ones_like(x[:4]).index_add(
+        0, index, x, alpha=2
     ),
-    "index_add_ of a vector": lambda x, at: torch.zeros_like(x[:4, 0]).index_add_(
-        0, at, x[:, 0]
+    "index_add_ of a vector": lambda x, index: torch.zeros_like(x[:4, 0]).index_add_(
+        0, index, x[:, 0]
     ),
-    "scatter_add(0)": lambda x, at: torch.zeros_like(x[:4]).scatter_add(
-        0, at[:, None].expand_as(x), x
+    "scatter_add(0)": lambda x, index: torch.zeros_like(x[:4]).scatter_add(
+        0, index[:, None].expand_as(x), x
     ),
-    "scatter_add(1)": lambda x, at: torch.zeros_like(x[:4].T).scatter_add(
-        1, at.expand_as(x.T), x.T
+    "scatter_add(1)": lambda x, index: torch.zeros_like(x[:4].T).scatter_add(
+        1, index.expand_as(x.T), x.T
     ),
-    "scatter(reduce='add')": lambda x, at: torch.zeros_like(x[:4, 0]).scatter(
-        0, at, x[:, 0], reduce="add"
+    "scatter(reduce='add')": lambda x, index: torch.zeros_like(x[:4, 0]).scatter(
+        0, index, x[:, 0], reduce="add"
     ),
     **{
-        f"scatter_reduce({reduce!r}, include_self={include})": _scattered(
+        f"scatter_reduce({reduce!r}, include_self={include})": _scatter_reduce(
             reduce, include=include
         )
         for reduce in ("sum", "amax", "amin", "mean")
         for include in (True, False)
     },
-    "index_reduce('amax')": lambda x, at: torch.zeros_like(x[:4]).index_reduce(
-        0, at, x, "amax"
+    "index_reduce('amax')": lambda x, index: torch.zeros_like(x[:4]).index_reduce(
+        0, index, x, "amax"
     ),
-    "index_put(accumulate=True)": lambda x, at: torch.zeros_like(x[:4]).index_put(
-        (at,), x, accumulate=True
+    "index_put(accumulate=True)": lambda x, index: torch.zeros_like(x[:4]).index_put(
+        (index,), x, accumulate=True
     ),
-    "index_put of two indices": lambda x, at: torch.ones_like(x[:4]).index_put(
-        (at, at % 2), x[:, 0], accumulate=True
+    "index_put of two indices": lambda x, index: torch.ones_like(x[:4]).index_put(
+        (index, index % 2), x[:, 0], accumulate=True
     ),
-    "index_put of one number": lambda x, at: torch.ones_like(x[:4]).index_put(
-        (at,), torch.ones_like(x[0, 0]), accumulate=True
+    "index_put of one number": lambda x, index: torch.ones_like(x[:4]).index_put(
+        (index,), torch.ones_like(x[0, 0]), accumulate=True
     ),
-    "index_put of negative indices": lambda x, at: torch.ones_like(x[:4]).index_put(
-        (at - 4,), x, accumulate=True
+    "index_put of negative indices": lambda x, index: torch.ones_like(x[:4]).index_put(
+        (index - 4,), x, accumulate=True
     ),
-    "put_(accumulate=True)": lambda x, at: torch.zeros_like(x[:4, 0]).put_(
-        at, x[:, 0], accumulate=True
+    "put_(accumulate=True)": lambda x, index: torch.zeros_like(x[:4, 0]).put_(
+        index, x[:, 0], accumulate=True
     ),
-    "bincount": lambda _, at: at.bincount(minlength=6),
-    "unique's counts": lambda _, at: at.unique(return_counts=True),
+    "bincount": lambda _, index: index.bincount(minlength=6),
+    "unique's counts": lambda _, index: index.unique(return_counts=True),
 }
-#: These take floating numbers alone.
-_TWICE_FLOATS: Operators = {
-    "index_reduce('mean', include_self=False)": lambda x, at: torch.ones_like(x[:4]).index_reduce(
-        0, at, x, "mean", include_self=False
+#: Those that take only floating numbers.
+_REPEATED_INDICES_OF_FLOATS: Operators = {
+    "index_reduce('mean', include_self=False)": lambda x, index: torch.ones_like(x[:4]).index_reduce(
+        0, index, x, "mean", include_self=False
     ),
-    "index_reduce('amin', include_self=False)": lambda x, at: torch.zeros_like(x[:4]).index_reduce(
-        0, at, x, "amin", include_self=False
+    "index_reduce('amin', include_self=False)": lambda x, index: torch.zeros_like(x[:4]).index_reduce(
+        0, index, x, "amin", include_self=False
     ),
-    "histc": lambda x, at: torch.histc(at.to(x.dtype), 3, 0, 3),
-    "histc of a part": lambda x, at: torch.histc(at.to(x.dtype), 2, 1, 2),
+    "histc": lambda x, index: torch.histc(index.to(x.dtype), 3, 0, 3),
+    "histc of a part": lambda x, index: torch.histc(index.to(x.dtype), 2, 1, 2),
     **{
-        f"gradient of embedding, {words}": partial(
-            lambda x, at, more: gradient(
-                lambda w: (functional.embedding(at, w, **more) * x).sum(), torch.ones_like(x[:4])
+        f"gradient of embedding, {description}": partial(
+            lambda x, index, options: gradient(
+                lambda w: (functional.embedding(index, w, **options) * x).sum(), torch.ones_like(x[:4])
             ),
-            more=more,
+            options=options,
         )
-        for words, more in {
+        for description, options in {
             "plain": {},
             "padding_idx=2": {"padding_idx": 2}, "scale_grad_by_freq": {"scale_grad_by_freq": True},
         }.items()
     },
     **{
         f"embedding_bag, {mode}": partial(
-            lambda x, at, mode: functional.embedding_bag(
-                at[:6], x[:4].contiguous(), torch.tensor([0, 2, 5], device=at.device), mode=mode
+            lambda x, index, mode: functional.embedding_bag(
+                index[:6], x[:4].contiguous(), torch.tensor([0, 2, 5], device=index.device), mode=mode
             ),
             mode=mode,
         )
         for mode in ("sum", "mean", "max")
     },
-    "gradient of index_select": lambda x, at: gradient(
-        lambda w: (w.index_select(0, at) * x).sum(), torch.ones_like(x[:4])
+    "gradient of index_select": lambda x, index: gradient(
+        lambda w: (w.index_select(0, index) * x).sum(), torch.ones_like(x[:4])
     ),
-    "gradient of indexing": lambda x, at: gradient(lambda w: (w[at] * x).sum(), torch.ones_like(x[:4])),
-    "gradient of gather": lambda x, at: gradient(
-        lambda w: (w.gather(0, at[:, None].expand_as(x)) * x).sum(), torch.ones_like(x[:4])
+    "gradient of indexing": lambda x, index: gradient(lambda w: (w[index] * x).sum(), torch.ones_like(x[:4])),
+    "gradient of gather": lambda x, index: gradient(
+        lambda w: (w.gather(0, index[:, None].expand_as(x)) * x).sum(), torch.ones_like(x[:4])
     ),
-    "gradient of take": lambda x, at: gradient(
-        lambda w: (w.take(at) * x[:, 0]).sum(), torch.ones_like(x[:4, 0])
+    "gradient of take": lambda x, index: gradient(
+        lambda w: (w.take(index) * x[:, 0]).sum(), torch.ones_like(x[:4, 0])
     ),
     "gradient of expand": lambda x, _: gradient(lambda w: (w.expand_as(x) * x).sum(), torch.ones_like(x[:1])),
 }  # fmt: skip
-_WEIGHED: Operators = {
-    "bincount(weights)": lambda x, at: at.bincount(x[:, 0].abs()),
-    "bincount(weights, minlength=9)": lambda x, at: at.bincount(
+_WEIGHTED_COUNTS: Operators = {
+    "bincount(weights)": lambda x, index: index.bincount(x[:, 0].abs()),
+    "bincount(weights, minlength=9)": lambda x, index: index.bincount(
         x[:, 1].abs(), minlength=9
     ),
 }
 
 
-class TestReductions(Subject):
-    """Many numbers that become one: where kernels save width, forget NaN, or lose what comes twice."""
+class TestReductions(BackendTestBase):
+    """Kernels that reduce many numbers may lose accuracy, NaN, or numbers with the same index."""
 
     def test_integers_are_added_up_in_int64(self, accelerator: Accelerator) -> None:
         """Sums and products of small integers and booleans are int64: counts of tokens overflow otherwise."""
-        for dtype, top in (
+        for dtype, largest in (
             (torch.int32, 2**30), (torch.int16, 30_000), (torch.int8, 120),
             (torch.uint8, 250), (torch.bool, 1),
         ):  # fmt: skip
-            columns = 3 if top == 2**30 else 311
-            given = (
-                torch.full((2, columns), top)
-                .sub(torch.arange(columns) % 2 * (top > 1))
-                .to(dtype)
+            columns = 3 if largest == 2**30 else 311
+            # Every second number is one less, except of booleans.
+            less = torch.arange(columns) % 2 * (largest > 1)
+            matrix = torch.full((2, columns), largest).sub(less).to(dtype)
+            assert_matches_cpu(
+                accelerator,
+                _INTEGER_SUMS,
+                matrix,
+                description=f"numbers up to {largest}",
             )
-            hold(accelerator, _WIDE_INTEGERS, given, way=f"numbers up to {top}")
         sevens = torch.full((2, 11), 7, dtype=torch.int32)
-        hold(
+        assert_matches_cpu(
             accelerator,
-            _table("prod cumprod", 1) | _table("prod", None),
+            _methods("prod cumprod", 1) | _methods("prod", None),
             sevens,
-            way="sevens",
+            description="sevens",
         )
         large = torch.tensor([[2**53, 1, 3], [7, 2**53, 5]])
-        hold(
+        assert_matches_cpu(
             accelerator,
-            _table("sum cumsum", 0, 1),
+            _methods("sum cumsum", 0, 1),
             large,
-            way="numbers that float64 lacks",
+            description="numbers that float64 lacks",
         )
 
     def test_halves_are_added_up_in_float32(self, accelerator: Accelerator) -> None:
         """Sums in float16 and bfloat16 are added up in float32: in their own type they stand still early."""
-        halves = [
-            d
-            for d in accelerator.supported_dtypes()
-            if d in (torch.float16, torch.bfloat16)
+        short_types = [
+            dtype
+            for dtype in accelerator.supported_dtypes()
+            if dtype in (torch.float16, torch.bfloat16)
         ]
-        if not halves:
-            not_claimed("neither float16 nor bfloat16 is supported")
-        steps = (torch.arange(3 * _MANY).reshape(3, _MANY) % 5 - 2) / 4
-        for dtype in halves:
-            ones = torch.ones(3, _MANY, dtype=dtype)
-            hold(
+        if not short_types:
+            skip_unsupported("neither float16 nor bfloat16 is supported")
+        steps = (
+            torch.arange(3 * _STALLING_COUNT).reshape(3, _STALLING_COUNT) % 5 - 2
+        ) / 4
+        for dtype in short_types:
+            ones = torch.ones(3, _STALLING_COUNT, dtype=dtype)
+            assert_matches_cpu(
                 accelerator,
-                _WIDE_FLOATS,
+                _FLOAT_SUMS,
                 ones,
-                way=f"{_MANY} ones",
-                reference=torch.float64,
+                description=f"{_STALLING_COUNT} ones",
+                reference_dtype=torch.float64,
             )
             for name in ("mean", "norm"):
-                work: Operators = {
+                operator: Operators = {
                     f"{name}(dim=1)": lambda a, n=name: getattr(a, n)(dim=1)
                 }
-                tall = torch.full((3, 300), 400.0, dtype=dtype)
-                hold(
+                large = torch.full((3, 300), 400.0, dtype=dtype)
+                assert_matches_cpu(
                     accelerator,
-                    work,
-                    tall,
-                    way="300 times 400",
-                    reference=torch.float64,
+                    operator,
+                    large,
+                    description="300 times 400",
+                    reference_dtype=torch.float64,
                 )
-            far = (steps + 8).to(dtype)
-            hold(
+            near_eight = (steps + 8).to(dtype)
+            assert_matches_cpu(
                 accelerator,
-                _SPREAD,
-                far,
-                way="numbers about 8",
-                reference=torch.float64,
+                _DEVIATIONS,
+                near_eight,
+                description="numbers about 8",
+                reference_dtype=torch.float64,
             )
 
     def test_nan_in_every_reduction(self, accelerator: Accelerator) -> None:
         """NaN stays in maxima, medians, norms and sums, at its place, in every dimension and type."""
-        given = torch.arange(42.0).reshape(6, 7).mul(5).remainder(41).sub(20) / 8
+        matrix = torch.arange(42.0).reshape(6, 7).mul(5).remainder(41).sub(20) / 8
         for row, column in ((0, 0), (2, 3), (4, 6)):
-            given[row, column] = _NAN
-        other = given.flip(0).roll(1, 1)
+            matrix[row, column] = _NAN
+        other = matrix.flip(0).roll(1, 1)
         for dtype in claimed_types(accelerator):
-            reference = torch.float64 if dtype is torch.float64 else torch.float32
+            reference_dtype = torch.float64 if dtype is torch.float64 else torch.float32
             # Of all numbers of bfloat16 torch's CUDA kernel (2.11, an H200) gives a median without the NaN.
-            known = ("median()", "nanmedian()") if dtype is torch.bfloat16 else ()
-            asked = {name: work for name, work in _NAN_OF.items() if name not in known}
-            hold(
-                accelerator, asked, given.to(dtype), way="with NaN", reference=reference
+            wrong_in_torch = (
+                ("median()", "nanmedian()") if dtype is torch.bfloat16 else ()
             )
-            hold(
+            operators = {
+                name: operator
+                for name, operator in _ON_NAN.items()
+                if name not in wrong_in_torch
+            }
+            assert_matches_cpu(
                 accelerator,
-                _NAN_EACH,
-                given.to(dtype),
-                other.to(dtype),
-                way="with NaN",
-                reference=reference,
+                operators,
+                matrix.to(dtype),
+                description="with NaN",
+                reference_dtype=reference_dtype,
             )
-            truths = torch.tensor([[_NAN, 1.0, 2.0], [0.0, _NAN, 0.0]]).to(dtype)
-            hold(
+            assert_matches_cpu(
+                accelerator,
+                _ELEMENTWISE_ON_NAN,
+                matrix.to(dtype),
+                other.to(dtype),
+                description="with NaN",
+                reference_dtype=reference_dtype,
+            )
+            truth_values = torch.tensor([[_NAN, 1.0, 2.0], [0.0, _NAN, 0.0]]).to(dtype)
+            assert_matches_cpu(
                 accelerator,
                 _NAN_IS_TRUE,
-                truths,
-                way="with NaN, which is true",
-                reference=reference,
+                truth_values,
+                description="with NaN, which is true",
+                reference_dtype=reference_dtype,
             )
-        long = torch.arange(3.0 * _LONG).reshape(3, _LONG).remainder(1009) / 8
-        long[1, -3] = long[2, 5000] = _NAN
-        hold(
+        long_rows = torch.arange(3.0 * _LONG).reshape(3, _LONG).remainder(1009) / 8
+        long_rows[1, -3] = long_rows[2, 5000] = _NAN
+        assert_matches_cpu(
             accelerator,
-            _table("amax amin argmax argmin sum norm all", None, 1),
-            long,
-            way="a NaN in a long row",
+            _methods("amax amin argmax argmin sum norm all", None, 1),
+            long_rows,
+            description="a NaN in a long row",
         )
-        hold(
+        assert_matches_cpu(
             accelerator,
             {
-                **_table("amax amin argmax argmin sum mean", 0),
+                **_methods("amax amin argmax argmin sum mean", 0),
                 "median(0)": lambda a: a.median(0).values,
             },
-            long.T.contiguous(),
-            way="a NaN in a long column",
+            long_rows.T.contiguous(),
+            description="a NaN in a long column",
         )
 
     def test_first_of_equals(self, accelerator: Accelerator) -> None:
         """`argmax` and its like give the first of equal elements, and a stable sort keeps the order."""
-        given = torch.tensor(
+        matrix = torch.tensor(
             [[2, 3, 1, 3, 1, 2, 3], [1, 1, 1, 1, 1, 1, 1], [1, 2, 3, 1, 2, 3, 1]]
         )
         for dtype in (
@@ -510,20 +542,30 @@ class TestReductions(Subject):
             torch.int32,
             torch.uint8,
         ):
-            hold(accelerator, _FIRST, given.to(dtype), way="with equals")
-        long = torch.arange(2 * _LONG).reshape(2, _LONG) % 7
-        for dtype in (torch.float32, torch.int64):
-            hold(accelerator, _FIRST, long.to(dtype), way="a long row with equals")
-            hold(
+            assert_matches_cpu(
                 accelerator,
-                _table("argmax argmin max min", 0),
-                long.T.contiguous().to(dtype),
-                way="long columns",
+                _FIRST_OF_EQUALS,
+                matrix.to(dtype),
+                description="with equals",
+            )
+        long_rows = torch.arange(2 * _LONG).reshape(2, _LONG) % 7
+        for dtype in (torch.float32, torch.int64):
+            assert_matches_cpu(
+                accelerator,
+                _FIRST_OF_EQUALS,
+                long_rows.to(dtype),
+                description="a long row with equals",
+            )
+            assert_matches_cpu(
+                accelerator,
+                _methods("argmax argmin max min", 0),
+                long_rows.T.contiguous().to(dtype),
+                description="long columns",
             )
 
     def test_some_of_equals(self, accelerator: Accelerator) -> None:
         """The values of `topk`, `median`, `kthvalue` and `mode` stand at the places given with them."""
-        given = torch.tensor(
+        matrix = torch.tensor(
             [
                 [2, 3, 1, 3, 1, 2, 3],
                 [1, 1, 2, 2, 1, 1, 1],
@@ -532,43 +574,67 @@ class TestReductions(Subject):
             ]
         )
         for dtype in (*claimed_types(accelerator), torch.int64, torch.int32):
-            hold(accelerator, _SOME, given.to(dtype), way="with equals")
+            assert_matches_cpu(
+                accelerator, _ANY_OF_EQUALS, matrix.to(dtype), description="with equals"
+            )
             distinct = (
-                (given * 7 + torch.arange(7) * 3 + torch.arange(4)[:, None])
+                (matrix * 7 + torch.arange(7) * 3 + torch.arange(4)[:, None])
                 .remainder(29)
                 .to(dtype)
             )
-            hold(accelerator, _SOME, distinct, way="ordinary numbers")
-        hold(accelerator, _BENDS, given.float(), way="with equals")
-        long = (torch.arange(4 * _LONG).reshape(4, _LONG) * 7919) % 5003
-        hold(accelerator, _SOME, long.float(), way="a long row with equals")
+            assert_matches_cpu(
+                accelerator, _ANY_OF_EQUALS, distinct, description="ordinary numbers"
+            )
+        assert_matches_cpu(
+            accelerator, _GRADIENTS_OF_TIES, matrix.float(), description="with equals"
+        )
+        long_rows = (torch.arange(4 * _LONG).reshape(4, _LONG) * 7919) % 5003
+        assert_matches_cpu(
+            accelerator,
+            _ANY_OF_EQUALS,
+            long_rows.float(),
+            description="a long row with equals",
+        )
 
     def test_duplicates_all_count(self, accelerator: Accelerator) -> None:
         """Additions at one index count each time, in every way to add: no update is lost."""
-        for count, places in ((7, (2, 0, 2, 2, 1, 0, 2)), (5003, None)):
-            at = torch.tensor(places) if places else torch.arange(count) * 7 % 11 % 4
-            given = torch.arange(3.0 * count).reshape(count, 3) % 3 + 1
-            way = f"{count} at 4 indices"
-            few = [
-                d
-                for d in claimed_types(accelerator)
-                if count < 100 or d in (torch.float32, torch.float64)
+        for count, given_indices in ((7, (2, 0, 2, 2, 1, 0, 2)), (5003, None)):
+            indices = (
+                torch.tensor(given_indices)
+                if given_indices
+                else torch.arange(count) * 7 % 11 % 4
+            )
+            rows = torch.arange(3.0 * count).reshape(count, 3) % 3 + 1
+            description = f"{count} at 4 indices"
+            # With many numbers, only in types of full precision.
+            dtypes = [
+                dtype
+                for dtype in claimed_types(accelerator)
+                if count < 100 or dtype in (torch.float32, torch.float64)
             ]
-            for dtype in few:
-                hold(
+            for dtype in dtypes:
+                assert_matches_cpu(
                     accelerator,
-                    {**_TWICE, **_TWICE_FLOATS},
-                    given.to(dtype),
-                    at,
-                    way=way,
-                    reference=torch.float64,
+                    {**_REPEATED_INDICES, **_REPEATED_INDICES_OF_FLOATS},
+                    rows.to(dtype),
+                    indices,
+                    description=description,
+                    reference_dtype=torch.float64,
                 )
-            hold(accelerator, _WEIGHED, given, at, way=way)
-            hold(accelerator, _TWICE, given.to(torch.int32), at, way=way)
-            hold(
+            assert_matches_cpu(
+                accelerator, _WEIGHTED_COUNTS, rows, indices, description=description
+            )
+            assert_matches_cpu(
                 accelerator,
-                _TWICE,
-                given.to(torch.int64) + 2**54,
-                at,
-                way=f"{way}, large numbers",
+                _REPEATED_INDICES,
+                rows.to(torch.int32),
+                indices,
+                description=description,
+            )
+            assert_matches_cpu(
+                accelerator,
+                _REPEATED_INDICES,
+                rows.to(torch.int64) + 2**54,
+                indices,
+                description=f"{description}, large numbers",
             )

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from accel_testing.conformance.claims import require
-from accel_testing.conformance.frameworks.trained import (
+from accel_testing.conformance.frameworks.training import (
     BATCH,
     CLIP,
     OPTIMIZER,
@@ -20,28 +20,28 @@ from accel_testing.conformance.frameworks.trained import (
     STEPS,
     Network,
     Rank,
-    batch,
+    make_batch,
     parameters_of,
     require_claimed,
     require_same,
 )
-from accel_testing.conformance.parts import do
+from accel_testing.conformance.parts import run_parts
 
 __all__ = ["PARTS"]
 
-#: Buffers that no device is too small for, and parameters that are all partitioned, small as they are.
+#: Small buffers, and a threshold with which also small parameters are partitioned.
 _SMALL = {
     "reduce_bucket_size": 1000,
     "allgather_bucket_size": 1000,
     "stage3_param_persistence_threshold": 0,
 }
 _OFFLOAD = {"offload_optimizer": {"device": "cpu", "pin_memory": True}}
-#: Seconds after which a collective that nobody joins is an error.
-_PATIENCE = 60.0
+#: Seconds after which a collective that some rank does not join is an error.
+_COLLECTIVE_TIMEOUT = 60.0
 
 
 def main(folder: str, *names: str) -> None:
-    """Activate, as docs/howto/deepspeed.md has it, join the others, and train."""
+    """Activate DeepSpeed as in docs/howto/deepspeed.md, join the other ranks, and run the parts."""
 
     def begin() -> tuple[Rank]:
         from accel_train.deepspeed import activate
@@ -50,21 +50,22 @@ def main(folder: str, *names: str) -> None:
         import deepspeed
 
         rank.accelerator.set_device(rank.device)
-        deepspeed.init_distributed(timeout=timedelta(seconds=_PATIENCE))
+        deepspeed.init_distributed(timeout=timedelta(seconds=_COLLECTIVE_TIMEOUT))
         return (rank,)
 
-    do(Path(folder), begin, {name: PARTS[name] for name in names or PARTS})
+    run_parts(Path(folder), begin, {name: PARTS[name] for name in names or PARTS})
 
 
-def _activates(rank: Rank) -> None:
+def _require_activated(rank: Rank) -> None:
+    """Require that DeepSpeed uses the accelerator, and that the ranks can communicate."""
     from deepspeed.accelerator import get_accelerator
 
-    found, ours = get_accelerator(), rank.accelerator
+    activated, expected = get_accelerator(), rank.accelerator
     require(
-        found is ours,
-        f"DeepSpeed's get_accelerator() gives {found!r}; expected {ours!r}",
+        activated is expected,
+        f"DeepSpeed's get_accelerator() gives {activated!r}; expected {expected!r}",
     )
-    size = torch.ones(1, device=ours.device(rank.device))
+    size = torch.ones(1, device=expected.device(rank.device))
     torch.distributed.all_reduce(size)
     world = torch.distributed.get_world_size()
     require(
@@ -73,7 +74,7 @@ def _activates(rank: Rank) -> None:
 
 
 class _Training:
-    """An engine of a stage of ZeRO, and its network."""
+    """A training of a network with one of ZeRO's stages."""
 
     def __init__(
         self,
@@ -82,29 +83,28 @@ class _Training:
         *,
         seed: int = 0,
         offload: bool = False,
-        own: bool = False,
-        **more: Any,
+        use_own_adam: bool = False,
+        **options: Any,
     ) -> None:
         import deepspeed
 
         self.rank, self.stage = rank, stage
         self.network = Network(seed)
         ranks = torch.distributed.get_world_size()
+        zero: dict[str, Any] = {"stage": stage, **_SMALL}
+        if offload:
+            zero |= _OFFLOAD
+        adam = dict(OPTIMIZER)
+        # DeepSpeed's own Adam is compiled for some devices, for minutes.
+        if not use_own_adam:
+            adam["torch_adam"] = True
         configuration = {
             "train_micro_batch_size_per_gpu": BATCH // ranks,
-            "zero_optimization": {
-                "stage": stage,
-                **_SMALL,
-                **(_OFFLOAD if offload else {}),
-            },
-            # torch's but where it is asked for: DeepSpeed's own is compiled for some devices, for minutes.
-            "optimizer": {
-                "type": "AdamW",
-                "params": {**OPTIMIZER, **({} if own else {"torch_adam": True})},
-            },
+            "zero_optimization": zero,
+            "optimizer": {"type": "AdamW", "params": adam},
             "gradient_clipping": CLIP,
             "steps_per_print": 1_000_000,
-            **more,
+            **options,
         }
         self.engine, *_ = deepspeed.initialize(
             model=self.network,
@@ -112,13 +112,13 @@ class _Training:
             config=configuration,
         )
 
-    def steps(self, number: int) -> list[float]:
-        """Train so many steps; the whole batch's loss before each."""
-        ranks, place = torch.distributed.get_world_size(), torch.distributed.get_rank()
+    def run_steps(self, number: int) -> list[float]:
+        """Train so many steps, and return the whole batch's loss before each."""
+        ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
         losses = []
         for _ in range(number):
             loss, _output = self.engine(
-                *(part[place::ranks].to(self.engine.device) for part in batch())
+                *(part[rank::ranks].to(self.engine.device) for part in make_batch())
             )
             self.engine.backward(loss)
             self.engine.step()
@@ -128,7 +128,7 @@ class _Training:
         return losses
 
     def parameters(self) -> dict[str, torch.Tensor]:
-        """All of them, whole."""
+        """Return copies of the complete parameters, which ZeRO 3 partitions."""
         import deepspeed
 
         parameters = list(self.network.parameters())
@@ -136,97 +136,110 @@ class _Training:
             return parameters_of(self.network)
 
     def end(self) -> None:
-        """Leave the process to the next one."""
+        """Free the engine, so that the process can start another one."""
         self.engine.destroy()
         del self.engine
         gc.collect()
 
 
-def _trains(stage: int) -> Callable[[Rank], None]:
-    def part(rank: Rank) -> None:
+def _train_and_save(stage: int) -> Callable[[Rank], None]:
+    """Return a part that trains with a stage of ZeRO, and saves a checkpoint on the way."""
+
+    def train(rank: Rank) -> None:
         training = _Training(rank, stage)
-        losses = training.steps(SAVED_AT)
-        place = rank.folder / f"zero-{stage}"
-        training.engine.save_checkpoint(str(place))
-        _keep(training.parameters(), place)
-        losses += training.steps(STEPS - SAVED_AT)
+        losses = training.run_steps(SAVED_AT)
+        checkpoint = rank.folder / f"zero-{stage}"
+        training.engine.save_checkpoint(str(checkpoint))
+        _save_parameters(training.parameters(), checkpoint)
+        losses += training.run_steps(STEPS - SAVED_AT)
         rank.require_trained(training.network, losses, training.parameters())
         training.end()
 
-    return part
+    return train
 
 
-def _keep(parameters: dict[str, torch.Tensor], place: Path) -> None:
+def _save_parameters(parameters: dict[str, torch.Tensor], checkpoint: Path) -> None:
+    """Save the parameters next to the checkpoint, for `_resume`; wait until they are written."""
     if torch.distributed.get_rank() == 0:
-        torch.save(parameters, place / "as-saved.pt")
+        torch.save(parameters, checkpoint / "as-saved.pt")
     torch.distributed.barrier()
 
 
-def _resumes(stage: int) -> Callable[[Rank], None]:
-    def part(rank: Rank) -> None:
-        place = rank.folder / f"zero-{stage}"
+def _resume(stage: int) -> Callable[[Rank], None]:
+    """Return a part that loads the checkpoint of `_train_and_save`, and trains the rest of the steps."""
+
+    def resume(rank: Rank) -> None:
+        checkpoint = rank.folder / f"zero-{stage}"
         require(
-            (place / "as-saved.pt").exists(),
+            (checkpoint / "as-saved.pt").exists(),
             "no checkpoint was saved: see the check of the training",
         )
         training = _Training(rank, stage, seed=1)
-        found, _state = training.engine.load_checkpoint(str(place))
-        require(found, "load_checkpoint found no checkpoint")
-        saved = torch.load(place / "as-saved.pt", map_location="cpu", weights_only=True)
+        loaded, _state = training.engine.load_checkpoint(str(checkpoint))
+        require(loaded, "load_checkpoint found no checkpoint")
+        saved = torch.load(
+            checkpoint / "as-saved.pt", map_location="cpu", weights_only=True
+        )
         require_same(
             training.parameters(),
             saved,
             "parameters of a checkpoint, once it is loaded",
         )
-        losses = training.steps(STEPS - SAVED_AT)
+        losses = training.run_steps(STEPS - SAVED_AT)
         rank.require_trained(training.network, losses, training.parameters())
         training.end()
 
-    return part
+    return resume
 
 
-def _in_bfloat16(rank: Rank) -> None:
-    _mixed(rank, torch.bfloat16, bf16={"enabled": True})
+def _train_in_bfloat16(rank: Rank) -> None:
+    """Train with ZeRO 1 in bfloat16."""
+    _train_in_short_type(rank, torch.bfloat16, bf16={"enabled": True})
 
 
-def _in_float16(rank: Rank) -> None:
-    # A fixed scale: one that is found by trying would leave the first steps out.
-    _mixed(rank, torch.float16, fp16={"enabled": True, "loss_scale": 128})
+def _train_in_float16(rank: Rank) -> None:
+    """Train with ZeRO 1 in float16."""
+    # A fixed scale: to find one, DeepSpeed would skip the first steps.
+    _train_in_short_type(rank, torch.float16, fp16={"enabled": True, "loss_scale": 128})
 
 
-def _mixed(rank: Rank, dtype: torch.dtype, **precision: Any) -> None:
+def _train_in_short_type(rank: Rank, dtype: torch.dtype, **precision: Any) -> None:
+    """Train with ZeRO 1 in this type; skip the part if the accelerator does not claim it."""
     require_claimed(rank.accelerator, dtype)
-    _trains_at_once(_Training(rank, 1, **precision), dtype)
+    _train_all_steps(_Training(rank, 1, **precision), dtype)
 
 
-def _trains_at_once(training: _Training, dtype: torch.dtype = torch.float32) -> None:
-    losses = training.steps(STEPS)
+def _train_all_steps(training: _Training, dtype: torch.dtype = torch.float32) -> None:
+    """Train all steps, and require the reference's result."""
+    losses = training.run_steps(STEPS)
     training.rank.require_trained(
         training.network, losses, training.parameters(), dtype
     )
     training.end()
 
 
-def _offloaded(rank: Rank) -> None:
-    _trains_at_once(_Training(rank, 2, offload=True, own=True))
+def _train_offloaded(rank: Rank) -> None:
+    """Train with ZeRO 2 and the optimizer on the CPU."""
+    _train_all_steps(_Training(rank, 2, offload=True, use_own_adam=True))
 
 
-def _fused_adam(rank: Rank) -> None:
-    _trains_at_once(_Training(rank, 1, own=True))
+def _train_with_fused_adam(rank: Rank) -> None:
+    """Train with ZeRO 1 and DeepSpeed's own Adam."""
+    _train_all_steps(_Training(rank, 1, use_own_adam=True))
 
 
-#: In this order: ZeRO 3 replaces `torch.nn.functional.linear` in the process, and leaves it so; what the
-#: last two use is compiled on some devices, for minutes.
+#: In this order: ZeRO 3 replaces `torch.nn.functional.linear` for the rest of the process, and the last two
+#: use operators that are compiled on some devices, for minutes.
 PARTS: dict[str, Callable[[Rank], None]] = {
-    "activates": _activates,
-    "zero_1": _trains(1),
-    "zero_1_resumes": _resumes(1),
-    "zero_in_bfloat16": _in_bfloat16,
-    "zero_in_float16": _in_float16,
-    "zero_3": _trains(3),
-    "zero_3_resumes": _resumes(3),
-    "zero_2_offloaded": _offloaded,
-    "fused_adam": _fused_adam,
+    "activates": _require_activated,
+    "zero_1": _train_and_save(1),
+    "zero_1_resumes": _resume(1),
+    "zero_in_bfloat16": _train_in_bfloat16,
+    "zero_in_float16": _train_in_float16,
+    "zero_3": _train_and_save(3),
+    "zero_3_resumes": _resume(3),
+    "zero_2_offloaded": _train_offloaded,
+    "fused_adam": _train_with_fused_adam,
 }
 
 if __name__ == "__main__":

@@ -5,54 +5,56 @@ from __future__ import annotations
 import pytest
 
 from accel_core import Accelerator
-from accel_testing.conformance.frameworks.started import wherever
-from accel_testing.conformance.launching import Launch, kept
-from accel_testing.conformance.subject import Subject
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.frameworks.starting import run_on_every_device
+from accel_testing.conformance.launching import LaunchResult, require_part_passed
 
 __all__ = ["TestDeepSpeed"]
 
 
-class TestDeepSpeed(Subject):
+class TestDeepSpeed(BackendTestBase):
     """ZeRO's stages, in two ranks where there are devices for them."""
 
     @pytest.fixture(scope="class")
     @classmethod
-    def with_deepspeed(cls, backend_name: str, accelerator: Accelerator) -> Launch:
+    def with_deepspeed(
+        cls, backend_name: str, accelerator: Accelerator
+    ) -> LaunchResult:
         """Each part's result: one start of the ranks for all of them."""
-        return wherever("deepspeed", backend_name, accelerator)
+        return run_on_every_device("deepspeed", backend_name, accelerator)
 
-    def test_activates(self, with_deepspeed: Launch) -> None:
+    def test_activates(self, with_deepspeed: LaunchResult) -> None:
         """After `activate()` DeepSpeed's `get_accelerator()` is the backend's, and its ranks meet."""
-        kept(with_deepspeed, "activates")
+        require_part_passed(with_deepspeed, "activates")
 
-    def test_zero_1(self, with_deepspeed: Launch) -> None:
+    def test_zero_1(self, with_deepspeed: LaunchResult) -> None:
         """ZeRO 1 trains on the device as plain torch on the processor: optimizer states are partitioned."""
-        kept(with_deepspeed, "zero_1")
+        require_part_passed(with_deepspeed, "zero_1")
 
-    def test_zero_1_resumes(self, with_deepspeed: Launch) -> None:
+    def test_zero_1_resumes(self, with_deepspeed: LaunchResult) -> None:
         """A checkpoint of ZeRO 1 loads to the bit, and the training goes on as if it had not ended."""
-        kept(with_deepspeed, "zero_1_resumes")
+        require_part_passed(with_deepspeed, "zero_1_resumes")
 
-    def test_zero_in_bfloat16(self, with_deepspeed: Launch) -> None:
+    def test_zero_in_bfloat16(self, with_deepspeed: LaunchResult) -> None:
         """ZeRO 1 trains in bfloat16 if it is claimed: DeepSpeed believes `is_bf16_supported()`."""
-        kept(with_deepspeed, "zero_in_bfloat16")
+        require_part_passed(with_deepspeed, "zero_in_bfloat16")
 
-    def test_zero_in_float16(self, with_deepspeed: Launch) -> None:
+    def test_zero_in_float16(self, with_deepspeed: LaunchResult) -> None:
         """ZeRO 1 trains in float16, with a scaled loss, if it is claimed."""
-        kept(with_deepspeed, "zero_in_float16")
+        require_part_passed(with_deepspeed, "zero_in_float16")
 
-    def test_zero_2_offloaded(self, with_deepspeed: Launch) -> None:
+    def test_zero_2_offloaded(self, with_deepspeed: LaunchResult) -> None:
         """ZeRO 2 with the optimizer on the host trains the same, by way of page-locked memory."""
-        kept(with_deepspeed, "zero_2_offloaded")
+        require_part_passed(with_deepspeed, "zero_2_offloaded")
 
-    def test_zero_3(self, with_deepspeed: Launch) -> None:
+    def test_zero_3(self, with_deepspeed: LaunchResult) -> None:
         """ZeRO 3 trains as plain torch on the processor: parameters are gathered and let go on streams."""
-        kept(with_deepspeed, "zero_3")
+        require_part_passed(with_deepspeed, "zero_3")
 
-    def test_zero_3_resumes(self, with_deepspeed: Launch) -> None:
+    def test_zero_3_resumes(self, with_deepspeed: LaunchResult) -> None:
         """A checkpoint of ZeRO 3, of which each rank has a part, loads to the bit and goes on."""
-        kept(with_deepspeed, "zero_3_resumes")
+        require_part_passed(with_deepspeed, "zero_3_resumes")
 
-    def test_fused_adam(self, with_deepspeed: Launch) -> None:
+    def test_fused_adam(self, with_deepspeed: LaunchResult) -> None:
         """DeepSpeed's `AdamW` is `FusedAdam`, of the backend's operators or of accel_core's."""
-        kept(with_deepspeed, "fused_adam")
+        require_part_passed(with_deepspeed, "fused_adam")

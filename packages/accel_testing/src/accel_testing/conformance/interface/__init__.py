@@ -1,1 +1,1 @@
-"""Level 1: every member is there, and gives what the interface promises."""
+"""Level 1: every member exists, and returns what the interface promises."""

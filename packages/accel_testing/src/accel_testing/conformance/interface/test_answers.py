@@ -1,4 +1,4 @@
-"""Exact types and units of what the members answer."""
+"""Checks of the exact types and units of what members return."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ import mmap
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import torch
 
 from accel_core import Accelerator, DeviceProperties
-from accel_testing.conformance.claims import refused, require, require_type
-from accel_testing.conformance.subject import Subject
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import require, require_raises, require_type
 
-__all__ = ["TestAnswers"]
+__all__ = ["TestReturnTypes"]
 
-_YES_OR_NO = (
+_BOOL_MEMBERS = (
     "is_accelerator", "is_synchronized_device", "use_host_timers", "resolves_data_dependency",
     "handles_memory_backpressure", "is_available", "is_initialized", "is_bf16_supported", "is_bf16_native",
     "is_fp16_supported", "is_fp8_supported", "is_fp64_supported", "supports_graphs", "is_triton_supported",
     "prefer_triton_grouped_mm", "is_current_stream_capturing",
 )  # fmt: skip
-_SMALLEST = 1 << 20
+_MIN_MEMORY = 1 << 20
 
 
-class TestAnswers(Subject):
-    """Members mean the same on every backend: exact types and units, and members that agree."""
+class TestReturnTypes(BackendTestBase):
+    """Members must mean the same on every backend: exact types and units, and consistent answers."""
 
     def test_identity(self, accelerator: Accelerator) -> None:
         """Name, device type and visible-devices variables are the declared ones; the repr has the name."""
@@ -41,30 +42,25 @@ class TestAnswers(Subject):
             accelerator.name in repr(accelerator),
             f"its repr, {accelerator!r}, does not name it",
         )
-        kept = {accelerator: "kept"}.get(accelerator)
+        by_accelerator = {accelerator: True}
         require(
-            kept, "hash() of it is another at each call, or it is not equal to itself"
+            accelerator in by_accelerator,
+            "hash() of it is another at each call, or it is not equal to itself",
         )
-        for declared, told, member in (
-            (
-                "" if accelerator.name == "generic" else backend.device_type,
-                accelerator.device_type,
-                "device_type",
-            ),
-            (
-                backend.visibility.variables,
-                tuple(accelerator.visible_devices_envs()),
-                "visible_devices_envs()",
-            ),
-        ):
+        if backend.device_type and accelerator.name != "generic":
             require(
-                not declared or told == declared,
-                f"{member} is {told!r}, declared {declared!r}",
+                accelerator.device_type == backend.device_type,
+                f"device_type is {accelerator.device_type!r}, declared {backend.device_type!r}",
             )
+        declared = backend.visibility.variables
+        variables = tuple(accelerator.visible_devices_envs())
+        require(
+            not declared or variables == declared,
+            f"visible_devices_envs() is {variables!r}, declared {declared!r}",
+        )
+        prefixes = accelerator.export_envs()
         missing = [
-            each
-            for each in backend.environment.forward
-            if each not in accelerator.export_envs()
+            prefix for prefix in backend.environment.forward if prefix not in prefixes
         ]
         require(
             not missing, f"export_envs() lacks {', '.join(missing)}, which is declared"
@@ -72,35 +68,35 @@ class TestAnswers(Subject):
 
     def test_device_type_is_torchs(self, accelerator: Accelerator) -> None:
         """`device_type` is what torch calls the device: it goes into `torch.device` and `autocast`."""
-        kind = accelerator.device_type
-        require_type(kind, str, "device_type")
-        made = torch.empty(1, device=accelerator.device()).device.type
+        device_type = accelerator.device_type
+        require_type(device_type, str, "device_type")
+        torch_type = torch.empty(1, device=accelerator.device()).device.type
         require(
-            kind == made,
-            f"device_type is {kind!r}, and a tensor on device() is on {made!r}",
+            device_type == torch_type,
+            f"device_type is {device_type!r}, and a tensor on device() is on {torch_type!r}",
         )
         require(
-            accelerator.is_accelerator() == (kind != "cpu"),
-            f"is_accelerator() gave {accelerator.is_accelerator()} for {kind!r}",
+            accelerator.is_accelerator() == (device_type != "cpu"),
+            f"is_accelerator() gave {accelerator.is_accelerator()} for {device_type!r}",
         )
 
     def test_yes_or_no(self, accelerator: Accelerator) -> None:
         """Yes-or-no members return a `bool`: JSON and `is True` distinguish it from an int."""
-        for name in _YES_OR_NO:
+        for name in _BOOL_MEMBERS:
             require_type(getattr(accelerator, name)(), bool, f"{name}()")
         require_type(accelerator.supports_nvtx_domain, bool, "supports_nvtx_domain")
 
     def test_capabilities_agree(self, accelerator: Accelerator) -> None:
         """`capabilities()` has the same answers as the members: people and `--json` read it instead."""
-        told = accelerator.capabilities()
-        for name in told.__annotations__:
+        capabilities = accelerator.capabilities()
+        for name in capabilities.__annotations__:
             member = getattr(accelerator, name)
             answer = member() if callable(member) else member
-            given = getattr(told, name)
-            require_type(given, bool, f"capabilities().{name}")
+            capability = getattr(capabilities, name)
+            require_type(capability, bool, f"capabilities().{name}")
             require(
-                given == answer,
-                f"capabilities().{name} is {given!r}, and the member gives {answer!r}",
+                capability == answer,
+                f"capabilities().{name} is {capability!r}, and the member gives {answer!r}",
             )
 
     def test_available(self, accelerator: Accelerator) -> None:
@@ -131,102 +127,101 @@ class TestAnswers(Subject):
 
     def test_device_names(self, accelerator: Accelerator) -> None:
         """Names are torch's, `"npu"` and `"npu:1"`: they go into `.to()` and `map_location`."""
-        plain, first = accelerator.device_name(), accelerator.device_name(0)
-        require_type(plain, str, "device_name()")
-        require_type(first, str, "device_name(0)")
-        require(plain == accelerator.device_type, f"device_name() gave {plain!r}")
-        kind = accelerator.device_type
-        names = [
-            accelerator.device_name(index)
-            for index in range(accelerator.device_count())
-        ]
-        numbered = [f"{kind}:{index}" for index in range(len(names))]
-        # Where a process owns one device, or the processor, torch has one name whatever the index.
+        device_type = accelerator.device_type
+        name_of_type, first_name = accelerator.device_name(), accelerator.device_name(0)
+        require_type(name_of_type, str, "device_name()")
+        require_type(first_name, str, "device_name(0)")
+        require(name_of_type == device_type, f"device_name() gave {name_of_type!r}")
+        indices = range(accelerator.device_count())
+        names = [accelerator.device_name(index) for index in indices]
+        with_index = [f"{device_type}:{index}" for index in indices]
+        # Of the CPU, or a process's only device, torch has one name whatever the index.
         require(
-            names in (numbered, [kind] * len(names)),
+            names in (with_index, [device_type] * len(names)),
             f"the devices' names are {', '.join(names)}",
         )
-        current = accelerator.current_device_name()
-        require_type(current, str, "current_device_name()")
-        expected = {
-            accelerator.device_name(accelerator.current_device()),
-            f"{kind}:{accelerator.current_device()}",
-        }
+        current_name = accelerator.current_device_name()
+        require_type(current_name, str, "current_device_name()")
+        current = accelerator.current_device()
+        expected = {accelerator.device_name(current), f"{device_type}:{current}"}
         require(
-            current in expected,
-            f"current_device_name() gave {current!r}; expected one of {expected}",
+            current_name in expected,
+            f"current_device_name() gave {current_name!r}; expected one of {expected}",
         )
 
     def test_device_is_torchs(self, accelerator: Accelerator) -> None:
         """`device(i)` is a `torch.device` of `device_name(i)`: no string, no context manager, not None."""
         for index in (None, *range(accelerator.device_count())):
-            found = accelerator.device(index)
-            require_type(found, torch.device, f"device({index})")
+            device = accelerator.device(index)
+            require_type(device, torch.device, f"device({index})")
             name = accelerator.device_name(index)
             require(
-                found == torch.device(name),
-                f"device({index}) gave {found}, and device_name {name!r}",
+                device == torch.device(name),
+                f"device({index}) gave {device}, and device_name {name!r}",
             )
 
     def test_total_memory_is_bytes(self, accelerator: Accelerator) -> None:
         """`total_memory` is an `int` of bytes, at least a mebibyte, by every way of asking."""
         total = accelerator.total_memory()
         require_type(total, int, "total_memory()")
-        require(total >= _SMALLEST, f"total_memory() gave {total}: that many bytes?")
-        first = accelerator.total_memory(accelerator.current_device())
+        require(total >= _MIN_MEMORY, f"total_memory() gave {total}: that many bytes?")
+        by_index = accelerator.total_memory(accelerator.current_device())
         require(
-            first == total,
-            f"total_memory() gave {total}, and {first} for the current device by number",
+            by_index == total,
+            f"total_memory() gave {total}, and {by_index} for the current device by number",
         )
 
     def test_free_memory_is_part_of_all(self, accelerator: Accelerator) -> None:
         """`mem_get_info` is (free, total) in bytes, free first, as torch has it."""
-        given = accelerator.mem_get_info()
+        info = accelerator.mem_get_info()
         require(
-            isinstance(given, tuple) and len(given) == 2,
-            f"mem_get_info() gave {given!r}",
+            isinstance(info, tuple) and len(info) == 2,
+            f"mem_get_info() gave {info!r}",
         )
-        free, total = given
+        free, total = info
         require_type(free, int, "mem_get_info()[0]")
         require_type(total, int, "mem_get_info()[1]")
         require(0 <= free <= total, f"mem_get_info() gave {free} bytes free of {total}")
         for index in (None, *range(accelerator.device_count())):
-            told, all_of_it = (
-                accelerator.mem_get_info(index)[1],
-                accelerator.total_memory(index),
+            _free, from_info = accelerator.mem_get_info(index)
+            total_memory = accelerator.total_memory(index)
+            require(
+                from_info == total_memory,
+                f"mem_get_info({index}) tells {from_info} bytes, and total_memory({index}) {total_memory}",
             )
-            what = f"mem_get_info({index}) tells {told} bytes, and total_memory({index}) {all_of_it}"
-            require(told == all_of_it, what)
         available = accelerator.available_memory()
         require_type(available, int, "available_memory()")
         require(
             0 <= available <= total, f"available_memory() gave {available}, of {total}"
         )
-        # What is cached is available too; what others hold may change in between.
-        fits = available >= free // 2
+        # Cached memory is available too; other processes may allocate between the calls.
         require(
-            fits,
+            available >= free // 2,
             f"available_memory() gave {available} bytes, and mem_get_info() {free} free",
         )
 
     def test_memory_amounts_are_bytes(self, accelerator: Accelerator) -> None:
         """Amounts are `int` bytes, peaks at least the amounts, and old names return the same as new ones."""
         block = torch.ones(1024, device=accelerator.device())
-        for now, peak in (
+        for name, peak_name in (
             ("memory_allocated", "max_memory_allocated"), ("memory_reserved", "max_memory_reserved"),
         ):  # fmt: skip
-            held, most = getattr(accelerator, now)(), getattr(accelerator, peak)()
-            require_type(held, int, f"{now}()")
-            require_type(most, int, f"{peak}()")
-            require(0 <= held <= most, f"{now}() gave {held}, and {peak}() {most}")
+            amount = getattr(accelerator, name)()
+            peak = getattr(accelerator, peak_name)()
+            require_type(amount, int, f"{name}()")
+            require_type(peak, int, f"{peak_name}()")
+            require(
+                0 <= amount <= peak, f"{name}() gave {amount}, and {peak_name}() {peak}"
+            )
         for old, new in (
             ("memory_cached", "memory_reserved"), ("max_memory_cached", "max_memory_reserved"),
         ):  # fmt: skip
-            ours, theirs = getattr(accelerator, old)(), getattr(accelerator, new)()
-            require_type(ours, int, f"{old}()")
+            by_old_name = getattr(accelerator, old)()
+            by_new_name = getattr(accelerator, new)()
+            require_type(by_old_name, int, f"{old}()")
             # Of a process's own memory two questions may have two answers: the host's is another by then.
-            same = ours == theirs or not accelerator.is_accelerator()
-            require(same, f"{old}() gave {ours}, and {new}() {theirs}")
+            is_same = by_old_name == by_new_name or not accelerator.is_accelerator()
+            require(is_same, f"{old}() gave {by_old_name}, and {new}() {by_new_name}")
         del block
 
     def test_memory_stats_have_torchs_keys(self, accelerator: Accelerator) -> None:
@@ -235,10 +230,10 @@ class TestAnswers(Subject):
         require(
             isinstance(stats, Mapping), f"memory_stats() gave {type(stats).__name__}"
         )
-        nested = [key for key, value in stats.items() if isinstance(value, Mapping)]
-        require(
-            not nested, f"memory_stats() is not flat: {', '.join(map(str, nested))}"
-        )
+        nested = [
+            str(key) for key, value in stats.items() if isinstance(value, Mapping)
+        ]
+        require(not nested, f"memory_stats() is not flat: {', '.join(nested)}")
         for key in ("allocated_bytes.all.current", "allocated_bytes.all.peak"):
             require(
                 key in stats,
@@ -247,33 +242,36 @@ class TestAnswers(Subject):
         for key, value in stats.items():
             if "_bytes." in key:
                 require_type(value, int, f"memory_stats()[{key!r}]")
-        kept = dict(stats)
+        stats_before = dict(stats)
         block = torch.empty(1 << 20, dtype=torch.uint8, device=accelerator.device())
         accelerator.memory_stats()
         require(
-            dict(stats) == kept,
+            dict(stats) == stats_before,
             "what memory_stats() gave changes with what is allocated later; expected a copy",
         )
         del block
+        self._require_summaries(accelerator, stats)
+
+    def _require_summaries(
+        self, accelerator: Accelerator, stats: Mapping[str, Any]
+    ) -> None:
+        """Require that `memory_summary` is text, and that its abbreviated form has no pools."""
         summary = accelerator.memory_summary()
-        # A kind of text that notebooks show as it is.
         require(
-            isinstance(summary, str),
+            isinstance(summary, str),  # also a subclass, which notebooks display
             f"memory_summary() gave {type(summary).__name__}, expected text",
         )
-        less = accelerator.memory_summary(abbreviated=True)
-        for pool in [
-            each
-            for each in ("large pool", "small pool")
-            if each in summary.replace("_", " ").lower()
-        ]:
+        abbreviated = accelerator.memory_summary(abbreviated=True)
+        summary_text = summary.replace("_", " ").lower()
+        abbreviated_text = abbreviated.replace("_", " ").lower()
+        for pool in ("large pool", "small pool"):
             require(
-                pool not in less.replace("_", " ").lower(),
+                pool not in summary_text or pool not in abbreviated_text,
                 f"memory_summary(abbreviated=True) tells of the {pool}; expected memory_summary() alone to",
             )
-        pools = any(".large_pool." in key for key in stats)
+        has_pools = any(".large_pool." in key for key in stats)
         require(
-            len(less) < len(summary) or not pools,
+            len(abbreviated) < len(summary) or not has_pools,
             "memory_summary() is no longer than memory_summary(abbreviated=True), and memory_stats() tells "
             "of the allocator's pools; expected these in the first",
         )
@@ -281,14 +279,20 @@ class TestAnswers(Subject):
     def test_properties(self, accelerator: Accelerator) -> None:
         """`device_properties` has the device's name, and the same memory as `total_memory`."""
         for index in range(accelerator.device_count()):
-            found = accelerator.device_properties(index)
-            what = f"device_properties({index}) gave {found!r}; expected a DeviceProperties"
-            require(isinstance(found, DeviceProperties), what)
-            require_type(found.name, str, f"device_properties({index}).name")
-            require(found.name.strip(), f"device_properties({index}).name is empty")
-            told, total = found.total_memory, accelerator.total_memory(index)
-            what = f"device_properties({index}).total_memory is {told}, total_memory({index}) {total}"
-            require(told in (None, total), what)
+            properties = accelerator.device_properties(index)
+            require(
+                isinstance(properties, DeviceProperties),
+                f"device_properties({index}) gave {properties!r}; expected a DeviceProperties",
+            )
+            require_type(properties.name, str, f"device_properties({index}).name")
+            require(
+                properties.name.strip(), f"device_properties({index}).name is empty"
+            )
+            memory, total = properties.total_memory, accelerator.total_memory(index)
+            require(
+                memory in (None, total),
+                f"device_properties({index}).total_memory is {memory}, total_memory({index}) {total}",
+            )
 
     def test_identifiers(self, accelerator: Accelerator) -> None:
         """A device's UUID is text or None; there are as many visible ids as devices."""
@@ -297,36 +301,33 @@ class TestAnswers(Subject):
             uuid is None or type(uuid) is str,
             f"device_uuid(0) gave {uuid!r}; expected str or None",
         )
-        told = [
-            accelerator.device_uuid(index)
-            for index in range(accelerator.device_count())
-        ]
-        alone = accelerator.device(0) == accelerator.device(len(told) - 1)
-        same = alone or uuid is None or len(set(told)) == len(told)
+        count = accelerator.device_count()
+        uuids = [accelerator.device_uuid(index) for index in range(count)]
+        is_one_device = accelerator.device(0) == accelerator.device(count - 1)
+        are_distinct = len(set(uuids)) == count
         require(
-            same,
-            f"device_uuid(i) gave {told} for {len(told)} devices; expected one for each",
+            is_one_device or uuid is None or are_distinct,
+            f"device_uuid(i) gave {uuids} for {count} devices; expected one for each",
         )
         ids = accelerator.visible_device_ids()
         require(
             ids is None or type(ids) is tuple,
             f"visible_device_ids() gave {ids!r}; a tuple or None",
         )
-        count = accelerator.device_count()
         require(
             ids is None or len(ids) == count,
             f"visible_device_ids() gave {ids!r}, of {count} devices",
         )
         variables = accelerator.visible_devices_envs()
         require_type(variables, list, "visible_devices_envs()")
-        wrong = [
-            each
-            for each in variables
-            if type(each) is not str or not each.isidentifier()
+        invalid = [
+            name
+            for name in variables
+            if type(name) is not str or not name.isidentifier()
         ]
         require(
-            not wrong,
-            f"visible_devices_envs() has {wrong}, which are no names of variables",
+            not invalid,
+            f"visible_devices_envs() has {invalid}, which are no names of variables",
         )
 
     def test_visible_devices_are_written(self, accelerator: Accelerator) -> None:
@@ -347,27 +348,33 @@ class TestAnswers(Subject):
             f"set_visible_devices_envs wrote {', '.join(environ) or 'nothing'}; "
             f"visible_devices_envs() gives {', '.join(names) or 'none'}",
         )
-        wrong = [value for value in environ.values() if type(value) is not str]
+        not_text = [value for value in environ.values() if type(value) is not str]
         require(
-            not wrong, f"set_visible_devices_envs wrote {wrong}: variables are text"
+            not not_text,
+            f"set_visible_devices_envs wrote {not_text}: variables are text",
         )
-        written: dict[str, list[int]] = {}
+        ids_by_variables: dict[str, list[int]] = {}
         for ids in ([0], [1], [0, 1], [1, 2]) if environ else ():
-            given = dict(environ)
-            accelerator.set_visible_devices_envs(given, ids)
-            text = str(sorted(given.items()))
-            said = f"set_visible_devices_envs wrote {given} for {ids}, and the same for {written.get(text)}"
-            require(text not in written, said)
-            written[text] = ids
+            copied = dict(environ)
+            accelerator.set_visible_devices_envs(copied, ids)
+            variables = str(sorted(copied.items()))
+            other_ids = ids_by_variables.get(variables)
+            require(
+                other_ids is None,
+                f"set_visible_devices_envs wrote {copied} for {ids}, and the same for {other_ids}",
+            )
+            ids_by_variables[variables] = ids
 
     def test_forwarded_variables(self, accelerator: Accelerator) -> None:
         """`export_envs` is a list of prefixes; one of two letters would send half the environment along."""
         prefixes = accelerator.export_envs()
         require_type(prefixes, list, "export_envs()")
-        wrong = [each for each in prefixes if type(each) is not str or len(each) < 3]
+        invalid = [
+            prefix for prefix in prefixes if type(prefix) is not str or len(prefix) < 3
+        ]
         require(
-            not wrong,
-            f"export_envs() has {wrong}; expected prefixes of three letters or more",
+            not invalid,
+            f"export_envs() has {invalid}; expected prefixes of three letters or more",
         )
 
     def test_communication(self, accelerator: Accelerator) -> None:
@@ -379,66 +386,74 @@ class TestAnswers(Subject):
             name in known,
             f"communication_backend_name() gave {name!r}; torch knows {', '.join(known)}",
         )
-        kind, serves = (
-            accelerator.device_type,
-            torch.distributed.Backend.backend_capability,
-        )
-        own = [
-            n
-            for n, kinds in serves.items()
-            if kind in kinds and n not in ("fake", "gloo", "staged")
-        ]
-        fits = (
-            name in own or name == accelerator.backend.communication_backend or not own
-        )
-        said = f"communication_backend_name() gave {name!r}, and torch has {', '.join(own)} for {kind!r}"
-        require(fits, said)
-        others = serves.get(name, [kind])
-        known = ["gloo", "staged", accelerator.backend.communication_backend]
-        require(
-            kind in others or name in known,
-            f"communication_backend_name() gave {name!r}, which torch has for {', '.join(others)}",
-        )
+        self._require_backend_of_device(accelerator, name)
         version = accelerator.communication_backend_version()
-        parts = version if isinstance(version, tuple) else ()
-        fits = version is None or bool(
-            parts and all(isinstance(part, int) for part in parts)
+        is_version = (
+            isinstance(version, tuple)
+            and len(version) > 0
+            and all(isinstance(part, int) for part in version)
         )
         require(
-            fits,
+            version is None or is_version,
             f"communication_backend_version() gave {version!r}; a tuple of int or None",
+        )
+
+    def _require_backend_of_device(self, accelerator: Accelerator, name: str) -> None:
+        """Require that the communication backend is declared, or one that torch has for the device type."""
+        device_type = accelerator.device_type
+        declared = accelerator.backend.communication_backend
+        device_types_by_backend = torch.distributed.Backend.backend_capability
+        through_host = ("gloo", "staged")
+        of_device = [
+            backend
+            for backend, device_types in device_types_by_backend.items()
+            if device_type in device_types and backend not in ("fake", *through_host)
+        ]
+        require(
+            name in of_device or name == declared or not of_device,
+            f"communication_backend_name() gave {name!r}, and torch has {', '.join(of_device)} for "
+            f"{device_type!r}",
+        )
+        device_types = device_types_by_backend.get(name, [device_type])
+        require(
+            device_type in device_types or name in (*through_host, declared),
+            f"communication_backend_name() gave {name!r}, which torch has for {', '.join(device_types)}",
         )
 
     def test_on_accelerator(self, accelerator: Accelerator) -> None:
         """`on_accelerator` returns True for the device's tensors, and False for the host's."""
         last = accelerator.device(accelerator.device_count() - 1)
-        for what, tensor in {
+        for description, tensor in {
             "a tensor on device()": torch.ones(1, device=accelerator.device()),
             f"a tensor on {last}": torch.ones(1, device=last),
             "an empty tensor": torch.ones(0, 3, device=last),
             "a view": torch.ones(3, 2, device=last).T[1:],
             "a Parameter": torch.nn.Parameter(torch.ones(1, device=last)),
         }.items():
-            here = accelerator.on_accelerator(tensor)
+            answer = accelerator.on_accelerator(tensor)
             require(
-                here is True,
-                f"on_accelerator gave {here!r} for {what} of the device; expected True",
+                answer is True,
+                f"on_accelerator gave {answer!r} for {description} of the device; expected True",
             )
-        for place in ("cpu", "meta") if accelerator.is_accelerator() else ("meta",):
-            there = accelerator.on_accelerator(torch.ones(1, device=place))
+        other_devices = ["meta"]
+        if accelerator.is_accelerator():
+            other_devices.append("cpu")
+        for device in other_devices:
+            answer = accelerator.on_accelerator(torch.ones(1, device=device))
             require(
-                there is False, f"on_accelerator gave {there!r} for a tensor on {place}"
+                answer is False,
+                f"on_accelerator gave {answer!r} for a tensor on {device}",
             )
 
     def test_random_module(self, accelerator: Accelerator) -> None:
         """`random()` returns a module with torch's functions for random numbers."""
         module = accelerator.random()
-        of_device = getattr(
+        device_module = getattr(
             getattr(torch, accelerator.device_type, None), "random", None
         )
-        fits = inspect.ismodule(module) and module in (torch.random, of_device)
+        is_right = inspect.ismodule(module) and module in (torch.random, device_module)
         require(
-            fits,
+            is_right,
             f"random() gave {module!r}; expected torch.random, or the device's own",
         )
 
@@ -446,9 +461,9 @@ class TestAnswers(Subject):
         """A generator's state is a ByteTensor on the host, and the seed an `int`: checkpoints hold both."""
         for index in (None, 0):
             state = accelerator.get_rng_state(index)
-            fits = state.dtype is torch.uint8 and state.device.type == "cpu"
+            is_right = state.dtype is torch.uint8 and state.device.type == "cpu"
             require(
-                fits, f"get_rng_state({index}) gave {state.dtype} on {state.device}"
+                is_right, f"get_rng_state({index}) gave {state.dtype} on {state.device}"
             )
         require_type(accelerator.initial_seed(), int, "initial_seed()")
         generator = accelerator.default_generator(0)
@@ -456,14 +471,19 @@ class TestAnswers(Subject):
             isinstance(generator, torch.Generator),
             f"default_generator(0) gave {generator!r}",
         )
-        kind = generator.device.type
-        require(kind == accelerator.device_type, f"default_generator(0) is for {kind}")
+        device_type = generator.device.type
+        require(
+            device_type == accelerator.device_type,
+            f"default_generator(0) is for {device_type}",
+        )
         for index in range(1, accelerator.device_count()):
-            found = accelerator.default_generator(index).device
-            fits = found == accelerator.device(index) or accelerator.device(
-                index
-            ) == accelerator.device(0)
-            require(fits, f"default_generator({index}) is for {found}")
+            device = accelerator.default_generator(index).device
+            expected = accelerator.device(index)
+            is_only_device = expected == accelerator.device(0)
+            require(
+                device == expected or is_only_device,
+                f"default_generator({index}) is for {device}",
+            )
 
     def test_streams_are_classes(self, accelerator: Accelerator) -> None:
         """`Stream` and `Event` are classes, and every stream that is returned is an instance of `Stream`."""
@@ -496,14 +516,14 @@ class TestAnswers(Subject):
         accelerator.range_push("inner")
         accelerator.range_pop()
         accelerator.range_pop(domain="accel")
-        accelerator.range_pop()  # one too many
+        accelerator.range_pop()  # without an open range
         accelerator.range_push(7)  # type: ignore[arg-type]  # a step's number
         accelerator.range_pop()
         with accelerator.range("block"):
             pass
-        with ThreadPoolExecutor(1) as other:  # and where nobody has left one open
+        with ThreadPoolExecutor(1) as other:  # a thread without an open range
             other.submit(accelerator.range_pop).result()
-        _ranges_end(accelerator)
+        _require_ranges_end(accelerator)
 
     def test_tidying_never_raises(self, accelerator: Accelerator) -> None:
         """Emptying caches and resetting peaks return None, and raise nothing if there is nothing to do."""
@@ -511,22 +531,26 @@ class TestAnswers(Subject):
             "empty_cache", "empty_host_cache", "synchronize", "reset_peak_memory_stats",
             "reset_max_memory_allocated", "reset_max_memory_cached", "reset_accumulated_memory_stats",
         ):  # fmt: skip
-            given = getattr(accelerator, name)()
-            require(given is None, f"{name}() gave {given!r}; expected None")
+            result = getattr(accelerator, name)()
+            require(result is None, f"{name}() gave {result!r}; expected None")
 
     def test_lazy_call_runs(self, accelerator: Accelerator) -> None:
         """`lazy_call` calls the function, at once or when the device is initialised."""
-        ran: list[int] = []
-        accelerator.lazy_call(lambda: ran.append(1))
+        calls: list[int] = []
+        accelerator.lazy_call(lambda: calls.append(1))
         torch.ones(1, device=accelerator.device())
         accelerator.lazy_call(bool)
         require(
-            ran == [1],
-            f"lazy_call ran the function {len(ran)} times, the device started; expected once",
+            calls == [1],
+            f"lazy_call ran the function {len(calls)} times, the device started; expected once",
         )
-        what = "lazy_call of a function that raises ValueError, the device started,"
-        refused(
-            lambda: accelerator.lazy_call(lambda: int("no number")), ValueError, what
+        description = (
+            "lazy_call of a function that raises ValueError, the device started,"
+        )
+        require_raises(
+            lambda: accelerator.lazy_call(lambda: int("no number")),
+            ValueError,
+            description,
         )
 
     def test_compile_backend(self, accelerator: Accelerator) -> None:
@@ -540,12 +564,13 @@ class TestAnswers(Subject):
             f"get_compile_backend() gave {chosen!r}; torch has {', '.join(known)}",
         )
         call = "set_compile_backend('no such backend')"
-        said = refused(
+        message = require_raises(
             lambda: accelerator.set_compile_backend("no such backend"), ValueError, call
         )
-        named = "no such backend" in said and "eager" in said
+        names_both = "no such backend" in message and "eager" in message
         require(
-            named, f"{call} says {said!r}; expected what was given, and what there is"
+            names_both,
+            f"{call} says {message!r}; expected what was given, and what there is",
         )
         after = accelerator.get_compile_backend()
         require(
@@ -553,10 +578,11 @@ class TestAnswers(Subject):
             f"a refused set_compile_backend left {after!r} in the place of {chosen!r}",
         )
         accelerator.set_compile_backend("eager")
-        given = accelerator.get_compile_backend()
+        backend_after = accelerator.get_compile_backend()
         accelerator.set_compile_backend(chosen)
         require(
-            given == "eager", f"set_compile_backend('eager') was followed by {given!r}"
+            backend_after == "eager",
+            f"set_compile_backend('eager') was followed by {backend_after!r}",
         )
 
     def test_operators(self, accelerator: Accelerator) -> None:
@@ -571,23 +597,27 @@ class TestAnswers(Subject):
         require(
             isinstance(table, Mapping), f"op_builders() gave {type(table).__name__}"
         )
-        told = {name: each.name for name, each in accelerator.operators().items()}
+        names = {
+            name: operator.name for name, operator in accelerator.operators().items()
+        }
         require(
-            told == {name: name for name in table},
-            f"operators() tells {told}, op_builders() {[*table]}",
+            names == {name: name for name in table},
+            f"operators() tells {names}, op_builders() {[*table]}",
         )
         builder = accelerator.get_op_builder("NoSuchBuilder")
         require(
             isinstance(builder, type),
             f"get_op_builder('NoSuchBuilder') gave {builder!r}",
         )
-        can = accelerator.create_op_builder("NoSuchBuilder").is_compatible()
+        is_compatible = accelerator.create_op_builder("NoSuchBuilder").is_compatible()
         require(
-            can is False,
-            f"create_op_builder('NoSuchBuilder').is_compatible() gave {can!r}",
+            is_compatible is False,
+            f"create_op_builder('NoSuchBuilder').is_compatible() gave {is_compatible!r}",
         )
         missing = accelerator.create_op_builder("NoSuchBuilder")
-        refused(missing.load, RuntimeError, "create_op_builder('NoSuchBuilder').load()")
+        require_raises(
+            missing.load, RuntimeError, "create_op_builder('NoSuchBuilder').load()"
+        )
         for name in table:
             require(
                 isinstance(accelerator.get_op_builder(name), type),
@@ -606,26 +636,24 @@ class TestAnswers(Subject):
         size = max(alignment, mmap.PAGESIZE)
         pages = mmap.mmap(-1, 2 * size)
         start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
-        address = start + -start % alignment
-        for time in ("first", "second"):
-            locked = accelerator.register_host_memory(address, size)
-            require_type(locked, bool, "register_host_memory of an aligned page")
-            if not locked:
+        offset = -start % alignment  # to the first aligned address
+        address = start + offset
+        for attempt in (1, 2):
+            is_locked = accelerator.register_host_memory(address, size)
+            require_type(is_locked, bool, "register_host_memory of an aligned page")
+            if not is_locked:
                 require(
-                    time == "first",
+                    attempt == 1,
                     "memory that was locked and released cannot be locked again",
                 )
                 return
-            view = torch.frombuffer(
-                pages, dtype=torch.uint8, count=size, offset=address - start
-            )
-            before = accelerator.is_pinned(
-                view
-            )  # torch_npu 2.13 knows what it has locked itself alone
+            view = torch.frombuffer(pages, dtype=torch.uint8, count=size, offset=offset)
+            # torch_npu 2.13 reports as pinned only what it has locked itself.
+            was_pinned = accelerator.is_pinned(view)
             accelerator.unregister_host_memory(address)
-            left = accelerator.is_pinned(view)
+            is_pinned = accelerator.is_pinned(view)
             require(
-                not (before and left),
+                not (was_pinned and is_pinned),
                 "after unregister_host_memory is_pinned of that memory is still True",
             )
             del view
@@ -641,62 +669,64 @@ class TestAnswers(Subject):
         require(again == (), f"apply_vendor_defaults() changed {again!r} again")
 
 
-def _ranges_end(accelerator: Accelerator) -> None:
-    """Require that ranges end in order, after an error too, where torch's profiler sees them."""
-    with torch.autograd.profiler.profile() as profiled:
-        with suppress(KeyError), accelerator.range("accel: broken off"):
-            raise KeyError
-        accelerator.range_push("accel: around")
-        with accelerator.range("accel: within"):
-            torch.ones(2).sum()
-        accelerator.range_pop()
-        accelerator.range_push("accel: outer")
-        accelerator.range_push("accel: inner")
-        accelerator.range_pop()
-        with torch.profiler.record_function("accel: between"):
-            torch.ones(2).sum()
-        accelerator.range_pop()
-        with accelerator.range("accel: last"):
-            torch.ones(2).sum()
-        accelerator.range_push("accel: mine")
-        with ThreadPoolExecutor(1) as other:
-            other.submit(accelerator.range_push, "accel: another thread's").result()
-            accelerator.range_pop()
-            with accelerator.range("accel: after mine"):
-                torch.ones(2).sum()
-            other.submit(accelerator.range_pop).result()
-    seen = {
-        each.name: each.time_range
-        for each in profiled.function_events
-        if each.name.startswith("accel: ")
+def _require_ranges_end(accelerator: Accelerator) -> None:
+    """Require that ranges end in order, after an error too, if torch's profiler records them."""
+    with torch.autograd.profiler.profile() as profile:
+        _open_and_close_ranges(accelerator)
+    ranges = {
+        event.name.removeprefix("accel: "): event.time_range
+        for event in profile.function_events
+        if event.name.startswith("accel: ")
     }
-    if "accel: last" not in seen:
-        return  # they go to a profiler of the vendor's
-    names = ("accel: broken off", "accel: outer", "accel: inner", "accel: around")
-    missing = [name for name in names if name not in seen]
+    if "last" not in ranges:
+        return  # they go to a profiler of the vendor
+    names = ("broken off", "outer", "inner", "around")
+    missing = [f"accel: {name}" for name in names if name not in ranges]
     require(
         not missing,
         f"torch's profiler has no range {', '.join(missing)}: it was not closed",
     )
-    broken, outer, inner, around = (seen[name] for name in names)
-    ended = around.end <= outer.start
+    outer, inner, between = ranges["outer"], ranges["inner"], ranges["between"]
     require(
-        ended,
+        ranges["around"].end <= outer.start,
         "range_pop() after a block of range(…) does not close that before, says torch's profiler",
     )
     require(
-        broken.end <= outer.start,
+        ranges["broken off"].end <= outer.start,
         "range(…) is open after an error in its block, says torch's profiler",
     )
-    between = seen["accel: between"]
-    inside = outer.start <= inner.start and inner.end <= between.start
-    inside = inside and between.end <= outer.end <= seen["accel: last"].start
+    is_inner_closed_first = outer.start <= inner.start and inner.end <= between.start
+    is_outer_closed_next = between.end <= outer.end <= ranges["last"].start
     require(
-        inside,
+        is_inner_closed_first and is_outer_closed_next,
         "range_pop() does not close the range that was opened last, says torch's profiler",
     )
-    mine = seen["accel: mine"].end <= seen["accel: after mine"].start
     require(
-        mine,
+        ranges["mine"].end <= ranges["after mine"].start,
         "range_pop() did not close this thread's range, but another's, says torch's profiler",
     )
+
+
+def _open_and_close_ranges(accelerator: Accelerator) -> None:
+    """Open and close ranges: after an error, nested, and while another thread has one open."""
+    with suppress(KeyError), accelerator.range("accel: broken off"):
+        raise KeyError
+    accelerator.range_push("accel: around")
+    with accelerator.range("accel: within"):
+        torch.ones(2).sum()
+    accelerator.range_pop()
+    accelerator.range_push("accel: outer")
+    accelerator.range_push("accel: inner")
+    accelerator.range_pop()
+    with torch.profiler.record_function("accel: between"):
+        torch.ones(2).sum()
+    accelerator.range_pop()
+    with accelerator.range("accel: last"):
+        torch.ones(2).sum()
+    accelerator.range_push("accel: mine")
+    with ThreadPoolExecutor(1) as other_thread:
+        other_thread.submit(accelerator.range_push, "accel: another thread's").result()
+        accelerator.range_pop()
+        with accelerator.range("accel: after mine"):
+            torch.ones(2).sum()
+        other_thread.submit(accelerator.range_pop).result()

@@ -1,58 +1,60 @@
-"""Blocks that change something for a while: what they restore, nested and after an error, in every thread."""
+"""Checks of context managers: what they restore, nested and after an error, in every thread."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from threading import Thread
 from typing import Any
 
 import torch
 
 from accel_core import Accelerator
-from accel_testing.conformance.claims import not_claimed, require
-from accel_testing.conformance.subject import Subject
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import require, skip_unsupported
 
 __all__ = ["TestGuards"]
 
 _MEBIBYTE = 1 << 20
 
 
-class _Lost(Exception):  # noqa: N818 - it is raised to be caught
-    """Error raised inside the blocks."""
+class _TestError(Exception):
+    """An error that is raised inside the blocks."""
 
 
-#: What may go wrong in a block: a vendor's error, a wrong name, anything, and Ctrl-C.
-_ERRORS = (RuntimeError, KeyError, _Lost, KeyboardInterrupt)
+#: Errors that are raised in blocks: a vendor's, a wrong name, any other, and Ctrl-C.
+_ERRORS = (RuntimeError, KeyError, _TestError, KeyboardInterrupt)
 
 
-def _broken_off(
-    block: AbstractContextManager[Any], what: str, kind: type[BaseException] = _Lost
+def _require_error_leaves(
+    block: AbstractContextManager[Any],
+    name: str,
+    error: type[BaseException] = _TestError,
 ) -> None:
-    """Leave a block by an error, which must come out of it."""
-    came = False
+    """Raise an error in the block, and require that it leaves the block."""
+    has_left = False
     try:
         with block:
-            raise kind
-    except kind:
-        came = True
+            raise error
+    except error:
+        has_left = True
     require(
-        came,
-        f"a {kind.__name__} raised inside {what} did not come out of it: {what} must not catch it",
+        has_left,
+        f"a {error.__name__} raised inside {name} did not come out of it: {name} must not catch it",
     )
 
 
-class TestGuards(Subject):
-    """After a block everything is as before this block, and not as at the start of the process."""
+class TestGuards(BackendTestBase):
+    """After a block everything must be as before it, not as at the start of the process."""
 
     def test_errors_come_out_of_blocks(self, accelerator: Accelerator) -> None:
         """No context manager swallows the error of what runs in it: training would go on with half a step."""
-        now = accelerator.current_stream()
+        stream = accelerator.current_stream()
         blocks: dict[str, Callable[[], AbstractContextManager[Any]]] = {
             "device_guard(0)": lambda: accelerator.device_guard(0),
             "device_guard(None)": lambda: accelerator.device_guard(None),
-            "stream(current_stream())": lambda: accelerator.stream(now),
+            "stream(current_stream())": lambda: accelerator.stream(stream),
             "stream(None)": lambda: accelerator.stream(None),
             "stream(Stream())": lambda: accelerator.stream(accelerator.Stream()),
             "fork_rng()": accelerator.fork_rng,
@@ -60,168 +62,206 @@ class TestGuards(Subject):
             "range('block')": lambda: accelerator.range("block"),
             "capture_to_graph(None)": lambda: accelerator.capture_to_graph(None),
         }
-        for what, block in blocks.items():
-            for kind in _ERRORS:
-                _broken_off(block(), what, kind)
+        for name, block in blocks.items():
+            for error in _ERRORS:
+                _require_error_leaves(block(), name, error)
 
     def test_device_guards_nest(self, accelerator: Accelerator) -> None:
         """`device_guard` restores the device selected before it, whichever that is, in nested blocks too."""
         last = accelerator.device_count() - 1
         if accelerator.device(last) == accelerator.device(0):
-            not_claimed("there is one device")
-        current = accelerator.current_device
+            skip_unsupported("there is one device")
         for before, other in ((0, last), (last, 0)):
-            accelerator.set_device(before)
-            made = accelerator.device_guard(other)
-            accelerator.set_device(before)
-            with made:
-                require(
-                    current() == other,
-                    f"inside device_guard({other}) current_device() gave {current()}",
-                )
-                with accelerator.device_guard(before):
-                    pass
-                require(
-                    current() == other,
-                    f"device_guard({before}) ended inside device_guard({other}): current_device() gave "
-                    f"{current()}; expected {other}",
-                )
-                _broken_off(accelerator.device_guard(before), f"device_guard({before})")
-                require(
-                    current() == other,
-                    f"after an error in device_guard({before}) inside device_guard({other}) current_device() "
-                    f"gave {current()}; expected {other}",
-                )
+            self._require_nested_guards_restore(accelerator, before, other)
+            self._require_guard_restores(accelerator, before, other)
+            with contextlib.suppress(ValueError):
+                accelerator.set_device(4096)
+            current = accelerator.current_device()
             require(
-                current() == before,
-                f"set_device({before}), then device_guard({other}) with blocks in it: afterwards "
-                f"current_device() gave {current()}; expected {before}",
+                current == other,
+                f"a refused set_device(4096) made {current} the current device; expected {other}",
             )
-            _broken_off(accelerator.device_guard(other), f"device_guard({other})")
+
+    def _require_nested_guards_restore(
+        self, accelerator: Accelerator, before: int, other: int
+    ) -> None:
+        """Require that a guard inside another one restores the outer one's device, also after an error."""
+        current = accelerator.current_device
+        accelerator.set_device(before)
+        guard = accelerator.device_guard(other)
+        accelerator.set_device(before)
+        with guard:
             require(
-                current() == before,
-                f"set_device({before}), then an error in device_guard({other}): current_device() gave "
-                f"{current()}; expected {before}",
+                current() == other,
+                f"inside device_guard({other}) current_device() gave {current()}",
             )
-            for guarded in (before, other):
-                selected = before + other - guarded
-                with accelerator.device_guard(guarded):
-                    accelerator.set_device(selected)
-                require(
-                    current() == before,
-                    f"set_device({before}), then set_device({selected}) inside device_guard({guarded}): "
-                    f"afterwards current_device() gave {current()}; expected {before}",
-                )
-            guard = accelerator.device_guard(before)
-            accelerator.set_device(other)
-            with guard:
+            with accelerator.device_guard(before):
                 pass
             require(
                 current() == other,
-                f"device_guard({before}) was made on device {before} and entered on device {other}: "
-                f"afterwards current_device() gave {current()}; expected {other}",
+                f"device_guard({before}) ended inside device_guard({other}): current_device() gave "
+                f"{current()}; expected {other}",
             )
-            with contextlib.suppress(ValueError):
-                accelerator.set_device(4096)
+            inner = accelerator.device_guard(before)
+            _require_error_leaves(inner, f"device_guard({before})")
             require(
                 current() == other,
-                f"a refused set_device(4096) made {current()} the current device; expected {other}",
+                f"after an error in device_guard({before}) inside device_guard({other}) current_device() "
+                f"gave {current()}; expected {other}",
             )
+        require(
+            current() == before,
+            f"set_device({before}), then device_guard({other}) with blocks in it: afterwards "
+            f"current_device() gave {current()}; expected {before}",
+        )
+
+    def _require_guard_restores(
+        self, accelerator: Accelerator, before: int, other: int
+    ) -> None:
+        """Require that a guard restores the device current at its entry; `other` is selected afterwards."""
+        current = accelerator.current_device
+        guard = accelerator.device_guard(other)
+        _require_error_leaves(guard, f"device_guard({other})")
+        require(
+            current() == before,
+            f"set_device({before}), then an error in device_guard({other}): current_device() gave "
+            f"{current()}; expected {before}",
+        )
+        for guarded, selected in ((before, other), (other, before)):
+            with accelerator.device_guard(guarded):
+                accelerator.set_device(selected)
+            require(
+                current() == before,
+                f"set_device({before}), then set_device({selected}) inside device_guard({guarded}): "
+                f"afterwards current_device() gave {current()}; expected {before}",
+            )
+        guard = accelerator.device_guard(before)
+        accelerator.set_device(other)
+        with guard:
+            pass
+        require(
+            current() == other,
+            f"device_guard({before}) was made on device {before} and entered on device {other}: "
+            f"afterwards current_device() gave {current()}; expected {other}",
+        )
 
     def test_streams_nest(self, accelerator: Accelerator) -> None:
         """`stream(s)` restores the stream and the device before it, in nested blocks too."""
         first, second, third = (accelerator.Stream() for _ in range(3))
         if getattr(first, "one_queue", False) or first == second:
-            not_claimed("every stream is the only one")
-        usual, current = accelerator.current_stream(), accelerator.current_stream
+            skip_unsupported("every stream is the only one")
+        usual = accelerator.current_stream()
         accelerator.set_stream(first)
         try:
-            with accelerator.stream(second):
-                with accelerator.stream(third):
-                    pass
-                require(
-                    current() == second,
-                    "stream(b) ended inside stream(a): the current stream is not a",
-                )
-                _broken_off(accelerator.stream(third), "stream(b)")
-                require(
-                    current() == second,
-                    "after an error in stream(b) inside stream(a) it is not a",
-                )
-                with accelerator.stream(None):
-                    inside = current()
-                require(
-                    inside == second,
-                    "inside stream(None), inside stream(a), the current stream is not a",
-                )
-                require(
-                    current() == second,
-                    "after stream(None), inside stream(a), the current one is not a",
-                )
-            said = "the current stream is not the one that set_stream(s) set before"
-            require(current() == first, f"after stream(a) with blocks in it {said}")
-            _broken_off(accelerator.stream(second), "stream(a)")
-            require(current() == first, f"after an error in stream(a) {said}")
-            with accelerator.stream(second):
-                accelerator.set_stream(third)
-            require(
-                current() == first, f"after stream(a) with set_stream(b) in it {said}"
-            )
+            self._require_stream_blocks_restore(accelerator, first, second, third)
         finally:
             accelerator.set_stream(usual)
         last = accelerator.device_count() - 1
-        if accelerator.device(last) == accelerator.device(0):
-            return
-        accelerator.set_stream(first)
+        if accelerator.device(last) != accelerator.device(0):
+            self._require_stream_stays_current(accelerator, first, last)
+            self._require_streams_of_device_restore(accelerator, last)
+
+    def _require_stream_blocks_restore(
+        self, accelerator: Accelerator, first: Any, second: Any, third: Any
+    ) -> None:
+        """Require that nested blocks of streams restore the outer stream; `first` is current before."""
+        current = accelerator.current_stream
+        with accelerator.stream(second):
+            with accelerator.stream(third):
+                pass
+            require(
+                current() == second,
+                "stream(b) ended inside stream(a): the current stream is not a",
+            )
+            _require_error_leaves(accelerator.stream(third), "stream(b)")
+            require(
+                current() == second,
+                "after an error in stream(b) inside stream(a) it is not a",
+            )
+            with accelerator.stream(None):
+                inside = current()
+            require(
+                inside == second,
+                "inside stream(None), inside stream(a), the current stream is not a",
+            )
+            require(
+                current() == second,
+                "after stream(None), inside stream(a), the current one is not a",
+            )
+        problem = "the current stream is not the one that set_stream(s) set before"
+        require(current() == first, f"after stream(a) with blocks in it {problem}")
+        _require_error_leaves(accelerator.stream(second), "stream(a)")
+        require(current() == first, f"after an error in stream(a) {problem}")
+        with accelerator.stream(second):
+            accelerator.set_stream(third)
+        require(
+            current() == first, f"after stream(a) with set_stream(b) in it {problem}"
+        )
+
+    def _require_stream_stays_current(
+        self, accelerator: Accelerator, stream: Any, last: int
+    ) -> None:
+        """Require that the stream set for device 0 is still current after another device was selected."""
+        usual = accelerator.current_stream()
+        accelerator.set_stream(stream)
         for index in (0, last, 0):
             accelerator.set_device(index)
-        found = current()
+        after = accelerator.current_stream()
         accelerator.set_stream(usual)
         require(
-            found == first,
+            after == stream,
             f"set_stream(s), set_device({last}), set_device(0): the current stream is not s",
         )
-        other, there = (
+
+    def _require_streams_of_device_restore(
+        self, accelerator: Accelerator, last: int
+    ) -> None:
+        """Require that blocks of streams of the last device restore its stream, and device 0's."""
+        other, stream = (
             accelerator.Stream(device=accelerator.device(last)) for _ in range(2)
         )
-        usual_there = accelerator.current_stream(last)
+        usual = accelerator.current_stream()
+        usual_on_last = accelerator.current_stream(last)
         with accelerator.device_guard(last):
-            accelerator.set_stream(there)
-            now = accelerator.current_device()
-            accelerator.set_stream(usual_there)
+            accelerator.set_stream(stream)
+            selected = accelerator.current_device()
+            accelerator.set_stream(usual_on_last)
         require(
-            now == last,
-            f"set_stream(s), s of device {last}, which was selected, selected device {now}",
+            selected == last,
+            f"set_stream(s), s of device {last}, which was selected, selected device {selected}",
         )
         with (
-            accelerator.stream(there),
+            accelerator.stream(stream),
             accelerator.device_guard(0),
             accelerator.stream(other),
         ):
             pass
-        found = accelerator.current_stream(last)
+        on_last = accelerator.current_stream(last)
         require(
-            found == usual_there,
+            on_last == usual_on_last,
             f"after stream(a), both of device {last}, with device_guard(0) and stream(b) in it "
-            f"current_stream({last}) is {found}; expected {usual_there}",
+            f"current_stream({last}) is {on_last}; expected {usual_on_last}",
         )
-        for how in ("", "an error in "):
-            if how:
-                _broken_off(accelerator.stream(other), f"stream(s) of device {last}")
+        for ending in ("", "an error in "):
+            if ending:
+                block = accelerator.stream(other)
+                _require_error_leaves(block, f"stream(s) of device {last}")
             else:
                 with accelerator.stream(other):
                     pass
-            said = f"after {how}stream(s), s of device {last}, while device 0 is the current one,"
+            situation = f"after {ending}stream(s), s of device {last}, while device 0 is the current one,"
+            current = accelerator.current_stream()
             require(
-                current() == usual,
-                f"{said} current_stream() is {current()}; expected {usual}",
+                current == usual,
+                f"{situation} current_stream() is {current}; expected {usual}",
             )
-            now = accelerator.current_device()
-            require(now == 0, f"{said} current_device() gave {now}")
-            found = accelerator.current_stream(last)
+            selected = accelerator.current_device()
+            require(selected == 0, f"{situation} current_device() gave {selected}")
+            on_last = accelerator.current_stream(last)
             require(
-                found == usual_there,
-                f"{said} current_stream({last}) is {found}; expected {usual_there}, which it was before",
+                on_last == usual_on_last,
+                f"{situation} current_stream({last}) is {on_last}; expected {usual_on_last}, which "
+                "it was before",
             )
 
     def test_new_threads_find_nothing_of_others(self, accelerator: Accelerator) -> None:
@@ -229,34 +269,14 @@ class TestGuards(Subject):
         last = accelerator.device_count() - 1
         ones = torch.ones(8, 8, device=accelerator.device(0))
 
-        def streams() -> dict[str, Any]:  # torch.cpu's are the process's
-            return {
-                "current_stream(0)": accelerator.current_stream(0),
-                f"current_stream({last})": accelerator.current_stream(last),
-                "current_stream()": accelerator.current_stream(),
-            }
+        def observe() -> dict[str, Any]:
+            return self._thread_state(accelerator, ones, last)
 
-        def found() -> dict[str, Any]:
-            return {
-                "current_device()": accelerator.current_device(),
-                "current_device_name()": accelerator.current_device_name(),
-                **(streams() if accelerator.is_accelerator() else {}),
-                "the device of a new tensor": torch.ones(
-                    1, device=accelerator.device_type
-                ).device,
-                "the device of FloatTensor([1])": accelerator.FloatTensor([1.0]).device,
-                "the type of a product of float32": (ones @ ones).dtype,
-                "torch.is_autocast_enabled": torch.is_autocast_enabled(
-                    accelerator.device_type
-                ),
-                "torch.is_grad_enabled()": torch.is_grad_enabled(),
-            }
-
-        usual = _in_thread(found)
-        begins = usual["current_device()"]
+        usual = _in_thread(observe)
+        first_device = usual["current_device()"]
         require(
-            begins == 0,
-            f"in a thread that selected no device current_device() gave {begins}; expected 0",
+            first_device == 0,
+            f"in a thread that selected no device current_device() gave {first_device}; expected 0",
         )
         accelerator.set_device(last)
         try:
@@ -265,18 +285,18 @@ class TestGuards(Subject):
                 accelerator.autocast(),
                 torch.no_grad(),
             ):
-                inside = _in_thread(found)
-            after = _in_thread(found)
-            before = accelerator.current_stream()
+                inside = _in_thread(observe)
+            after = _in_thread(observe)
+            stream_before = accelerator.current_stream()
             accelerator.set_stream(accelerator.Stream())
-            beside = _in_thread(found)
-            accelerator.set_stream(before)
+            with_stream_set = _in_thread(observe)
+            accelerator.set_stream(stream_before)
         finally:
             accelerator.set_device(0)
         for when, answers in (
             ("inside", inside),
             ("after", after),
-            ("with set_stream(s) beside", beside),
+            ("with set_stream(s) beside", with_stream_set),
         ):
             for name, expected in usual.items():
                 require(
@@ -286,26 +306,46 @@ class TestGuards(Subject):
                     f"a thread before found {expected}",
                 )
 
+    def _thread_state(
+        self, accelerator: Accelerator, ones: torch.Tensor, last: int
+    ) -> dict[str, Any]:
+        """Return what is selected in this thread: the device, the streams, and torch's modes."""
+        device_type = accelerator.device_type
+        state: dict[str, Any] = {
+            "current_device()": accelerator.current_device(),
+            "current_device_name()": accelerator.current_device_name(),
+        }
+        if accelerator.is_accelerator():  # the CPU's stream belongs to the process
+            state["current_stream(0)"] = accelerator.current_stream(0)
+            state[f"current_stream({last})"] = accelerator.current_stream(last)
+            state["current_stream()"] = accelerator.current_stream()
+        new_tensor = torch.ones(1, device=device_type)
+        state["the device of a new tensor"] = new_tensor.device
+        float_tensor = accelerator.FloatTensor([1.0])
+        state["the device of FloatTensor([1])"] = float_tensor.device
+        state["the type of a product of float32"] = (ones @ ones).dtype
+        state["torch.is_autocast_enabled"] = torch.is_autocast_enabled(device_type)
+        state["torch.is_grad_enabled()"] = torch.is_grad_enabled()
+        return state
+
     def test_threads_are_heard(self, accelerator: Accelerator) -> None:
         """Selecting, guarding, casting, seeding and resetting have the same effect in every thread."""
-        steps = _steps(accelerator)
-        here = {}
-        for name, step in steps.items():
-            with contextlib.suppress(
-                Exception
-            ):  # what the device has not, other checks tell
-                here[name] = step()
+        observations = _observations(accelerator)
+        expected = {}
+        for name, observe in observations.items():
+            # What the device does not support, other checks report.
+            with contextlib.suppress(Exception):
+                expected[name] = observe()
         accelerator.set_device(0)
 
-        def tell() -> dict[str, Any]:
-            return {name: steps[name]() for name in here}
+        def observe_all() -> dict[str, Any]:
+            return {name: observations[name]() for name in expected}
 
-        there = _in_thread(tell)
-        for name, expected in here.items():
-            given = there[name]
+        in_thread = _in_thread(observe_all)
+        for name, value in expected.items():
             require(
-                given == expected,
-                f"in another thread {name} gave {given}; the same in the first thread gave {expected}",
+                in_thread[name] == value,
+                f"in another thread {name} gave {in_thread[name]}; the same in the first thread gave {value}",
             )
         accelerator.manual_seed(3)
         first = torch.rand(4, device=accelerator.device(0)).tolist()
@@ -317,145 +357,170 @@ class TestGuards(Subject):
         )
 
 
-def _steps(accelerator: Accelerator) -> dict[str, Callable[[], Any]]:
-    """Steps of a thread, each with what it sees then; all is as before afterwards."""
-    last = accelerator.device_count() - 1
-    place = accelerator.device(last)
-    ones = torch.ones(8, 8, device=accelerator.device(0))
-    side, best = accelerator.Stream(), accelerator.supported_dtypes()[-1]
+def _observations(accelerator: Accelerator) -> dict[str, Callable[[], Any]]:
+    """Return functions that change something in a thread, return its effect, and take it back."""
+    return {
+        **_observations_of_devices(accelerator),
+        **_observations_of_streams(accelerator),
+        **_observations_of_generators(accelerator),
+        **_observations_of_memory(accelerator),
+    }
 
-    def drawn() -> list[float]:
-        return [
-            *torch.rand(4, device=accelerator.device(0)).tolist(),
-            *torch.rand(4, device=place).tolist(),
-        ]
+
+def _inside(
+    make_block: Callable[[], AbstractContextManager[Any]], member: Callable[[], Any]
+) -> Callable[[], Any]:
+    """Return a function that calls `member` inside a block."""
+
+    def observe() -> Any:
+        with make_block():
+            return member()
+
+    return observe
+
+
+def _observations_of_devices(
+    accelerator: Accelerator,
+) -> dict[str, Callable[[], Any]]:
+    """Return functions that select the last device in two ways, and return the device that is used."""
+    last = accelerator.device_count() - 1
 
     def after_selecting(member: Callable[[], Any]) -> Callable[[], Any]:
-        def step() -> Any:
+        def observe() -> Any:
             accelerator.set_device(last)
             try:
                 return member()
             finally:
                 accelerator.set_device(0)
 
-        return step
+        return observe
 
-    def inside(
-        block: Callable[[], AbstractContextManager[Any]], member: Callable[[], Any]
-    ) -> Callable[[], Any]:
-        def step() -> Any:
-            with block():
-                return member()
+    def device_of_new_tensor() -> torch.device:
+        return torch.ones(1, device=accelerator.device_type).device
 
-        return step
+    members: dict[str, Callable[[], Any]] = {
+        "current_device()": accelerator.current_device,
+        "current_device_name()": accelerator.current_device_name,
+        "the device of a new tensor": device_of_new_tensor,
+        "the device of FloatTensor([1])": lambda: accelerator.FloatTensor([1.0]).device,
+    }
+    observations = {}
+    for name, member in members.items():
+        observations[f"{name} after set_device({last})"] = after_selecting(member)
+        observations[f"{name} inside device_guard({last})"] = _inside(
+            lambda: accelerator.device_guard(last), member
+        )
+    return observations
 
-    def set_stream() -> bool:
+
+def _observations_of_streams(
+    accelerator: Accelerator,
+) -> dict[str, Callable[[], Any]]:
+    """Return functions that make a stream current, or cast, and return whether that has an effect."""
+    stream = accelerator.Stream()
+    dtype = accelerator.supported_dtypes()[-1]
+    ones = torch.ones(8, 8, device=accelerator.device(0))
+
+    def is_current() -> bool:
+        return accelerator.current_stream() == stream
+
+    def is_current_after_set_stream() -> bool:
         before = accelerator.current_stream()
-        accelerator.set_stream(side)
-        found = accelerator.current_stream() == side
+        accelerator.set_stream(stream)
+        was_current = is_current()
         accelerator.set_stream(before)
-        return found
+        return was_current
 
-    def seeded(seed: Callable[[], Any]) -> Callable[[], Any]:
-        def step() -> Any:
+    def is_done_after_synchronize() -> bool:
+        with accelerator.stream(stream):
+            stream.wait_stream(accelerator.default_stream())
+            total = torch.zeros(1 << 16, device=accelerator.device(0))
+            total += 1
+        accelerator.synchronize()
+        return bool(total.sum().item() == 1 << 16)
+
+    return {
+        "current_stream() == s inside stream(s)": _inside(
+            lambda: accelerator.stream(stream), is_current
+        ),
+        "current_stream() == s after set_stream(s)": is_current_after_set_stream,
+        f"the type of a product inside autocast({dtype})": _inside(
+            lambda: accelerator.autocast(dtype), lambda: (ones @ ones).dtype
+        ),
+        "whether work on a stream is done after synchronize()": is_done_after_synchronize,
+    }
+
+
+def _observations_of_generators(
+    accelerator: Accelerator,
+) -> dict[str, Callable[[], Any]]:
+    """Return functions that seed, restore or fork the generators, and return what is drawn then."""
+    last = accelerator.device_count() - 1
+
+    def draw() -> list[float]:
+        numbers = torch.rand(4, device=accelerator.device(0)).tolist()
+        return [*numbers, *torch.rand(4, device=accelerator.device(last)).tolist()]
+
+    def after_seeding(seed: Callable[[], Any]) -> Callable[[], Any]:
+        def observe() -> Any:
             accelerator.default_generator(0).manual_seed(1)
             accelerator.default_generator(last).manual_seed(1)
             seed()
-            return drawn(), accelerator.initial_seed()
+            return draw(), accelerator.initial_seed()
 
-        return step
+        return observe
 
-    def restored() -> Any:
+    def after_restoring() -> Any:
         accelerator.manual_seed_all(4)
         state = accelerator.get_rng_state(last)
-        drawn()
+        draw()
         accelerator.set_rng_state(state, last)
-        return torch.rand(4, device=place).tolist()
+        return torch.rand(4, device=accelerator.device(last)).tolist()
 
-    def forked() -> Any:
+    def after_forking() -> Any:
         accelerator.manual_seed_all(5)
         with accelerator.fork_rng():
-            drawn()
-        return drawn()
+            draw()
+        return draw()
 
-    def grown() -> bool:
+    return {
+        "what is drawn, and initial_seed(), after manual_seed(2)": after_seeding(
+            lambda: accelerator.manual_seed(2)
+        ),
+        "what is drawn, and initial_seed(), after manual_seed_all(3)": after_seeding(
+            lambda: accelerator.manual_seed_all(3)
+        ),
+        f"what is drawn after set_rng_state(state, {last})": after_restoring,
+        "what is drawn after fork_rng()": after_forking,
+    }
+
+
+def _observations_of_memory(
+    accelerator: Accelerator,
+) -> dict[str, Callable[[], Any]]:
+    """Return functions that allocate, and return whether that is counted; none for the CPU."""
+    if not accelerator.is_accelerator():
+        return {}
+
+    def is_counted() -> bool:
         before = accelerator.memory_allocated(0)
         block = torch.empty(_MEBIBYTE, dtype=torch.uint8, device=accelerator.device(0))
         after = accelerator.memory_allocated(0)
         del block
         return after >= before + _MEBIBYTE
 
-    def peak() -> bool:
+    def is_peak_reset() -> bool:
         torch.empty(4 * _MEBIBYTE, dtype=torch.uint8, device=accelerator.device(0))
         accelerator.reset_peak_memory_stats(0)
         return accelerator.max_memory_allocated(0) == accelerator.memory_allocated(0)
 
-    def waited() -> bool:
-        with accelerator.stream(side):
-            side.wait_stream(accelerator.default_stream())
-            total = torch.zeros(1 << 16, device=accelerator.device(0))
-            total += 1
-        accelerator.synchronize()
-        return bool(total.sum().item() == 1 << 16)
-
-    of_memory = {
-        "whether memory_allocated(0) counts a mebibyte": grown,
-        "max_memory_allocated(0) == memory_allocated(0) after reset_peak_memory_stats(0)": peak,
-    }
-    follow = {
-        "current_device()": accelerator.current_device,
-        "current_device_name()": accelerator.current_device_name,
-        "the device of a new tensor": lambda: (
-            torch.ones(1, device=accelerator.device_type).device
-        ),
-        "the device of FloatTensor([1])": lambda: accelerator.FloatTensor([1.0]).device,
-    }
     return {
-        **{
-            f"{name} after set_device({last})": after_selecting(member)
-            for name, member in follow.items()
-        },
-        **{
-            f"{name} inside device_guard({last})": inside(
-                lambda: accelerator.device_guard(last), member
-            )
-            for name, member in follow.items()
-        },
-        "current_stream() == s inside stream(s)": inside(
-            lambda: accelerator.stream(side),
-            lambda: accelerator.current_stream() == side,
-        ),
-        "current_stream() == s after set_stream(s)": set_stream,
-        f"the type of a product inside autocast({best})": inside(
-            lambda: accelerator.autocast(best), lambda: (ones @ ones).dtype
-        ),
-        "what is drawn, and initial_seed(), after manual_seed(2)": seeded(
-            lambda: accelerator.manual_seed(2)
-        ),
-        "what is drawn, and initial_seed(), after manual_seed_all(3)": seeded(
-            lambda: accelerator.manual_seed_all(3)
-        ),
-        f"what is drawn after set_rng_state(state, {last})": restored,
-        "what is drawn after fork_rng()": forked,
-        **(of_memory if accelerator.is_accelerator() else {}),
-        "whether work on a stream is done after synchronize()": waited,
+        "whether memory_allocated(0) counts a mebibyte": is_counted,
+        "max_memory_allocated(0) == memory_allocated(0) after reset_peak_memory_stats(0)": is_peak_reset,
     }
 
 
-def _in_thread(work: Callable[[], Any]) -> Any:
-    """The result of a new thread; what it raises is raised here."""
-    told: list[Any] = []
-    failed: list[Exception] = []
-
-    def run() -> None:
-        try:
-            told.append(work())
-        except Exception as error:
-            failed.append(error)
-
-    thread = Thread(target=run)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return told[0]
+def _in_thread(function: Callable[[], Any]) -> Any:
+    """Return what the function returns in a new thread; an error that it raises is raised here."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()

@@ -1,4 +1,4 @@
-"""An accelerator in threads, in forked processes, in copies and in pickles."""
+"""Checks of an accelerator in threads, in forked processes, in copies and in pickles."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from typing import Any
 import torch
 
 from accel_core import Accelerator
-from accel_testing.conformance.claims import not_claimed, require
-from accel_testing.conformance.forks import in_fork, patient
-from accel_testing.conformance.subject import Subject
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import BrokenPromise, require, skip_unsupported
+from accel_testing.conformance.forks import run_in_fork, scale_timeout
 
 __all__ = ["TestSharing"]
 
-#: The same in every thread, whatever it did before.
-_OF_THE_PROCESS = (
+#: Members that return the same in every thread, whatever the thread did before.
+_SAME_IN_EVERY_THREAD = (
     "capabilities", "device_count", "device_uuid", "initial_seed", "is_available", "is_initialized",
     "supported_dtypes", "total_memory", "visible_device_ids",
 )  # fmt: skip
-_AMOUNTS = ("max_memory_allocated", "memory_allocated", "memory_reserved")
+_MEMORY_MEMBERS = ("max_memory_allocated", "memory_allocated", "memory_reserved")
 _THREADS = 8
 _SECONDS = 10.0
 
 
-class TestSharing(Subject):
-    """A process has one object, which every thread may use; other processes get their own."""
+class TestSharing(BackendTestBase):
+    """A process has one accelerator object, which every thread may use."""
 
     def test_copies_are_the_same(self, accelerator: Accelerator) -> None:
         """A copy of an accelerator is the same object: configurations that contain it are deep-copied."""
@@ -45,20 +45,20 @@ class TestSharing(Subject):
 
     def test_pickles(self, accelerator: Accelerator) -> None:
         """Unpickling gives an accelerator of the same backend: spawned workers get it that way."""
-        again = pickle.loads(pickle.dumps(accelerator))
+        unpickled = pickle.loads(pickle.dumps(accelerator))
         require(
-            again.name == accelerator.name,
-            f"unpickled, {accelerator.name} is {again.name}: __reduce__ is wrong",
+            unpickled.name == accelerator.name,
+            f"unpickled, {accelerator.name} is {unpickled.name}: __reduce__ is wrong",
         )
         require(
-            type(again) is type(accelerator),
-            f"unpickled it is a {type(again).__name__}: __reduce__ is wrong",
+            type(unpickled) is type(accelerator),
+            f"unpickled it is a {type(unpickled).__name__}: __reduce__ is wrong",
         )
 
     def test_threads_agree(self, accelerator: Accelerator) -> None:
         """Members answer the same in every thread, at the same time."""
 
-        def asked(_: int) -> dict[str, object]:
+        def query(_: int) -> dict[str, object]:
             with accelerator.stream(accelerator.current_stream()):
                 total = (torch.ones(64, device=accelerator.device(0)) * 2).sum().item()
             return {
@@ -69,104 +69,107 @@ class TestSharing(Subject):
             }
 
         with ThreadPoolExecutor(_THREADS) as pool:
-            answers = list(pool.map(asked, range(_THREADS)))
+            answers = list(pool.map(query, range(_THREADS)))
         for name in answers[0]:
-            told = sorted({str(answer[name]) for answer in answers})
+            distinct = sorted({str(answer[name]) for answer in answers})
             require(
-                len(told) == 1,
-                f"in {_THREADS} threads at once {name} gave {' and '.join(told)}",
+                len(distinct) == 1,
+                f"in {_THREADS} threads at once {name} gave {' and '.join(distinct)}",
             )
         *_, (name, total) = answers[0].items()
         require(total == 128.0, f"in a thread {name} gave {total}; expected 128.0")
         accelerator.synchronize()
-        amounts = (
-            _AMOUNTS if accelerator.is_accelerator() else ()
-        )  # the host's are what the process has
-        for name in (*_OF_THE_PROCESS, *amounts):
+        names = list(_SAME_IN_EVERY_THREAD)
+        if accelerator.is_accelerator():  # the CPU's memory changes at any time
+            names += _MEMORY_MEMBERS
+        for name in names:
             member = getattr(accelerator, name)
-            with ThreadPoolExecutor(1) as one:
-                here, there = member(), one.submit(member).result()
+            with ThreadPoolExecutor(1) as new_thread:
+                value, value_in_thread = member(), new_thread.submit(member).result()
             require(
-                here == there,
-                f"{name}() gave {here!r}, and in a new thread {there!r}; expected the same",
+                value == value_in_thread,
+                f"{name}() gave {value!r}, and in a new thread {value_in_thread!r}; expected the same",
             )
 
     def test_threads_can_call_everything(self, accelerator: Accelerator) -> None:
         """A thread that never selected a device can use every member: loaders and servers are threads."""
-        failed: dict[str, str] = {}
-
-        def call() -> None:
-            for name, member in _calls(accelerator).items():
-                try:
-                    member()
-                except Exception as error:
-                    failed[name] = f"{type(error).__name__}: {error}"
-
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            here = _failing_here(_calls(accelerator))
-        old = [
-            each
-            for each in said
-            if issubclass(each.category, (DeprecationWarning, FutureWarning))
+            unsupported = _errors_of(_calls(accelerator))
+        deprecations = [
+            warning.message
+            for warning in caught
+            if issubclass(warning.category, (DeprecationWarning, FutureWarning))
         ]
         require(
-            not old,
-            f"members warn: {old[0].message if old else ''}; expected none of those of the interface",
+            not deprecations,
+            f"members warn: {deprecations[0] if deprecations else ''}; expected none of those of "
+            "the interface",
         )
-        thread = Thread(target=call)
+        errors: dict[str, str] = {}
+
+        def call_in_thread() -> None:
+            errors.update(_errors_of(_calls(accelerator)))
+
+        thread = Thread(target=call_in_thread)
         thread.start()
         thread.join()
-        found = [
-            f"{name} raises {words}"
-            for name, words in failed.items()
-            if name not in here
+        problems = [
+            f"{name} raises {error}"
+            for name, error in errors.items()
+            if name not in unsupported
         ]
-        require(not found, f"in another thread {'; '.join(found[:5])}")
+        require(not problems, f"in another thread {'; '.join(problems[:5])}")
 
     def test_fork_after_use(self, accelerator: Accelerator) -> None:
         """A child forked after the device was used can use it or gets an error: it never hangs or crashes."""
         if not hasattr(os, "fork"):
-            not_claimed("this system has no fork")
+            skip_unsupported("this system has no fork")
         torch.ones(1, device=accelerator.device()).add_(1)
         accelerator.synchronize()
-        said, status = in_fork(
+        result, status = run_in_fork(
             lambda: str(torch.ones(2, device=accelerator.device()).sum().item()),
-            patient(_SECONDS),
+            scale_timeout(_SECONDS),
         )
-        what = "a process forked after the device's first use that calls torch.ones(2, device=device()).sum()"
+        call = "torch.ones(2, device=device()).sum()"
+        description = f"a process forked after the device's first use that calls {call}"
         if status is None:
-            require(
-                False,
-                f"{what} hung for more than {_SECONDS:g} s; expected 2.0, or a RuntimeError",
+            raise BrokenPromise(
+                f"{description} hung for more than {_SECONDS:g} s; expected 2.0, or a RuntimeError"
             )
         require(
             status == 0,
-            f"{what} ended with status {status}: {said}; expected 2.0, or a RuntimeError",
+            f"{description} ended with status {status}: {result}; expected 2.0, or a RuntimeError",
         )
-        fits = said == "2.0" or said.startswith(("RuntimeError", "AssertionError"))
-        require(fits, f"{what} got {said}; expected 2.0, or a RuntimeError")
+        is_right = result == "2.0" or result.startswith(
+            ("RuntimeError", "AssertionError")
+        )
+        require(
+            is_right, f"{description} got {result}; expected 2.0, or a RuntimeError"
+        )
 
     def test_fork_can_ask(self, accelerator: Accelerator) -> None:
         """A forked process can ask for names and counts, as DataLoader's workers do."""
         if not hasattr(os, "fork"):
-            not_claimed("this system has no fork")
-        said, status = in_fork(
+            skip_unsupported("this system has no fork")
+        result, status = run_in_fork(
             lambda: f"{accelerator.device_count()} {accelerator.device_name()}",
-            patient(_SECONDS),
+            scale_timeout(_SECONDS),
         )
-        what = "a forked process that calls device_count() and device_name()"
+        description = "a forked process that calls device_count() and device_name()"
         require(
             status == 0,
-            f"{what} ended with {'no end' if status is None else status}: {said}",
+            f"{description} ended with {'no end' if status is None else status}: {result}",
         )
         expected = f"{accelerator.device_count()} {accelerator.device_name()}"
-        require(said == expected, f"{what} was told {said}; expected {expected}")
+        require(
+            result == expected, f"{description} was told {result}; expected {expected}"
+        )
 
 
 def _calls(accelerator: Accelerator) -> dict[str, Callable[[], object]]:
-    """Every member that can be called without changing anything for good, by its name."""
-    asked = (
+    """Return calls of every member that change nothing for good, by the member's name."""
+    without_arguments = (
         "available_memory", "capabilities", "create_graph", "current_device", "current_device_name",
         "current_stream", "default_stream", "device", "device_count", "device_name",
         "device_properties", "device_uuid", "empty_cache", "empty_host_cache", "export_envs",
@@ -180,25 +183,25 @@ def _calls(accelerator: Accelerator) -> dict[str, Callable[[], object]]:
         "total_memory", "visible_device_ids",
     )  # fmt: skip
     calls: dict[str, Callable[[], object]] = {
-        name: getattr(accelerator, name) for name in asked
+        name: getattr(accelerator, name) for name in without_arguments
     }
     host = torch.ones(2)
 
-    def inside(block: Callable[[], Any]) -> Callable[[], None]:
-        def work() -> None:
-            with block():
+    def enter(make_context: Callable[[], Any]) -> Callable[[], None]:
+        def call() -> None:
+            with make_context():
                 pass
 
-        return work
+        return call
 
     return {
         **calls,
-        "autocast": inside(accelerator.autocast),
-        "capture_to_graph": inside(lambda: accelerator.capture_to_graph(None)),
+        "autocast": enter(accelerator.autocast),
+        "capture_to_graph": enter(lambda: accelerator.capture_to_graph(None)),
         "create_op_builder": lambda: accelerator.create_op_builder("NoSuchBuilder"),
         "default_generator": lambda: accelerator.default_generator(0),
-        "device_guard": inside(lambda: accelerator.device_guard(0)),
-        "fork_rng": inside(accelerator.fork_rng),
+        "device_guard": enter(lambda: accelerator.device_guard(0)),
+        "fork_rng": enter(accelerator.fork_rng),
         "get_op_builder": lambda: accelerator.get_op_builder("NoSuchBuilder"),
         "is_pinned": lambda: accelerator.is_pinned(host),
         "lazy_call": lambda: accelerator.lazy_call(bool),
@@ -208,7 +211,7 @@ def _calls(accelerator: Accelerator) -> dict[str, Callable[[], object]]:
         "pin_empty": lambda: accelerator.pin_empty(1, dtype=torch.float32),
         "pin_empty_like": lambda: accelerator.pin_empty_like(host),
         "pin_memory": lambda: accelerator.unpin_memory(accelerator.pin_memory(host)),
-        "range": inside(lambda: accelerator.range("thread")),
+        "range": enter(lambda: accelerator.range("thread")),
         "range_push": lambda: accelerator.range_push("thread"),
         "reset_graph": lambda: accelerator.reset_graph(None),
         "replay_graph": lambda: accelerator.replay_graph(None),
@@ -224,16 +227,16 @@ def _calls(accelerator: Accelerator) -> dict[str, Callable[[], object]]:
         "set_visible_devices_envs": lambda: accelerator.set_visible_devices_envs(
             {}, [0]
         ),
-        "stream": inside(lambda: accelerator.stream(accelerator.current_stream())),
+        "stream": enter(lambda: accelerator.stream(accelerator.current_stream())),
     }
 
 
-def _failing_here(calls: dict[str, Callable[[], object]]) -> set[str]:
-    """Those that the device has not, in any thread: other checks tell of them."""
-    failed = set()
+def _errors_of(calls: dict[str, Callable[[], object]]) -> dict[str, str]:
+    """Make each call, and return the errors by the name of the call."""
+    errors = {}
     for name, call in calls.items():
         try:
             call()
-        except Exception:
-            failed.add(name)
-    return failed
+        except Exception as error:
+            errors[name] = f"{type(error).__name__}: {error}"
+    return errors

@@ -1,4 +1,4 @@
-"""The members of an accelerator's class against those of `Accelerator`."""
+"""Checks of the members of an accelerator's class against those of `Accelerator`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from accel_core import Accelerator
+from accel_testing.conformance.base import BackendTestBase
 from accel_testing.conformance.claims import require
-from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestSignatures"]
 
 
-class TestSignatures(Subject):
+class TestSignatures(BackendTestBase):
     """Callers rely on the signatures of `Accelerator`; a subclass may accept more, but not less."""
 
     def test_members_are_there(self, accelerator: Accelerator) -> None:
@@ -25,50 +25,56 @@ class TestSignatures(Subject):
     def test_members_keep_their_kind(self, accelerator: Accelerator) -> None:
         """A method stays a method and an attribute an attribute, so callers' parentheses stay right."""
         for name in _overridden(type(accelerator)):
-            ours, theirs = _kind(Accelerator, name), _kind(type(accelerator), name)
+            in_interface = _kind(Accelerator, name)
+            in_class = _kind(type(accelerator), name)
             require(
-                ours == theirs,
-                f"{name} is a {theirs} in the class, and a {ours} in the interface",
+                in_interface == in_class,
+                f"{name} is a {in_class} in the class, and a {in_interface} in the interface",
             )
 
     def test_signatures_take_what_the_interface_takes(
         self, accelerator: Accelerator
     ) -> None:
         """An overridden member accepts every argument of the interface, by position and by name."""
-        faults = [
-            f"{name}{inspect.signature(theirs)}: {fault}; the interface has {inspect.signature(ours)}"
-            for name, ours, theirs in _methods(type(accelerator))
-            for fault in _narrower(inspect.signature(ours), inspect.signature(theirs))
-        ]
-        require(not faults, "; ".join(faults))
+        problems = []
+        for name, in_interface, in_class in _overridden_methods(type(accelerator)):
+            interface = inspect.signature(in_interface)
+            signature = inspect.signature(in_class)
+            problems += [
+                f"{name}{signature}: {problem}; the interface has {interface}"
+                for problem in _refused_calls(interface, signature)
+            ]
+        require(not problems, "; ".join(problems))
 
 
-def _overridden(kind: type) -> Iterator[str]:
+def _overridden(accelerator_class: type) -> Iterator[str]:
+    """Yield the names of the interface's members that the class overrides."""
     for name in dir(Accelerator):
-        theirs = inspect.getattr_static(kind, name, None)
-        ours = inspect.getattr_static(Accelerator, name)
-        if not name.startswith("_") and theirs is not None and theirs is not ours:
+        in_class = inspect.getattr_static(accelerator_class, name, None)
+        in_interface = inspect.getattr_static(Accelerator, name)
+        is_overridden = in_class is not None and in_class is not in_interface
+        if is_overridden and not name.startswith("_"):
             yield name
 
 
-def _kind(kind: type, name: str) -> str | None:
-    found = inspect.getattr_static(kind, name, None)
-    if found is None:
+def _kind(accelerator_class: type, name: str) -> str | None:
+    """Return `"method"` or `"attribute"`; `None` if the class has no such member."""
+    member = inspect.getattr_static(accelerator_class, name, None)
+    if member is None:
         return None
-    # A vendor's class in the place of a property gives the same as the property would.
-    return (
-        "method"
-        if inspect.isfunction(found) or isinstance(found, staticmethod)
-        else "attribute"
-    )
+    if inspect.isfunction(member) or isinstance(member, staticmethod):
+        return "method"
+    # Also a vendor's class in the place of a property, which returns that class.
+    return "attribute"
 
 
-def _methods(kind: type) -> Iterator[tuple[str, Any, Any]]:
-    for name in _overridden(kind):
-        ours = inspect.getattr_static(Accelerator, name)
-        theirs = inspect.getattr_static(kind, name)
-        if inspect.isfunction(ours) and inspect.isfunction(theirs):
-            yield name, ours, theirs
+def _overridden_methods(accelerator_class: type) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each overridden method: its name, the interface's function, and the class's function."""
+    for name in _overridden(accelerator_class):
+        in_interface = inspect.getattr_static(Accelerator, name)
+        in_class = inspect.getattr_static(accelerator_class, name)
+        if inspect.isfunction(in_interface) and inspect.isfunction(in_class):
+            yield name, in_interface, in_class
 
 
 _POSITIONAL = (
@@ -76,42 +82,53 @@ _POSITIONAL = (
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
 )
 _NAMED = (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _narrower(ours: inspect.Signature, theirs: inspect.Signature) -> Iterator[str]:
-    """Name each call that a function of signature `ours` takes and one of `theirs` refuses."""
-    taken = theirs.parameters
-    kinds = {parameter.kind for parameter in taken.values()}
-    places = [
-        name for name, parameter in taken.items() if parameter.kind in _POSITIONAL
-    ]
-    for place, (name, parameter) in enumerate(ours.parameters.items()):
-        if name == "self":
-            continue
-        by_place = (
-            parameter.kind in _POSITIONAL
-            and inspect.Parameter.VAR_POSITIONAL not in kinds
-        )
-        if parameter.kind in (
-            inspect.Parameter.VAR_POSITIONAL,
-            inspect.Parameter.VAR_KEYWORD,
-        ):
-            if parameter.kind not in kinds:
-                yield f"it does not take {parameter}"
-        elif name not in taken:
-            if inspect.Parameter.VAR_KEYWORD not in kinds or by_place:
-                yield f"it takes no {name}"
-        elif (
-            parameter.default is not parameter.empty
-            and taken[name].default is inspect.Parameter.empty
-        ):
-            yield f"{name} has no default"
-        elif by_place and places[place : place + 1] != [name]:
-            yield f"{name} is not its argument number {place}"
-    for name, parameter in taken.items():
-        if (
-            name not in ours.parameters
-            and parameter.kind in _NAMED
-            and parameter.default is parameter.empty
-        ):
+def _refused_calls(
+    interface: inspect.Signature, signature: inspect.Signature
+) -> Iterator[str]:
+    """Yield why a function of `signature` refuses a call that one of the signature `interface` accepts."""
+    for position, parameter in enumerate(interface.parameters.values()):
+        if parameter.name != "self":
+            problem = _parameter_problem(position, parameter, signature)
+            if problem:
+                yield problem
+    for name, parameter in signature.parameters.items():
+        is_required = parameter.kind in _NAMED and parameter.default is parameter.empty
+        if is_required and name not in interface.parameters:
             yield f"{name} must be given"
+
+
+def _parameter_problem(
+    position: int, parameter: inspect.Parameter, signature: inspect.Signature
+) -> str:
+    """Return why `signature` does not accept a parameter of the interface; empty if it does."""
+    kinds = [accepted.kind for accepted in signature.parameters.values()]
+    if parameter.kind in _VARIADIC:
+        return "" if parameter.kind in kinds else f"it does not take {parameter}"
+    by_position = (
+        parameter.kind in _POSITIONAL and inspect.Parameter.VAR_POSITIONAL not in kinds
+    )
+    name = parameter.name
+    accepted = signature.parameters.get(name)
+    if accepted is None:
+        if by_position or inspect.Parameter.VAR_KEYWORD not in kinds:
+            return f"it takes no {name}"
+        return ""
+    is_optional = parameter.default is not parameter.empty
+    if is_optional and accepted.default is accepted.empty:
+        return f"{name} has no default"
+    if by_position and not _is_at(position, name, signature):
+        return f"{name} is not its argument number {position}"
+    return ""
+
+
+def _is_at(position: int, name: str, signature: inspect.Signature) -> bool:
+    """Return whether the positional parameter at `position` has this name."""
+    positional = [
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.kind in _POSITIONAL
+    ]
+    return positional[position : position + 1] == [name]

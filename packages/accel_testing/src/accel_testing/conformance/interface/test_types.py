@@ -1,4 +1,4 @@
-"""Types of numbers: which are claimed, and `FloatTensor` and its like."""
+"""Checks of data types: which are claimed, and tensor types such as `FloatTensor`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from accel_core import Accelerator
-from accel_testing.conformance.claims import refused, require, require_type
-from accel_testing.conformance.subject import Subject
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import require, require_raises, require_type
 
 __all__ = ["TestTypes"]
 
 
-class TestTypes(Subject):
+class TestTypes(BackendTestBase):
     """Data types that a program may choose, and tensor types such as `FloatTensor`."""
 
     def test_supported_dtypes(self, accelerator: Accelerator) -> None:
@@ -35,53 +35,63 @@ class TestTypes(Subject):
             (torch.bfloat16, "is_bf16_supported"),
             (torch.float16, "is_fp16_supported"),
         ):
-            says = getattr(accelerator, name)()
+            is_supported = getattr(accelerator, name)()
             require(
-                (dtype in dtypes) is says,
-                f"{name}() gave {says}, and supported_dtypes() {dtypes}",
+                (dtype in dtypes) is is_supported,
+                f"{name}() gave {is_supported}, and supported_dtypes() {dtypes}",
             )
-        best, native = accelerator.training_dtype(), accelerator.is_bf16_native()
+        best, is_native = accelerator.training_dtype(), accelerator.is_bf16_native()
         require(
             best in dtypes,
             f"training_dtype() gave {best}, which supported_dtypes() has not",
         )
-        fits = (best is torch.bfloat16) is native
-        require(fits, f"training_dtype() gave {best}, and is_bf16_native() {native}")
+        is_consistent = (best is torch.bfloat16) is is_native
+        require(
+            is_consistent,
+            f"training_dtype() gave {best}, and is_bf16_native() {is_native}",
+        )
         for name in ("supported_dtypes", "export_envs", "visible_devices_envs"):
-            given = getattr(accelerator, name)()
-            kept = list(given)
-            given.append("another")
-            again = list(getattr(accelerator, name)())
-            given.remove("another")
+            returned = getattr(accelerator, name)()
+            copied = list(returned)
+            returned.append("another")
+            returned_again = list(getattr(accelerator, name)())
+            returned.remove("another")
             require(
-                again == kept,
+                returned_again == copied,
                 f"a change of the list that {name}() gave changes what it gives others",
             )
 
     def test_device_capability(self, accelerator: Accelerator) -> None:
         """`get_device_capability` returns data types, like torch.accelerator's, not a version."""
         for index in (None, 0):
-            told = accelerator.get_device_capability(index)
-            types = told.get("supported_dtypes") if isinstance(told, Mapping) else None
-            require(type(types) is set, f"get_device_capability({index}) gave {told!r}")
+            capability = accelerator.get_device_capability(index)
+            listed = (
+                capability.get("supported_dtypes")
+                if isinstance(capability, Mapping)
+                else None
+            )
+            require(
+                type(listed) is set,
+                f"get_device_capability({index}) gave {capability!r}",
+            )
             claimed = {torch.int64, torch.bool, *accelerator.supported_dtypes()}
             claimed |= {torch.float64} if accelerator.is_fp64_supported() else set()
-            lacking = sorted(map(str, claimed - set(types or ())))
+            missing = sorted(map(str, claimed - set(listed or ())))
             require(
-                not lacking,
-                f"get_device_capability({index}) has no {', '.join(lacking)}",
+                not missing,
+                f"get_device_capability({index}) has no {', '.join(missing)}",
             )
-            kept = set(types or ())
-            told["supported_dtypes"].clear()
-            again = accelerator.get_device_capability(index)["supported_dtypes"]
+            expected = set(listed or ())
+            capability["supported_dtypes"].clear()
+            listed_again = accelerator.get_device_capability(index)["supported_dtypes"]
             require(
-                again == kept,
+                listed_again == expected,
                 f"a change of the set that get_device_capability({index}) gave changes what it gives others",
             )
-            for dtype in sorted(kept, key=str):
-                made = _made(dtype, accelerator.device(index))
+            for dtype in sorted(expected, key=str):
+                can_create = _can_create(dtype, accelerator.device(index))
                 require(
-                    made,
+                    can_create,
                     f"get_device_capability({index}) tells of {dtype}, of which no tensor can be made",
                 )
 
@@ -89,36 +99,39 @@ class TestTypes(Subject):
         """`FloatTensor` and its like turn data into tensors of that type on the current device."""
         for name, dtype in _tensor_types(accelerator).items():
             for data in ([1, 2], (1, 2), []):
-                made = getattr(accelerator, name)(data)
-                kind = accelerator.device_type
+                tensor = getattr(accelerator, name)(data)
+                device_type = accelerator.device_type
                 require(
-                    made.dtype is dtype,
-                    f"{name}({data}) is of {made.dtype}; expected {dtype}",
+                    tensor.dtype is dtype,
+                    f"{name}({data}) is of {tensor.dtype}; expected {dtype}",
                 )
                 require(
-                    made.device.type == kind,
-                    f"{name}({data}) is on {made.device}; expected {kind}",
+                    tensor.device.type == device_type,
+                    f"{name}({data}) is on {tensor.device}; expected {device_type}",
                 )
                 require(
-                    made.tolist() == list(data), f"{name}({data}) holds {made.tolist()}"
+                    tensor.tolist() == list(data),
+                    f"{name}({data}) holds {tensor.tolist()}",
                 )
             last = accelerator.device_count() - 1
             with accelerator.device_guard(last):
-                there = getattr(accelerator, name)([1, 2]).device
+                device_used = getattr(accelerator, name)([1, 2]).device
             require(
-                there.index in (None, last),
-                f"with device {last} selected {name}([1, 2]) is on {there}",
+                device_used.index in (None, last),
+                f"with device {last} selected {name}([1, 2]) is on {device_used}",
             )
-            given = torch.ones(3, dtype=dtype, device=accelerator.device())
+            original = torch.ones(3, dtype=dtype, device=accelerator.device())
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch advises clone()
-                getattr(accelerator, name)(given).zero_()
+                getattr(accelerator, name)(original).zero_()
             require(
-                given.tolist() == [1, 1, 1],
+                original.tolist() == [1, 1, 1],
                 f"a change of what {name}(t) gave, t of {dtype}, changes t as well",
             )
-        requires = accelerator.FloatTensor([1.0], requires_grad=True).requires_grad
-        require(requires, "FloatTensor([1.0], requires_grad=True) requires no gradient")
+        has_gradient = accelerator.FloatTensor([1.0], requires_grad=True).requires_grad
+        require(
+            has_gradient, "FloatTensor([1.0], requires_grad=True) requires no gradient"
+        )
 
     def test_tensors_of_a_size(self, accelerator: Accelerator) -> None:
         """A tensor type makes a tensor of a given size, as torch's does; one number is a TypeError."""
@@ -126,33 +139,41 @@ class TestTypes(Subject):
             ((), (0,)), ((2, 3), (2, 3)), ((0, 4), (0, 4)), ((torch.Size([2, 3]),), (2, 3)),
         )  # fmt: skip
         for name, dtype in _tensor_types(accelerator).items():
-            for given, shape in sizes:
-                made = getattr(accelerator, name)(*given)
-                fits = (made.dtype, made.device.type, tuple(made.shape)) == (
+            for arguments, shape in sizes:
+                tensor = getattr(accelerator, name)(*arguments)
+                is_right = (tensor.dtype, tensor.device.type, tuple(tensor.shape)) == (
                     dtype, accelerator.device_type, shape,
                 )  # fmt: skip
                 require(
-                    fits,
-                    f"{name}{given} is {tuple(made.shape)} of {made.dtype} on {made.device}",
+                    is_right,
+                    f"{name}{arguments} is {tuple(tensor.shape)} of {tensor.dtype} on {tensor.device}",
                 )
-            refused(partial(getattr(accelerator, name), 5), TypeError, f"{name}(5)")
+            require_raises(
+                partial(getattr(accelerator, name), 5), TypeError, f"{name}(5)"
+            )
 
     def test_instances(self, accelerator: Accelerator) -> None:
         """`isinstance(t, FloatTensor)` checks type and device, as torch's types do."""
-        kinds = _tensor_types(accelerator)
-        for other, dtype in kinds.items():
-            here = torch.ones(1, dtype=dtype, device=accelerator.device())
-            for name in kinds:
-                told = isinstance(here, getattr(accelerator, name))
+        tensor_types = _tensor_types(accelerator)
+        for own_type, dtype in tensor_types.items():
+            tensor = torch.ones(1, dtype=dtype, device=accelerator.device())
+            for name in tensor_types:
+                is_instance = isinstance(tensor, getattr(accelerator, name))
                 require(
-                    told is (name == other),
-                    f"isinstance of a {dtype} tensor and {name} gave {told}",
+                    is_instance is (name == own_type),
+                    f"isinstance of a {dtype} tensor and {name} gave {is_instance}",
                 )
-            elsewhere = isinstance(here.to("meta"), getattr(accelerator, other))
-            require(not elsewhere, f"a tensor on meta is an instance of {other}")
+            is_instance_elsewhere = isinstance(
+                tensor.to("meta"), getattr(accelerator, own_type)
+            )
+            require(
+                not is_instance_elsewhere,
+                f"a tensor on meta is an instance of {own_type}",
+            )
 
 
-def _made(dtype: torch.dtype, device: torch.device) -> bool:
+def _can_create(dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether a tensor of the type can be created on the device."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch calls some types experimental
         try:
@@ -162,12 +183,11 @@ def _made(dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def _tensor_types(accelerator: Accelerator) -> dict[str, torch.dtype]:
-    """Those that the device can make."""
-    kinds = {
+    """Return the members such as `FloatTensor` that the device supports, with their types."""
+    tensor_types = {
         "ByteTensor": torch.uint8, "FloatTensor": torch.float32, "HalfTensor": torch.float16,
         "BFloat16Tensor": torch.bfloat16, "IntTensor": torch.int32, "LongTensor": torch.int64,
     }  # fmt: skip
-    return {
-        **kinds,
-        **({"DoubleTensor": torch.float64} if accelerator.is_fp64_supported() else {}),
-    }
+    if accelerator.is_fp64_supported():
+        tensor_types["DoubleTensor"] = torch.float64
+    return tensor_types

@@ -1,72 +1,75 @@
-"""Two ranks over the backend's own communication."""
+"""Checks with two ranks, over the backend's own communication."""
 
 from __future__ import annotations
 
 import pytest
 
 from accel_core import Accelerator
-from accel_testing.conformance.claims import BrokenPromise, not_claimed, require
+from accel_testing.conformance.base import BackendTestBase
+from accel_testing.conformance.claims import BrokenPromise, require, skip_unsupported
 from accel_testing.conformance.launching import (
     MOST_RANKS,
-    Launch,
-    kept,
+    LaunchResult,
     launch,
-    ranks_of,
+    max_ranks,
+    require_part_passed,
 )
-from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestDistributed"]
 
 _PROGRAM = "accel_testing.conformance.ranks.program"
 _SECONDS = 150.0
+#: The exit status of the rank that is lost.
+_LOST_STATUS = 13
 
 
-class TestDistributed(Subject):
+class TestDistributed(BackendTestBase):
     """Requirements of data-parallel training, with two ranks on this host."""
 
     @pytest.fixture(scope="class")
     @classmethod
-    def together(cls, backend_name: str, accelerator: Accelerator) -> Launch:
-        """Each part's results, a line a rank: one start of the ranks for all of them."""
+    def all_parts(cls, backend_name: str, accelerator: Accelerator) -> LaunchResult:
+        """Return each part's results; the ranks are started once for all parts."""
         _require_communication(accelerator)
         return launch(_PROGRAM, "all", backend_name, ranks=MOST_RANKS, seconds=_SECONDS)
 
-    def test_reductions(self, together: Launch) -> None:
+    def test_reductions(self, all_parts: LaunchResult) -> None:
         """`all_reduce` and `reduce` add, and find the largest and smallest, in every claimed data type."""
-        kept(together, "reductions")
+        require_part_passed(all_parts, "reductions")
 
-    def test_exchanges(self, together: Launch) -> None:
+    def test_exchanges(self, all_parts: LaunchResult) -> None:
         """Gathering, scattering, broadcasting, all-to-all, objects and barriers deliver what was sent."""
-        kept(together, "exchanges")
+        require_part_passed(all_parts, "exchanges")
 
-    def test_messages(self, together: Launch) -> None:
+    def test_messages(self, all_parts: LaunchResult) -> None:
         """`send` and `recv` bring a tensor from one rank to another, as pipelines do."""
-        kept(together, "messages")
+        require_part_passed(all_parts, "messages")
 
-    def test_data_parallel(self, together: Launch) -> None:
+    def test_data_parallel(self, all_parts: LaunchResult) -> None:
         """DistributedDataParallel's gradients are those of the whole batch on the processor."""
-        kept(together, "data_parallel")
+        require_part_passed(all_parts, "data_parallel")
 
-    def test_fully_sharded(self, together: Launch) -> None:
+    def test_fully_sharded(self, all_parts: LaunchResult) -> None:
         """FSDP2's (`fully_shard`) gradients are those of the whole batch on the processor."""
-        kept(together, "fully_sharded")
+        require_part_passed(all_parts, "fully_sharded")
 
-    def test_checkpoints(self, together: Launch) -> None:
+    def test_checkpoints(self, all_parts: LaunchResult) -> None:
         """A distributed checkpoint loads with the same values."""
-        kept(together, "checkpoints")
+        require_part_passed(all_parts, "checkpoints")
 
     def test_lost_rank(self, backend_name: str, accelerator: Accelerator) -> None:
         """If a rank is lost, the others get an error within the timeout: they do not wait for ever."""
         _require_communication(accelerator)
-        told, codes, _ = launch(
+        reports, statuses, _ = launch(
             _PROGRAM, "lost_rank", backend_name, ranks=MOST_RANKS, seconds=_SECONDS
         )
-        if 13 not in codes:
-            raise BrokenPromise(f"the rank that was to be lost ended with {codes[-1]}")
-        problems = [line["problem"] for line in told.get("lost_rank", [])]
-        aborted = [
-            code for code in codes if code not in (0, 13)
-        ]  # a watchdog may end the process
+        if _LOST_STATUS not in statuses:
+            raise BrokenPromise(
+                f"the rank that was to be lost ended with {statuses[-1]}"
+            )
+        problems = [report["problem"] for report in reports.get("lost_rank", [])]
+        # Also a watchdog may end a process.
+        aborted = [status for status in statuses if status not in (0, _LOST_STATUS)]
         require(
             problems == [""] or aborted,
             f"the rank that was left over: {problems or 'hung'}",
@@ -74,12 +77,13 @@ class TestDistributed(Subject):
 
 
 def _require_communication(accelerator: Accelerator) -> None:
+    """Skip the check unless two ranks can run and communicate."""
     import torch
 
     if not torch.distributed.is_available():
-        not_claimed("this torch has no torch.distributed")
-    if ranks_of(accelerator) < MOST_RANKS:
+        skip_unsupported("this torch has no torch.distributed")
+    if max_ranks(accelerator) < MOST_RANKS:
         name = accelerator.communication_backend_name()
-        not_claimed(
+        skip_unsupported(
             f"{accelerator.device_count()} device for {MOST_RANKS} ranks, over {name}"
         )

@@ -1,0 +1,231 @@
+"""A training that every framework repeats: a small network, and the result of plain torch on the CPU."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from accel_core import Accelerator
+from accel_testing.conformance.claims import require, skip_unsupported
+
+__all__ = [
+    "BATCH",
+    "CLIP",
+    "OPTIMIZER",
+    "SAVED_AT",
+    "STEPS",
+    "Network",
+    "Rank",
+    "make_batch",
+    "parameters_of",
+    "require_claimed",
+    "require_same",
+]
+
+#: Steps of the optimizer, the step after which is saved, and samples in the batch. The batch is the same in
+#: each step: its mean does not depend on shuffling or on the number of ranks.
+STEPS = 6
+SAVED_AT = 3
+BATCH = 16
+#: For AdamW. With torch's own `eps`, rounding errors of a gradient near zero would change the whole step.
+OPTIMIZER: dict[str, Any] = {
+    "lr": 0.02,
+    "betas": (0.9, 0.99),
+    "eps": 1e-3,
+    "weight_decay": 0.0,
+}
+#: The norm to which gradients are clipped; those of the first steps are larger.
+CLIP = 0.5
+#: How far losses may be off, relative to themselves, and the parameters' changes, relative to the largest
+#: change: the rounding errors of several steps in each type.
+_TOLERANCES = {
+    torch.float32: (3e-4, 2e-3),
+    torch.float16: (1e-2, 0.1),
+    torch.bfloat16: (5e-2, 0.4),
+}
+
+
+class Network(nn.Module):
+    """Two layers that record on which device, and in which types, they compute."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first = nn.Linear(12, 24)
+        self.norm = nn.LayerNorm(24)
+        self.last = nn.Linear(24, 3)
+        self.devices: set[torch.device] = set()
+        self.dtypes: set[torch.dtype] = set()
+
+    def forward(
+        self, features: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the mean loss, and three numbers for each sample; a sample has 12 features and a label."""
+        hidden = self.first(features.to(self.first.weight.dtype))
+        output = self.last(self.norm(hidden.tanh()))
+        self.devices |= {
+            features.device,
+            labels.device,
+            self.first.weight.device,
+            output.device,
+        }
+        self.dtypes.add(hidden.dtype)
+        return functional.cross_entropy(output.float(), labels), output
+
+
+def make_batch() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return features and labels, on the CPU."""
+    features = torch.randn(BATCH, 12, generator=torch.Generator().manual_seed(3))
+    return features, torch.arange(BATCH) % 3
+
+
+def parameters_of(network: nn.Module) -> dict[str, torch.Tensor]:
+    """Return copies of the parameters on the host."""
+    return {
+        name: tensor.detach().cpu().clone()
+        for name, tensor in network.named_parameters()
+    }
+
+
+def require_claimed(accelerator: Accelerator, dtype: torch.dtype) -> None:
+    """Skip the part unless the accelerator claims to train in that type."""
+    if dtype not in accelerator.supported_dtypes():
+        skip_unsupported(f"no training in {str(dtype).removeprefix('torch.')}")
+
+
+def require_same(
+    parameters: dict[str, torch.Tensor],
+    expected: dict[str, torch.Tensor],
+    description: str,
+) -> None:
+    """Require that the parameters are bit-identical."""
+    require(
+        parameters.keys() == expected.keys(),
+        f"{description}: {sorted(parameters)} instead of {sorted(expected)}",
+    )
+    for name, tensor in parameters.items():
+        error = float((tensor.double() - expected[name].double()).abs().max())
+        require(error == 0, f"{description}: {name} is off by {error:.1e}")
+
+
+class Reference(NamedTuple):
+    """The result of plain torch, in float32 on the CPU, with the whole batch."""
+
+    #: The loss before each step.
+    losses: list[float]
+    start: dict[str, torch.Tensor]
+    end: dict[str, torch.Tensor]
+
+    @classmethod
+    def train(cls) -> Reference:
+        """Train and return the result; call this before a framework has changed torch."""
+        network = Network()
+        start = parameters_of(network)
+        optimizer = torch.optim.AdamW(network.parameters(), **OPTIMIZER)
+        losses = []
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss, _output = network(*make_batch())
+            torch.autograd.backward(loss)
+            nn.utils.clip_grad_norm_(network.parameters(), CLIP)
+            optimizer.step()
+            losses.append(float(loss.detach()))
+        return cls(losses, start, parameters_of(network))
+
+    def require_trained(
+        self,
+        losses: list[float],
+        end: dict[str, torch.Tensor],
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Require that a training ended as this one; `losses` are those of its last steps."""
+        problems = [
+            *self._loss_problems(losses, _TOLERANCES[dtype][0]),
+            *self._parameter_problems(end, _TOLERANCES[dtype][1]),
+        ]
+        require(not problems, "; ".join(problems))
+
+    def _loss_problems(self, losses: list[float], tolerance: float) -> Iterator[str]:
+        """Yield the first loss that is off by more than the tolerance."""
+        expected = self.losses[STEPS - len(losses) :]
+        first_step = STEPS - len(losses)
+        pairs = zip(losses, expected, strict=True)
+        for step, (loss, reference) in enumerate(pairs, first_step):
+            is_close = abs(loss - reference) <= tolerance * abs(reference)
+            if not is_close:  # also for NaN
+                yield (
+                    f"the loss of step {step} is {loss:.6g}; plain torch on the processor has "
+                    f"{reference:.6g}"
+                )
+                return
+
+    def _parameter_problems(
+        self, end: dict[str, torch.Tensor], tolerance: float
+    ) -> Iterator[str]:
+        """Yield the parameter that is off the most, if that is more than the tolerance."""
+        if end.keys() != self.end.keys():
+            yield f"the parameters are {sorted(end)} instead of {sorted(self.end)}"
+            return
+        largest_change = max(
+            float((self.end[name] - self.start[name]).abs().max()) for name in self.end
+        )
+        errors = {}
+        for name, expected in self.end.items():
+            error = float((end[name].float() - expected).abs().max()) / largest_change
+            errors[name] = float("inf") if math.isnan(error) else error
+        worst = max(errors, key=lambda name: errors[name])
+        if errors[worst] > tolerance:
+            yield (
+                f"after {STEPS} steps {worst} is off by {errors[worst]:.1e} of what plain torch "
+                "changes on the "
+                f"processor, bound {tolerance:.0e}"
+            )
+
+
+class Rank(NamedTuple):
+    """A rank of a framework's program: what its parts need."""
+
+    accelerator: Accelerator
+    #: The index of its device.
+    device: int
+    reference: Reference
+    #: Shared by the ranks.
+    folder: Path
+
+    @classmethod
+    def of(cls, accelerator: Accelerator, folder: str) -> Rank:
+        """Return the rank of this process, with the device of its local rank."""
+        device = int(os.environ["LOCAL_RANK"]) % accelerator.device_count()
+        return cls(accelerator, device, Reference.train(), Path(folder))
+
+    def require_trained(
+        self,
+        network: Network,
+        losses: list[float],
+        end: dict[str, torch.Tensor] | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Check that the network was trained on this rank's device, with the reference's result.
+
+        `losses` are those of its last steps; `end` its parameters, where they are not whole in it.
+        """  # fmt: skip
+        # The device as torch has it, as the accelerator may be wrong; a process may have only one device.
+        device_type = self.accelerator.device_type
+        expected = torch.empty(0, device=f"{device_type}:{self.device}").device
+        devices = sorted(map(str, network.devices))
+        require(
+            network.devices == {expected},
+            f"the network was computed on {devices}; expected {expected}",
+        )
+        dtypes = sorted(map(str, network.dtypes))
+        require(
+            network.dtypes == {dtype}, f"products were of {dtypes}; expected {dtype}"
+        )
+        self.reference.require_trained(losses, end or parameters_of(network), dtype)
