@@ -68,8 +68,8 @@ class Record(NamedTuple):
             return cls(**json.loads(data))
         except (ValueError, TypeError) as error:
             problem = (
-                f"its record in the store cannot be read: {one_line(str(error))}. Install the same accel-core on "
-                "every host"
+                f"its record in the store cannot be read: {one_line(str(error))}. Install the same "
+                "accel-core on every host"
             )
             return cls(rank, "not known", problem=problem)
 

@@ -266,7 +266,8 @@ class FailureDetector:
                 now = time.monotonic()
                 if now - before > 3 * self.interval:
                     # This process was stopped, or starved: that is not the other ranks' silence.
-                    self._seen = dict.fromkeys(self._watched, now)
+                    alive = [r for r in self._watched if r not in self._status.lost]
+                    self._seen.update(dict.fromkeys(alive, now))
                 before = now
                 self._exchange()
                 pause = self._short_interval if self._is_awaited else self.interval

@@ -317,6 +317,8 @@ def _read_rank(
 _again = False
 #: The longest that a rank which has a group already tries to reach the others, to tell them.
 _TELLING = timedelta(seconds=10)
+#: Seconds in which rank 0 closes the store of one job, before it opens that of the next.
+_REOPENING = 0.1
 #: Open files of a process besides the connections of its store: a data loader's, the libraries'.
 _OTHER_FILES = 256
 
@@ -332,6 +334,9 @@ def _start_together(
     """Meet the others, choose, and agree."""
     global _again
     end = time.monotonic() + wait.total_seconds()
+    may_meet_old_store = _again and store is None and me.rank != 0
+    if may_meet_old_store:
+        time.sleep(_REOPENING)
     while True:
         left = timedelta(seconds=max(1.0, end - time.monotonic()))
         chosen, problem = None, fault
@@ -345,12 +350,11 @@ def _start_together(
             agreed = agree(meeting.store, record, me.world_size, left.total_seconds())
         except BaseException as error:
             if (
-                _may_be_old(me, error)
-                and _again
-                and store is None
+                may_meet_old_store
+                and _is_about_old_store(error)
                 and time.monotonic() < end
             ):
-                time.sleep(0.05)
+                time.sleep(_REOPENING)
                 continue
             if problem is None or not isinstance(error, AccelError):
                 raise
@@ -360,12 +364,10 @@ def _start_together(
         return meeting, chosen, agreed
 
 
-def _may_be_old(me: Rank, error: BaseException) -> bool:
+def _is_about_old_store(error: BaseException) -> bool:
     """Whether what was reached may have been rank 0's store of an earlier job, which then was closed."""
     network = import_torch().distributed.DistNetworkError
-    return me.rank != 0 and (
-        isinstance(error, OldStoreError) or isinstance(error.__cause__, network)
-    )
+    return isinstance(error, OldStoreError) or isinstance(error.__cause__, network)
 
 
 def _own_connection(
