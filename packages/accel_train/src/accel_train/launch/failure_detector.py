@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from accel_core.errors import CommunicationError, RankLostError
 from accel_core.text import one_line
@@ -41,7 +41,7 @@ _STATUS, _REPORTS = "status", "reports"
 
 @dataclass(frozen=True)
 class _Status:
-    """What all ranks know of each other."""
+    """The state of the job, as every rank knows it."""
 
     #: What happened to each lost rank.
     lost: dict[int, str] = field(default_factory=dict)
@@ -77,12 +77,8 @@ class FailureDetector:
         store: Store,
         library: str = "",
     ) -> None:
-        self._rank, self._hosts, self._silence, self._store = (
-            rank,
-            hosts,
-            silence,
-            store,
-        )
+        self._rank, self._hosts, self._silence = rank, hosts, silence
+        self._store: Any = store  # torch's stubs lack `append` and `multi_set`
         self._libraries = _libraries(library)
         self._others = frozenset(range(len(hosts))) - {rank}
         #: Seconds between heartbeats, and between readings: in a large job rank 0 has many of them to serve.
@@ -434,7 +430,7 @@ class FailureDetector:
 
 @dataclass
 class _Reports:
-    """What the ranks have reported of themselves."""
+    """The reports of all ranks about themselves."""
 
     arrived: set[int] = field(default_factory=set)
     left: set[int] = field(default_factory=set)
