@@ -93,10 +93,10 @@ class FailureDetector:
             self._watched = sorted(self._others)
         elif rank == _deputy(hosts):
             self._watched = [0]
-        # Only the thread of the heartbeats uses these: the number of its heartbeats, and its key's value;
-        self._beats, self._value = 0, ""
-        # the number of statuses that it published; the value of each watched key, and when it changed.
-        self._published = 0
+        # What follows is used by the thread of the heartbeats alone.
+        #: The number of heartbeats sent, the value of this rank's key, and the number of statuses published.
+        self._beats, self._value, self._published = 0, "", 0
+        #: The value of each watched key, and when it changed.
         self._values: dict[int, bytes] = {}
         self._seen: dict[int, float] = {}
         self._can_read = False
@@ -281,10 +281,12 @@ class FailureDetector:
             self._read_reports_and_heartbeats()
         elif self._watched:
             self._read_heartbeat_of_rank_0()
+        wants_reports, arrived = self._wants_reports, self._arrived
+        if wants_reports:
+            arrived = _Reports.read(self._store.get(_REPORTS)).arrived
         with self._changed:
-            if self._wants_reports:
-                self._arrived = _Reports.read(self._store.get(_REPORTS)).arrived
-                self._wants_reports = False
+            self._arrived = arrived
+            self._wants_reports = self._wants_reports and not wants_reports
             self._answered = time.monotonic()
             self._changed.notify_all()
 
