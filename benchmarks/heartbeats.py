@@ -36,6 +36,8 @@ _RANKS, _SILENCE, _RUNS = 4, 3.0, 5
 _LARGE, _LARGE_SILENCE, _SECONDS = (1000, 4000, 8000), 10.0, 30.0
 #: Ranks that connect on this host, and the most that may take, in seconds.
 _MANY, _CONNECTED = 256, 60.0
+#: A prefix as long as that of a job, whose length the store has to read with each key.
+_PREFIX = f"{'0' * 32}/heartbeats"
 #: The most of a core that rank 0 may use.
 _CPU = 0.03
 _WAIT = timedelta(seconds=120)
@@ -151,21 +153,23 @@ def _rank_0(ranks: int, port: _Pipe) -> None:
         "127.0.0.1", server.port, is_master=False, wait_for_workers=False
     )
     port.write(server.port)
-    detector = FailureDetector(0, _hosts(ranks), _LARGE_SILENCE, own)
+    store = torch.distributed.PrefixStore(_PREFIX, own)
+    detector = FailureDetector(0, _hosts(ranks), _LARGE_SILENCE, store)
     detector.start()
     time.sleep(3600)
 
 
 def _processor_seconds(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the time that all threads of a process have had; Linux counts it in nanoseconds."""
+    threads = Path(f"/proc/{process}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 class _Others:
     """The connections of all ranks but rank 0."""
 
     def __init__(self, ranks: int, port: int) -> None:
-        self._stores = {
+        connections = {
             rank: torch.distributed.TCPStore(
                 "127.0.0.1",
                 port,
@@ -174,6 +178,10 @@ class _Others:
                 timeout=_WAIT,
             )
             for rank in range(1, ranks)
+        }
+        self._stores = {
+            rank: torch.distributed.PrefixStore(_PREFIX, connection)
+            for rank, connection in connections.items()
         }
         self._values = dict.fromkeys(self._stores, "")
 

@@ -35,6 +35,8 @@ __all__ = ["FailureDetector"]
 _log = logging.getLogger("accel_train")
 #: Ranks that one error, or one look at all ranks, names at most.
 _NAMED = 8
+#: Keys that one request reads or writes.
+_PORTION = 500
 #: Keys of the store: the status that rank 0 publishes, and the reports of all ranks, a line each.
 _STATUS, _REPORTS = "status", "reports"
 
@@ -332,7 +334,9 @@ class FailureDetector:
         keys = [str(rank) for rank in self._watched]
         # Reading a key that nobody has set yet would wait for it.
         self._can_read = self._can_read or self._store.check(keys)
-        values = self._store.multi_get(keys) if self._can_read else []
+        values: list[bytes] = []
+        for portion in _portions(keys) if self._can_read else ():
+            values += self._store.multi_get(portion)
         now = time.monotonic()
         for rank, value in zip(self._watched, values, strict=False):
             if value != self._values.get(rank):
@@ -354,7 +358,8 @@ class FailureDetector:
         mark = f"status {self._rank} {self._published}"
         keys = [str(rank) for rank in sorted(self._others)]
         self._store.set(_STATUS, status.write())
-        self._store.multi_set(keys, [mark] * len(keys))
+        for portion in _portions(keys):
+            self._store.multi_set(portion, [mark] * len(portion))
         self._values.update(dict.fromkeys(self._watched, mark.encode()))
         self._learn(status)
 
@@ -455,6 +460,12 @@ class _Reports:
             elif word == "failed":
                 reports.failed[rank] = f"ended with {detail}"
         return reports
+
+
+def _portions(keys: list[str]) -> Iterator[list[str]]:
+    """Yield the keys by some hundreds: TCPStore's server reads a long request anew with each part of it."""
+    for start in range(0, len(keys), _PORTION):
+        yield keys[start : start + _PORTION]
 
 
 def _deputy(hosts: Sequence[str]) -> int:
