@@ -474,3 +474,20 @@ def test_a_rank_that_finished_without_shutdown_is_named_at_the_end_alone(ranks):
         f"RankLostError: rank 1 (host {HOST}) left without shutdown()"
         in ended[0].stderr
     )
+
+
+FORKED = """
+with init_process_group(timeout=seconds(30)) as rank:
+    torch.distributed.barrier()
+    child = os.fork()
+    if child != 0:
+        assert os.waitpid(child, 0)[1] == 0
+        torch.distributed.barrier()
+if child == 0:
+    os._exit(0)
+"""
+
+
+def test_a_forked_child_that_leaves_the_block_ends_nothing(ranks):
+    ended = ranks(FORKED)
+    assert [(end.returncode, end.stderr) for end in ended] == [(0, "")] * 2

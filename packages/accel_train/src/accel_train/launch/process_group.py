@@ -88,6 +88,7 @@ class RankContext:
         self._detector = detector
         self._timeout = timeout
         self._active = True
+        self._process = os.getpid()
         # torch complains, and some vendors' libraries hang, when a process ends with its group alive.
         atexit.register(self._at_exit)
 
@@ -125,7 +126,7 @@ class RankContext:
     ) -> None:
         if error is None:
             self.shutdown()
-        elif self._active:
+        elif self._is_active:
             self._fail(error)
 
     def shutdown(self) -> None:
@@ -134,7 +135,7 @@ class RankContext:
         When it returns on rank 0, the port at which the ranks met is free. Raises `RankLostError` if a rank
         is lost, has left before, or does not call this within the timeout.
         """
-        if not self._active:
+        if not self._is_active:
             return
         self._announce_closing()
         try:
@@ -150,6 +151,11 @@ class RankContext:
             self._server = None
             self._detector.stop()
 
+    @property
+    def _is_active(self) -> bool:
+        """Whether the group is alive, and is this process's: a forked child has no part in it."""
+        return self._active and os.getpid() == self._process
+
     def _fail(self, error: BaseException) -> None:
         """End by an error, which the others learn of. Raises the loss that is behind it, if one is."""
         try:
@@ -162,13 +168,13 @@ class RankContext:
     def _at_exit(self) -> None:
         """The process ends without `with` and without `shutdown()`, perhaps by an exception."""
         error = getattr(sys, "last_value", None)
-        if error is not None:
+        if error is not None and self._is_active:
             self._detector.explain(error)
         self._destroy()
 
     def _destroy(self) -> None:
         """Stop the heartbeats, destroy the process group and free the port, without waiting for the end."""
-        if not self._active:
+        if not self._is_active:
             return
         self._announce_closing()
         self._detector.stop()
