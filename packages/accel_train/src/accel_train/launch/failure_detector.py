@@ -85,7 +85,7 @@ class FailureDetector:
         self._others = frozenset(range(len(hosts))) - {rank}
         #: Seconds between heartbeats, and between readings: in a large job rank 0 has many of them to serve.
         self.interval = max(
-            min(1.0, silence / 5), min(len(hosts) / 2000, silence / 2.5)
+            min(1.0, silence / 5), min(len(hosts) / 1250, silence / 2.5)
         )
         #: The same while somebody waits for the other ranks.
         self._short_interval = min(self.interval, max(0.02, len(hosts) / 20000))
