@@ -1,7 +1,6 @@
 """Whatever a plugin declares, or another rank or a file of ours answers."""
 
 import json
-import socket
 import types
 from dataclasses import fields, replace
 
@@ -24,8 +23,6 @@ from accel_core.settings import Settings
 from accel_core.text import escape_control_chars, one_line
 from accel_core.verdict import Status
 from accel_tools.bench import document
-from accel_train.launch import agreement
-from accel_train.launch.line import Line
 
 # ---------------------------------------------------------------------------- declarations
 # Whatever a plugin declares: a `Backend` or an error in words, and no declaration breaks what reads it.
@@ -281,63 +278,6 @@ WRITTEN = (
 BYTES = WRITTEN.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(
     max_size=40
 )
-RECORD = st.fixed_dictionaries(
-    {},
-    optional={
-        **dict.fromkeys(agreement.Record._fields, JSON),
-        "rank": st.integers(-1, 3) | JSON,
-        "host": WORDS | JSON,
-        "unknown": JSON,
-        "others": st.dictionaries(WORDS, WORDS, max_size=2) | JSON,
-        "addresses": st.lists(WORDS, max_size=2) | JSON,
-    },
-)
-
-
-@fuzzed(data=BYTES | RECORD.map(json.dumps).map(str.encode), rank=st.integers(0, 2))
-def test_what_a_rank_leaves_is_a_record(data, rank):
-    record = agreement.Record.read(rank, data)
-    assert record.rank == rank
-    cleaned = agreement._cleaned(record)
-    said = (
-        agreement._problems([cleaned])
-        + agreement._differences([agreement.Record(9, "here", "npu"), cleaned])
-        + str(cleaned)
-    )
-    assert escape_control_chars(said) == said
-
-
-@fuzzed(
-    data=BYTES
-    | st.fixed_dictionaries({}, optional=dict.fromkeys(agreement._VERDICT, JSON))
-    .map(json.dumps)
-    .map(str.encode)
-)
-def test_what_rank_0_publishes_is_a_verdict_or_an_error(data):
-    try:
-        verdict = agreement._verdict(data)
-    except ValueError as error:
-        assert str(error)
-        return
-    assert isinstance(verdict["error"], str)
-
-
-@fuzzed(data=st.lists(BYTES, max_size=4).map(b"\n".join))
-def test_what_comes_over_a_line_is_messages_or_its_end(data):
-    ours, theirs = socket.socketpair()
-    line = Line(ours)
-    line.rank = 1
-    theirs.setblocking(True)
-    theirs.settimeout(5)
-    sent = data[: 1 << 16] + b"\n"
-    theirs.sendall(sent)
-    theirs.close()
-    for word, _ in line.hear():
-        assert isinstance(word, str)
-    assert line.end
-    line.close()
-
-
 ENTRY = dict.fromkeys(
     ("value", "best", "seconds", "spread", "repeats", "calls", "work"), 1
 )

@@ -52,20 +52,6 @@ import accel_core, accel_core.current
 with accel_core.use_accelerator("cpu"), init_process_group() as rank:
     print(rank.backend, accel_core.current._chosen)
 """
-#: Rank 1 speaks for its host; rank 3 hears of none that does.
-SPOKEN = """
-import socket
-from accel_train.launch import process_group, watch
-watch._DIRECT, process_group._SPEAKER = 1, seconds(10)
-socket.gethostname = lambda: os.environ["HOST"]
-if os.environ["RANK"] == "3":
-    process_group._ports_of_speakers = lambda *_: torch.distributed.HashStore()
-    process_group._SPEAKER = seconds(0.1)
-with init_process_group(timeout=30) as rank:
-    rank.barrier()
-    rank.print(sorted(rank._watch._lines), rank._watch._through)
-"""
-
 
 TOLD = "{n} {n} 2 cpu gloo [3.0, 3.0] 0:00:30\n<RankContext rank {n} of 2 on cpu over gloo>\n"
 
@@ -78,11 +64,6 @@ TOLD = "{n} {n} 2 cpu gloo [3.0, 3.0] 0:00:30\n<RankContext rank {n} of 2 on cpu
         (DESTROYED, [], ["", ""]),
         (TORCHS_OWN, [{"NUMBER": "0", **UNSET}, {"NUMBER": "1", **UNSET}], ["", ""]),
         (OVERRIDDEN, [{}, {"DS_ACCELERATOR": "nowhere"}], ["gloo None\n"] * 2),
-        (
-            SPOKEN,
-            [{"HOST": "a"}, *[{"HOST": "b"}] * 3],
-            ["[1, 3] {2: 1}\n", "", "", ""],
-        ),
     ],
     ids=[
         "start",
@@ -90,7 +71,6 @@ TOLD = "{n} {n} 2 cpu gloo [3.0, 3.0] 0:00:30\n<RankContext rank {n} of 2 on cpu
         "destroyed",
         "torch's own arguments",
         "overridden",
-        "spoken for",
     ],
 )
 def test_ranks_come_and_go_without_a_word(ranks, code, each, printed):
@@ -118,7 +98,7 @@ for _ in range(8):
 # An error waits for nobody: rank 1 comes again while rank 0 still has its old store.
 try:
     with init_process_group(timeout=seconds(30)) as rank:
-        time.sleep(0 if rank.rank else 0.5)
+        time.sleep(0 if rank.rank else 1.5)  # a heartbeat later
         raise KeyError("mine")
 except KeyError:
     if one_round() == 0:
@@ -248,87 +228,266 @@ def work(rank):
         torch.distributed.all_reduce(torch.ones(4))
         time.sleep(0.01)
 """
-KILLED = """
-with init_process_group(timeout=seconds(20), silence=30) as rank:
+#: Seconds for the start of a job and the end of its processes, on a loaded machine.
+START_AND_END = 4
+#: Seconds without a heartbeat after which a rank is lost; it must be named within twice that time.
+SILENCE = 2
+KILLED = f"""
+with init_process_group(timeout=seconds(20), silence={SILENCE}) as rank:
     torch.distributed.all_reduce(torch.ones(1))
     if rank.rank == 2:
-        time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGKILL)
     work(rank)
 """
-#: Rank 0, with the store in it, while a child that it forked lives on, as a data loader's does.
-DEAD_AT_THE_END = """
-with init_process_group(timeout=seconds(30), silence=15) as rank:
+STOPPED = f"""
+with init_process_group(timeout=seconds({2 * SILENCE}), silence={SILENCE}) as rank:
+    torch.distributed.all_reduce(torch.ones(1))
+    if rank.rank == 2:
+        waker = subprocess.Popen(["sh", "-c", f"sleep {5 * SILENCE}; kill -KILL {{os.getpid()}}"])
+        os.kill(os.getpid(), signal.SIGSTOP)
+    work(rank)
+"""
+ABSENT_AT_THE_END = f"""
+with init_process_group(timeout=seconds(30), silence={SILENCE}) as rank:
     torch.distributed.barrier()
-    if rank.rank == 0:
-        time.sleep(1)
-        if os.fork() == 0:
-            for number in range(3):
-                os.close(number)  # else the test waits for what it may print
-            time.sleep(60)
-        os._exit(7)
+    if rank.rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+#: Each rank prints its seconds from here to its end.
+TIMED = """
+began = time.monotonic()
+import atexit
+atexit.register(lambda: print(f"{time.monotonic() - began:.1f}"))
 """
 
 
 @pytest.mark.parametrize(
-    ("code", "dead", "status"), [(KILLED, 2, -9), (DEAD_AT_THE_END, 0, 7)]
+    ("code", "most"),
+    [
+        (KILLED, 2 * SILENCE),
+        # First the collective waits for its timeout.
+        (STOPPED, 4 * SILENCE),
+        (ABSENT_AT_THE_END, 2 * SILENCE),
+    ],
+    ids=["killed", "stopped", "killed while the others end"],
 )
-def test_a_rank_that_dies_is_named_at_once(ranks, code, dead, status):
-    ended = ranks(WORK + code, 3)
-    assert ended.pop(dead).returncode == status
-    lost = f"rank {dead} (host {HOST}) ended without a message: it was killed, or it crashed"
+def test_a_rank_without_heartbeats_is_named_by_every_other_rank(ranks, code, most):
+    ended = ranks(WORK + TIMED + code, 3)
+    assert ended.pop(2).returncode == -9
+    lost = f"rank 2 (host {HOST}) has been silent for {SILENCE} s"
     for end in ended:
         assert end.returncode == 1
-        assert end.stderr.startswith(
-            f"{lost}\n"
-        )  # what the watch logs; nothing of torch's before it
+        # The log of the heartbeats' thread, and then the error.
+        assert end.stderr.startswith(f"{lost}\n")
         assert f"RankLostError: {lost}" in end.stderr
-        assert "[c10d]" not in end.stderr or dead
-        # Torch's own error is kept.
-        assert "The above exception was the direct cause" in end.stderr or not dead
+        assert "[c10d]" not in end.stderr
+        # Torch's own error is kept, where there is one.
+        is_cause = "The above exception was the direct cause" in end.stderr
+        assert is_cause == (code is not ABSENT_AT_THE_END)
+        assert float(end.stdout) < most + START_AND_END
 
 
-#: The watch needs no help from the rank to say it.
+RANK_0_KILLED = """
+with init_process_group(timeout=seconds(20), silence=10) as rank:
+    torch.distributed.barrier()
+    if rank.rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_loss_of_rank_0_and_its_store_is_named(ranks):
+    ended = ranks(WORK + RANK_0_KILLED, 3)
+    assert ended[0].returncode == -9
+    for end in ended[1:]:
+        assert (
+            f"RankLostError: rank 0 (host {HOST}) is gone, or its host is: the ranks' store has closed"
+            in end.stderr
+        )
+
+
+RANK_0_STOPPED = f"""
+with init_process_group(timeout=seconds(30), silence={SILENCE}) as rank:
+    torch.distributed.barrier()
+    if rank.rank == 0:
+        waker = subprocess.Popen(["sh", "-c", f"sleep {4 * SILENCE}; kill -KILL {{os.getpid()}}"])
+        os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_store_that_does_not_answer_is_a_loss_of_rank_0(ranks):
+    """As where the host of rank 0 has no network any more: nothing closes the connections."""
+    ended = ranks(WORK + RANK_0_STOPPED, 3)
+    for end in ended[1:]:
+        assert (
+            f"RankLostError: rank 0 (host {HOST}) has been silent for {SILENCE} s: the ranks' store on its "
+            "host does not answer" in end.stderr
+        )
+
+
+STORE_OF_ANOTHER_PROCESS = f"""
+store = torch.distributed.FileStore("store", 2)
+place = dict(rank=int(os.environ["RANK"]), world_size=2)
+with init_process_group(store=store, timeout=seconds(30), silence={SILENCE}, **place) as rank:
+    torch.distributed.barrier()
+    if rank.rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_rank_0_is_watched_where_the_store_outlives_it(ranks):
+    ended = ranks(WORK + STORE_OF_ANOTHER_PROCESS)
+    lost = f"rank 0 (host {HOST}) has been silent for {SILENCE} s"
+    assert f"RankLostError: {lost}\n" in ended[1].stderr
+
+
+#: Without a block, and so without anything that waits for the other rank.
 WITHOUT_A_BLOCK = """
 rank = init_process_group(timeout=seconds(20), silence=5)
+torch.distributed.all_reduce(torch.ones(4))
 if rank.rank == 1:
-    torch.distributed.all_reduce(torch.ones(4))
     raise ValueError("no such file")
-try:
-    work(rank)
-finally:
-    time.sleep(3)
+time.sleep(3)
 """
 
 
-def test_what_ended_a_rank_is_told_by_the_others(ranks):
-    ended = ranks(WORK + WITHOUT_A_BLOCK)
+def test_the_error_that_ended_a_rank_is_logged_by_the_others(ranks):
+    ended = ranks(WITHOUT_A_BLOCK)
     assert "ValueError: no such file" in ended[1].stderr
     assert "RankLostError" not in ended[1].stderr
-    assert (
-        f"rank 1 (host {HOST}) ended with ValueError: no such file" in ended[0].stderr
+    assert ended[0].stderr == (
+        f"rank 1 (host {HOST}) ended with ValueError: no such file\n"
     )
 
 
-def test_a_rank_that_is_busy_or_stopped_is_waited_for_at_the_end(ranks):
-    ended = ranks(
-        WORK
-        + """
-for who in range(2):
-    with init_process_group(timeout=seconds(30), silence=0.5) as rank:
-        torch.distributed.barrier()
-        if rank.rank == who == 0:  # whose store the others need
-            waker = subprocess.Popen(["sh", "-c", f"sleep 1.5; kill -CONT {os.getpid()}"])
-            os.kill(os.getpid(), signal.SIGSTOP)
-            waker.wait()
-        elif rank.rank == who:
-            ctypes.PyDLL(None).usleep(1500000)  # with Python's lock in its hand
+IN_A_COLLECTIVE = """
+with init_process_group(timeout=seconds(20), silence=10) as rank:
+    torch.distributed.all_reduce(torch.ones(4))
+    if rank.rank == 1:
+        raise ValueError("no such file")
+    work(rank)
 """
+
+
+def test_the_error_that_ended_a_rank_is_raised_by_the_others_at_once(ranks):
+    ended = ranks(WORK + TIMED + IN_A_COLLECTIVE, 3)
+    error = f"rank 1 (host {HOST}) ended with ValueError: no such file"
+    for end in (ended[0], ended[2]):
+        assert f"RankLostError: {error}\n" in end.stderr
+        assert float(end.stdout) < 3 + START_AND_END
+
+
+ERROR_WITHOUT_A_LOSS = """
+with init_process_group(timeout=seconds(20), silence=0.5) as rank:
+    torch.distributed.all_reduce(torch.ones(4))
+    if rank.rank == 1:
+        sparse = torch.ones(2).to_sparse()
+        torch.distributed.all_reduce(sparse, torch.distributed.ReduceOp.MAX)
+"""
+
+
+def test_an_error_of_a_collective_without_a_lost_rank_stays_as_it_is(ranks):
+    ended = ranks(ERROR_WITHOUT_A_LOSS)
+    assert "RankLostError" not in ended[1].stderr
+    assert "allreduce of sparse tensors only works with" in ended[1].stderr
+    assert (
+        f"RankLostError: rank 1 (host {HOST}) ended with RuntimeError: "
+        in ended[0].stderr
     )
+
+
+DATA_LOADER = """
+with init_process_group(timeout=seconds(20), silence=10) as rank:
+    torch.distributed.all_reduce(torch.ones(4))
+    if rank.rank == 1:
+        raise RuntimeError("DataLoader timed out after 5 seconds: its socket, connection reset")
+"""
+
+
+def test_an_error_that_is_not_of_a_collective_waits_for_nobody(ranks):
+    ended = ranks(TIMED + DATA_LOADER)
+    assert "RankLostError" not in ended[1].stderr
+    assert float(ended[1].stdout) < 3 + START_AND_END
+
+
+BUSY = """
+with init_process_group(timeout=seconds(30), silence=1) as rank:
+    torch.distributed.barrier()
+    if rank.rank == 1:
+        ctypes.PyDLL(None).usleep(2500000)  # with Python's lock in its hand
+    torch.distributed.barrier()
+    time.sleep(1)
+"""
+
+
+def test_a_rank_that_was_busy_may_come_back(ranks):
+    ended = ranks(WORK + BUSY)
     assert [end.returncode for end in ended] == [0, 0], ended
-    for end, other in zip(ended, (1, 0), strict=True):
-        # Once told, and nothing of torch's about a store.
-        said = [
-            line for line in end.stderr.splitlines() if "has answered again" not in line
-        ]
-        assert said == [f"rank {other} (host {HOST}) has been silent for 0.5 s"]
+    assert ended[0].stderr.splitlines() == [
+        f"rank 1 (host {HOST}) has been silent for 1 s",
+        f"rank 1 (host {HOST}) has answered again",
+    ]
+    # It blames nobody for the time in which it read nothing itself.
+    assert "silent" not in ended[1].stderr
+
+
+LATE = """
+with init_process_group(timeout=seconds(30), silence=10) as rank:
+    torch.distributed.barrier()
+    time.sleep(2 if rank.rank == 1 else 0)
+"""
+
+
+def test_a_rank_that_works_on_is_waited_for_at_the_end(ranks):
+    ended = ranks(LATE)
+    assert [(end.returncode, end.stderr) for end in ended] == [(0, "")] * 2
+
+
+TOO_LATE = """
+with init_process_group(timeout=seconds(2 if rank_number == 0 else 30), silence=10) as rank:
+    torch.distributed.barrier()
+    time.sleep(6 if rank.rank == 2 else 0)
+"""
+
+
+def test_a_rank_that_does_not_come_to_the_end_is_named_after_the_timeout(ranks):
+    ended = ranks("rank_number = int(os.environ['RANK'])\n" + TOO_LATE, 3)
+    late = f"rank 0 (host {HOST}) waited 2 s at the end for rank 2: still at work, or"
+    assert f"RankLostError: {late}" in ended[0].stderr
+    assert (
+        f"RankLostError: rank 0 (host {HOST}) ended with RankLostError: {late}"
+        in ended[1].stderr
+    )
+
+
+LEFT = """
+rank = init_process_group(timeout=seconds(30))
+torch.distributed.barrier()
+if rank.rank == 0:
+    rank.shutdown()
+"""
+
+
+def test_a_rank_that_finished_without_shutdown_is_named_at_the_end_alone(ranks):
+    ended = ranks(LEFT)
+    assert (ended[1].returncode, ended[1].stderr) == (0, "")
+    assert (
+        f"RankLostError: rank 1 (host {HOST}) left without shutdown()"
+        in ended[0].stderr
+    )
+
+
+FORKED = """
+with init_process_group(timeout=seconds(30)) as rank:
+    torch.distributed.barrier()
+    child = os.fork()
+    if child != 0:
+        assert os.waitpid(child, 0)[1] == 0
+        torch.distributed.barrier()
+if child == 0:
+    os._exit(0)
+"""
+
+
+def test_a_forked_child_that_leaves_the_block_ends_nothing(ranks):
+    ended = ranks(FORKED)
+    assert [(end.returncode, end.stderr) for end in ended] == [(0, "")] * 2

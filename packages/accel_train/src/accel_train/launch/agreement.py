@@ -7,11 +7,10 @@ square.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 __all__ = [
+    "CLOSING",
     "Exchanged",
     "OldStoreError",
     "Record",
@@ -36,6 +36,10 @@ __all__ = [
 
 #: Seconds by which the others wait longer than rank 0, whose verdict may come at its last moment.
 _GRACE = 5.0
+
+
+#: Set in the store of rank 0's process before that is closed; a job that begins must not use it.
+CLOSING = "accel/closing"
 
 
 class Record(NamedTuple):
@@ -53,32 +57,21 @@ class Record(NamedTuple):
     others: dict[str, str] = {}  # noqa: RUF012 - never written to
     #: Why this rank cannot start at all.
     problem: str = ""
-    #: Of rank 0: at which addresses, and at which port, it waits for the lines of the others.
-    addresses: Sequence[str] = ()
-    port: int = 0
 
     @classmethod
     def read(cls, rank: int, data: bytes) -> Record:
-        """Return the record that `rank` left in the store; its content is untrusted.
+        """Return the record that `rank` left in the store.
 
-        If `data` is no record, a record is returned that says so, so that all ranks learn which rank is at
-        fault.
+        Another version of this package may write other fields; the record returned then says so.
         """
         try:
-            fields = _fields(data)
-            if unknown := sorted(map(repr, fields.keys() - set(cls._fields))):
-                raise ValueError(f"it has unknown fields: {', '.join(unknown)}")
-            for name, (fits, expected) in _FIELDS.items():
-                if name in fields and not fits(fields[name]):
-                    raise ValueError(
-                        f"its {name} is {fields[name]!r:.80}, expected {expected}"
-                    )
-            if fields.get("rank") != rank or "host" not in fields:
-                raise ValueError(f"it does not name rank {rank} and a host")
-        except ValueError as error:
-            problem = f"its record in the store is not valid: {error}. {_SAME}"
+            return cls(**json.loads(data))
+        except (ValueError, TypeError) as error:
+            problem = (
+                f"its record in the store cannot be read: {one_line(str(error))}. Install the same "
+                "accel-core on every host"
+            )
             return cls(rank, "not known", problem=problem)
-        return cls(**fields)
 
     @property
     def choice(self) -> tuple[str, ...]:
@@ -90,52 +83,6 @@ class Record(NamedTuple):
         return f"{self.backend} ({origin}) over {self.communication}"
 
 
-def _is_whole(value: object) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _is_table(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value.values()))
-
-
-_TEXT = (_is_text, "text")
-_TEXTS = (_are_texts, "a list of texts")
-_WHOLE = (_is_whole, "a whole number")
-#: What each field of a record must be, and each part of a verdict.
-_FIELDS = {
-    **dict.fromkeys(("host", "backend", "distribution", "version", "communication", "how", "problem"), _TEXT),
-    "rank": _WHOLE, "port": _WHOLE, "others": (_is_table, "texts by name"), "addresses": _TEXTS,
-}  # fmt: skip
-_VERDICT = {
-    "error": _TEXT, "hosts": _TEXTS, "addresses": _TEXTS, "port": _WHOLE,
-    "absent": (lambda value: isinstance(value, list) and all(map(_is_whole, value)), "a list of ranks"),
-}  # fmt: skip
-#: The most that one rank may leave, in bytes; a record has some hundred, a verdict some dozen a rank.
-_MOST = 1 << 24
-_SAME = "See that every host runs this script with the same accel-core, and that nobody else uses the store"
-
-
-def _fields(data: bytes) -> dict[str, Any]:
-    """The JSON object that `data` is; raises `ValueError` that says why it is none."""
-    if len(data) > _MOST:
-        raise ValueError(f"it has {len(data)} bytes, expected at most {_MOST}")
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is not JSON: {type(error).__name__}") from None
-    if not isinstance(document, dict):
-        raise ValueError(f"it is {type(document).__name__}, expected an object")
-    return document
-
-
 class Round(NamedTuple):
     """The common knowledge of all ranks after they agree."""
 
@@ -143,9 +90,6 @@ class Round(NamedTuple):
     name: str
     #: The host of every rank.
     hosts: list[str]
-    #: Where rank 0 waits for the lines of the others.
-    addresses: list[str]
-    port: int
 
 
 class OldStoreError(RankLostError):
@@ -172,21 +116,14 @@ def agree(store: Store, record: Record, world_size: int, timeout: float) -> Roun
 
     me = Rank(record.rank, world_size, None, record.host)
     exchanged = exchange(store, me, json.dumps(record._asdict()), judge, timeout)
-    try:
-        verdict = _verdict(exchanged.verdict)
-    except ValueError as error:
-        raise RankMismatchError(
-            f"{_of_rank_0(me)} no verdict: {error}. {_SAME}."
-        ) from None
+    verdict = json.loads(exchanged.verdict)
     if record.rank == 0 and verdict["error"]:
         exchanged.depart_last()
     if verdict["absent"]:
         raise RankLostError(verdict["error"], ranks=tuple(verdict["absent"]))
     if verdict["error"]:
         raise RankMismatchError(verdict["error"])
-    return Round(
-        exchanged.name, verdict["hosts"], verdict["addresses"], verdict["port"]
-    )
+    return Round(exchanged.name, verdict["hosts"])
 
 
 def _judged(
@@ -201,8 +138,6 @@ def _judged(
         or _differences(in_order),
         "absent": absent,
         "hosts": [r.host for r in in_order],
-        "addresses": list(records[0].addresses),
-        "port": records[0].port,
     }
 
 
@@ -269,10 +204,7 @@ def _collected(
                     answered.get(rank) != word
                 ):  # the first may have been of a rank that is no more
                     answered[rank] = word
-                    with contextlib.suppress(
-                        UnicodeDecodeError
-                    ):  # no rank's: that one stays absent
-                        store.set(f"answer/{word.decode()}", name)
+                    store.set(f"answer/{word.decode()}", name)
         if len(left) == world_size - 1 or time.monotonic() > end:
             return left
         time.sleep(0.02)
@@ -286,6 +218,8 @@ def _attend(store: Store, me: Rank, mine: str, patience: float) -> Exchanged:
     wait = timedelta(seconds=patience)
     kind: type[RankLostError] = OldStoreError
     try:
+        if store.check([CLOSING]):
+            raise OldStoreError(f"{me}: the store of an earlier job is being closed")
         store.set(f"word/{me.rank}", word)
         store.wait([f"answer/{word}"], wait)
         name = store.get(f"answer/{word}").decode()
@@ -295,6 +229,8 @@ def _attend(store: Store, me: Rank, mine: str, patience: float) -> Exchanged:
         round_store.wait(["verdict"], wait)
         said = round_store.get("verdict")
         round_store.add("verdict-read", 1)
+    except OldStoreError:
+        raise
     except RuntimeError as error:
         closed = isinstance(error, import_torch().distributed.DistNetworkError)
         did = (
@@ -307,26 +243,7 @@ def _attend(store: Store, me: Rank, mine: str, patience: float) -> Exchanged:
             "printed, and that its host can be reached.",
             ranks=(0,),
         ) from error
-    except UnicodeDecodeError:
-        raise RankMismatchError(
-            f"{_of_rank_0(me)} no name of a round. {_SAME}."
-        ) from None
     return Exchanged(name, said, me.world_size, round_store)
-
-
-def _of_rank_0(me: Rank) -> str:
-    return f"{me}: what rank 0 left in the store is"
-
-
-def _verdict(data: bytes) -> dict[str, Any]:
-    """Parse rank 0's verdict; raises `ValueError` with the reason if it is invalid."""
-    verdict = _fields(data)
-    for name, (fits, expected) in _VERDICT.items():
-        if not fits(verdict.get(name)):
-            raise ValueError(
-                f"its {name} is {verdict.get(name)!r:.80}, expected {expected}"
-            )
-    return verdict
 
 
 def _cleaned(record: Record) -> Record:

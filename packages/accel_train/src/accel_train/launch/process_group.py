@@ -1,14 +1,12 @@
-"""Start and end a rank: its device, the agreement, torch's process group, and the watch on other ranks."""
+"""Start and end a rank: its device, the agreement, torch's process group, and the detection of lost ranks."""
 
 from __future__ import annotations
 
 import atexit
 import os
-import socket
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
@@ -19,14 +17,18 @@ from accel_core.errors import AccelError, LaunchError, RankLostError, SettingErr
 from accel_core.settings import DS_ACCELERATOR
 from accel_core.torch_import import import_torch
 from accel_train.launch import arguments
-from accel_train.launch import line as lines
-from accel_train.launch.agreement import OldStoreError, Record, Round, agree
+from accel_train.launch.agreement import CLOSING, OldStoreError, Record, Round, agree
 from accel_train.launch.communication import communication_of
+from accel_train.launch.failure_detector import FailureDetector
 from accel_train.launch.launchers import adopt_launcher
 from accel_train.launch.rendezvous import Meeting, Rank, is_launched, meet, read_rank
 from accel_train.launch.variables import LOCAL_RANK
-from accel_train.launch.watch import Watch, speakers
 from accel_train.staged.ending import wait_for_gloo
+
+try:
+    import resource
+except ImportError:  # Windows, which has no such limit
+    resource = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     import torch
@@ -67,7 +69,7 @@ class RankContext:
         rank: Rank,
         chosen: _Chosen,
         server: Store | None,
-        watch: Watch,
+        detector: FailureDetector,
         timeout: timedelta,
     ) -> None:
         self.rank = rank.rank
@@ -83,9 +85,10 @@ class RankContext:
         #: Where this rank's tensors live.
         self.device: torch.device = _device(chosen)
         self._server = server
-        self._watch = watch
+        self._detector = detector
         self._timeout = timeout
         self._active = True
+        self._process = os.getpid()
         # torch complains, and some vendors' libraries hang, when a process ends with its group alive.
         atexit.register(self._at_exit)
 
@@ -123,34 +126,40 @@ class RankContext:
     ) -> None:
         if error is None:
             self.shutdown()
-        elif self._active:
+        elif self._is_active:
             self._fail(error)
 
     def shutdown(self) -> None:
         """Wait until every rank has called this, and destroy the process group; a second call does nothing.
 
-        It waits for a rank that is stopped or busy. When it returns, the port at which the ranks met is free.
-        Raises `RankLostError` if a rank is lost, has left before, or does not call this within the timeout.
+        When it returns on rank 0, the port at which the ranks met is free. Raises `RankLostError` if a rank
+        is lost, has left before, or does not call this within the timeout.
         """
-        if not self._active:
+        if not self._is_active:
             return
+        self._announce_closing()
         try:
             self.accelerator.synchronize()
-            self._watch.gather(self._timeout.total_seconds())
+            self._detector.gather(self._timeout.total_seconds())
         except BaseException as error:
             self._fail(error)
             raise
         try:
             self._destroy_group()
-            self._watch.part()
+            self._detector.release_store()
         finally:
             self._server = None
-            self._watch.stop()
+            self._detector.stop()
+
+    @property
+    def _is_active(self) -> bool:
+        """Whether the group is alive, and is this process's: a forked child has no part in it."""
+        return self._active and os.getpid() == self._process
 
     def _fail(self, error: BaseException) -> None:
         """End by an error, which the others learn of. Raises the loss that is behind it, if one is."""
         try:
-            loss = self._watch.explain(error)
+            loss = self._detector.explain(error)
         finally:
             self._destroy()
         if loss is not None:
@@ -159,19 +168,25 @@ class RankContext:
     def _at_exit(self) -> None:
         """The process ends without `with` and without `shutdown()`, perhaps by an exception."""
         error = getattr(sys, "last_value", None)
-        if error is not None:
-            self._watch.explain(error)
+        if error is not None and self._is_active:
+            self._detector.explain(error)
         self._destroy()
 
     def _destroy(self) -> None:
-        """Stop the watch, destroy the process group and free the port, without waiting for anybody."""
-        if not self._active:
+        """Stop the heartbeats, destroy the process group and free the port, without waiting for the end."""
+        if not self._is_active:
             return
-        self._watch.stop()
+        self._announce_closing()
+        self._detector.stop()
         try:
             self._destroy_group()
         finally:
             self._server = None
+
+    def _announce_closing(self) -> None:
+        """If this rank holds the store, mark it: the next job must not begin in it."""
+        if self._server is not None:
+            self._server.set(CLOSING, "1")
 
     def _destroy_group(self) -> None:
         self._active = False
@@ -203,8 +218,8 @@ def init_process_group(
     `init_method` or `store`, the ranks meet through torchrun's variables. `single_process`: if no launcher
     started this process and no rank is given, it is a job of one rank. `timeout`, a `timedelta` or seconds,
     limits the start, each collective and the end; `None` means torch's own, 30 minutes, or 10 for nccl. A
-    collective with a lost host ends only after this time. `silence`: seconds without a sign of life from a
-    rank before it is reported. A silent rank is still waited for, because it may be busy or stopped.
+    collective with a lost host ends only after this time. `silence`: seconds without a heartbeat from a rank
+    before it counts as lost. A rank that only was busy may come back, but not at the end.
     `options` are further arguments of `torch.distributed.init_process_group`.
 
     Raises `InvalidArgumentError`, a `TypeError`, for an argument of another type. Raises `LaunchError` for a
@@ -252,21 +267,21 @@ def init_process_group(
         me, fault = _read_rank(
             rank, world_size, rendezvous=store is None and init_method is None
         )
-        meeting, chosen, agreed, listener = _start_together(
+        meeting, chosen, agreed = _start_together(
             me, init_method, store, wait, backend, there or fault
         )
     except AccelError as error:
         if there is None:
             raise
         raise there from error
-    call = None if me.rank == 0 else _caller(me, agreed, meeting)
-    line = _line(me, agreed, meeting, call, wait) if call is not None else None
-    watch = Watch(
-        me.rank, agreed.hosts, silence,
-        name=agreed.name, listener=listener or _speaks(me, agreed, meeting), line=line, call=call,
+    detector = FailureDetector(
+        me.rank,
+        agreed.hosts,
+        silence,
+        _own_connection(me, agreed, meeting, wait),
         library=chosen.communication,
-    )  # fmt: skip
-    watch.start()
+    )
+    detector.start()
     try:
         distributed.init_process_group(
             chosen.communication,
@@ -277,12 +292,12 @@ def init_process_group(
             **options,
         )
     except BaseException as error:
-        loss = watch.explain(error)
-        watch.stop()
+        loss = detector.explain(error)
+        detector.stop()
         if loss is None:
             raise
         raise loss from error
-    return RankContext(me, chosen, meeting.server, watch, wait)
+    return RankContext(me, chosen, meeting.server, detector, wait)
 
 
 def _read_rank(
@@ -308,8 +323,10 @@ def _read_rank(
 _again = False
 #: The longest that a rank which has a group already tries to reach the others, to tell them.
 _TELLING = timedelta(seconds=10)
-#: The longest that a rank waits for the one that speaks for its host; then it calls rank 0 itself.
-_SPEAKER = timedelta(seconds=30)
+#: Seconds in which rank 0 closes the store of one job, before it opens that of the next.
+_REOPENING = 0.1
+#: Open files of a process besides the connections of its store: a data loader's, the libraries'.
+_OTHER_FILES = 256
 
 
 def _start_together(
@@ -319,116 +336,84 @@ def _start_together(
     wait: timedelta,
     backend: str | None,
     fault: AccelError | None,
-) -> tuple[Meeting, _Chosen, Round, socket.socket | None]:
-    """Meet the others, choose, and agree; what comes of each, and on rank 0 the socket for the lines."""
+) -> tuple[Meeting, _Chosen, Round]:
+    """Meet the others, choose, and agree."""
     global _again
     end = time.monotonic() + wait.total_seconds()
+    may_meet_old_store = _again and store is None and me.rank != 0
+    if may_meet_old_store:
+        time.sleep(_REOPENING)
     while True:
         left = timedelta(seconds=max(1.0, end - time.monotonic()))
-        listener = None
         chosen, problem = None, fault
         try:
             meeting = meet(me, init_method, store, left, again=_again)
             if problem is None:
                 chosen, problem = _choose(me, backend)
+            if meeting.server is not None:
+                _allow_connections(2 * me.world_size)
             record = _record(me, chosen, problem)
-            if me.rank == 0 and me.world_size > 1:
-                listener = lines.listen()
-                record = record._replace(
-                    addresses=lines.addresses_of_this_host(meeting.host, meeting.port),
-                    port=listener.getsockname()[1],
-                )
             agreed = agree(meeting.store, record, me.world_size, left.total_seconds())
         except BaseException as error:
-            if listener is not None:
-                listener.close()
             if (
-                _may_be_old(me, error)
-                and _again
-                and store is None
+                may_meet_old_store
+                and _is_about_old_store(error)
                 and time.monotonic() < end
             ):
-                time.sleep(0.05)
+                time.sleep(_REOPENING)
                 continue
             if problem is None or not isinstance(error, AccelError):
                 raise
             raise error from problem
         _again = True
         assert chosen is not None
-        return meeting, chosen, agreed, listener
+        return meeting, chosen, agreed
 
 
-def _may_be_old(me: Rank, error: BaseException) -> bool:
+def _is_about_old_store(error: BaseException) -> bool:
     """Whether what was reached may have been rank 0's store of an earlier job, which then was closed."""
     network = import_torch().distributed.DistNetworkError
-    return me.rank != 0 and (
-        isinstance(error, OldStoreError) or isinstance(error.__cause__, network)
-    )
+    return isinstance(error, OldStoreError) or isinstance(error.__cause__, network)
 
 
-@dataclass(frozen=True)
-class _Caller:
-    """The way to rank 0."""
-
-    addresses: list[str]
-    port: int
-    name: str
-    rank: int
-
-    def __call__(self, timeout: float) -> lines.Line:
-        """Return a line to rank 0; raises `OSError` as `lines.call` does."""
-        return lines.call(self.addresses, self.port, self.name, self.rank, timeout)
-
-
-def _caller(me: Rank, agreed: Round, meeting: Meeting) -> _Caller:
-    beside = ["127.0.0.1"] if agreed.hosts[0] == me.host else []
-    known = [*beside, *agreed.addresses, *([meeting.host] if meeting.host else [])]
-    return _Caller(list(dict.fromkeys(known)), agreed.port, agreed.name, me.rank)
-
-
-def _line(
-    me: Rank, agreed: Round, meeting: Meeting, call: _Caller, wait: timedelta
-) -> lines.Line:
-    """This rank's line, to the rank that speaks for it or to rank 0.
-
-    Raises `RankLostError` where no address of rank 0 can be reached.
-    """
-    speaker = speakers(agreed.hosts)[me.rank]
-    if speaker != me.rank:
-        # Another host may have the same name, and the rank that speaks may have ended.
-        with suppress(OSError, RuntimeError, ValueError):
-            store, key = _ports_of_speakers(agreed, meeting), str(speaker)
-            store.wait([key], min(wait, _SPEAKER))
-            line = lines.call(
-                ["127.0.0.1"], int(store.get(key)), agreed.name, me.rank, 2.0
+def _own_connection(
+    me: Rank, agreed: Round, meeting: Meeting, wait: timedelta
+) -> Store:
+    """Return the store for the heartbeats: no request of torch's may hold them up."""
+    distributed = import_torch().distributed
+    store = meeting.store
+    if meeting.host and me.world_size > 1:
+        try:
+            store = distributed.TCPStore(
+                meeting.host,
+                meeting.port,
+                is_master=False,
+                wait_for_workers=False,
+                timeout=wait,
             )
-            line.rank = speaker
-            return line
-    try:
-        return call(wait.total_seconds())
-    except OSError as error:
-        raise RankLostError(
-            f"{me} cannot connect to rank 0 (host {agreed.hosts[0]}) at port {agreed.port} of "
-            f"{', '.join(call.addresses)}: {error}. Hosts of one job must reach each other at every port; "
-            "the communication libraries need that too.",
-            ranks=(0,),
-        ) from error
+        except RuntimeError as error:
+            raise RankLostError(
+                f"{me} cannot connect to the store at {meeting} for its heartbeats: "
+                f"{str(error).splitlines()[0].rstrip('.')}. See what rank 0 printed, and that its host can "
+                "be reached.",
+                ranks=(0,),
+            ) from error
+    heartbeats: Store = distributed.PrefixStore(f"{agreed.name}/heartbeats", store)
+    return heartbeats
 
 
-def _speaks(me: Rank, agreed: Round, meeting: Meeting) -> socket.socket | None:
-    """The socket for the lines of those for whom this rank speaks; `None` where it speaks for none."""
-    if me.rank == 0 or speakers(agreed.hosts).count(me.rank) < 2:
-        return None
-    made = lines.listen("127.0.0.1")
-    _ports_of_speakers(agreed, meeting).set(str(me.rank), str(made.getsockname()[1]))
-    return made
-
-
-def _ports_of_speakers(agreed: Round, meeting: Meeting) -> Store:
-    store: Store = import_torch().distributed.PrefixStore(
-        f"{agreed.name}/speakers", meeting.store
-    )
-    return store
+def _allow_connections(count: int) -> None:
+    """Raise this process's soft limit of open files, if so many connections do not fit."""
+    if resource is None:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    needed = count + _OTHER_FILES
+    if soft == unlimited or soft >= needed:
+        return
+    most = needed if hard == unlimited else min(needed, hard)
+    with suppress(OSError, ValueError):  # a sandbox may forbid it
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
 def _choose(me: Rank, backend: str | None) -> tuple[_Chosen | None, AccelError | None]:
