@@ -18,7 +18,7 @@ ADAPTERS = sorted(
     file.stem for file in Path(accel_train.doors.__file__).parent.glob("[a-z]*.py")
 )
 MODULES = (
-    "accelerate", "deepspeed", "deepspeed._launcher", "launch.worker", "lightning", "ops.cpu_adam",
+    "accelerate", "deepspeed", "deepspeed._launcher", "launch.worker", "lightning",
     "ops.portable",
 )  # fmt: skip
 
