@@ -39,6 +39,19 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
     type=options.OneOf("topic", lambda: [topic.name for topic in TOPICS]),
     help=f"Examine only this topic; may be repeated: {', '.join(topic.name for topic in TOPICS)}.",
 )
+@click.option(
+    "--experiments/--no-experiments",
+    default=True,
+    help="Whether to run programs with one thing changed to find a cause.",
+)
+@click.option(
+    "--experiment-seconds",
+    "seconds",
+    type=click.FloatRange(min=1),
+    default=60,
+    show_default=True,
+    help="The time for all experiments.",
+)
 @options.probe_timeout
 @options.as_json
 @click.option(
@@ -60,6 +73,8 @@ def command(
     *,
     everything: bool,
     topics: tuple[str, ...],
+    experiments: bool,
+    seconds: float,
     timeout: float | None,
     as_json: bool,
     for_issue: bool,
@@ -68,7 +83,8 @@ def command(
 ) -> None:
     """Report what is wrong here, or with each NAME, and the next step.
 
-    All topics run in child processes, in parallel. Exit status: 0 = healthy (missing devices or vendor
+    All topics run in child processes, in parallel. If a program fails, or devices are missing, experiments
+    in child processes look for the cause; they change nothing here. Exit status: 0 = healthy (missing devices or vendor
     packages don't count), 1 = warnings or errors, 2 = bad usage. These are errors: no backend works; a pinned
     backend does not work; a present device does not work; torch cannot be imported.
     """
@@ -81,7 +97,13 @@ def command(
             ctx.exit(0)
         wanted = [topic for topic in TOPICS if not topics or topic.name in topics]
         with Progress(len(wanted)) as progress:
-            report = visited(visit, wanted, progress.show)
+            report = visited(
+                visit,
+                wanted,
+                progress.show,
+                progress.show_experiment,
+                seconds if experiments else 0,
+            )
         if for_issue:
             output.write(issue(visit, report, with_messages=with_messages))
         elif as_json:
@@ -181,5 +203,6 @@ def _facts(finding: Finding) -> list[page.Part]:
 
 def _in_words(finding: Finding) -> Sequence[page.Cell]:
     about = [(one_line(finding.about), "bold"), (": ", "")] if finding.about else []
+    proof = [(f"\n{one_line(finding.proof)}", "bold")] if finding.proof else []
     step = [(f"\n{one_line(finding.step)}", "dim")] if finding.step else []
-    return [*about, (one_line(finding.what), ""), *step]
+    return [*about, (one_line(finding.what), ""), *proof, *step]

@@ -11,6 +11,7 @@ from accel_core import hardware
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import child
 from accel_tools.doctor.causes import by_cause
+from accel_tools.doctor.experiments.proofs import with_proofs
 from accel_tools.doctor.records import Examined, Finding, Report, Topic, Visit
 from accel_tools.doctor.verdict import verdict
 
@@ -25,10 +26,18 @@ def visited(
     visit: Visit,
     topics: Iterable[Topic],
     awaiting: Callable[[str], None] = lambda _: None,
+    trying: Callable[[str], None] = lambda _: None,
+    seconds: float = 0,
 ) -> Report:
-    """Return the report of a visit; `awaiting` is called with the title of each topic that is waited for."""
+    """Return the report of a visit, whose experiments may take `seconds`.
+
+    `awaiting` is called with the title of each topic that is waited for, `trying` with
+    the words of each experiment.
+    """
     start = time.perf_counter()
     examined = by_cause(examine(visit, topics, awaiting=awaiting))
+    if seconds:
+        examined = by_cause(with_proofs(visit.cases, examined, seconds, trying))
     known = visit.surveyed
     chosen = (
         known.selection.name
