@@ -84,9 +84,11 @@ def command(
     """Report what is wrong here, or with each NAME, and the next step.
 
     All topics run in child processes, in parallel. If a program fails, or devices are missing, experiments
-    in child processes look for the cause; they change nothing here. Exit status: 0 = healthy (missing devices or vendor
-    packages don't count), 1 = warnings or errors, 2 = bad usage. These are errors: no backend works; a pinned
-    backend does not work; a present device does not work; torch cannot be imported.
+    in child processes look for the cause; they change nothing here.
+
+    Exit status: 0 = healthy (missing devices or vendor packages don't count), 1 = warnings or errors, 2 = bad
+    usage. These are errors: no backend works; a pinned backend does not work; a present device does not work;
+    torch cannot be imported.
     """
     _check(for_issue=for_issue, with_messages=with_messages, as_json=as_json)
     mend.check(as_json=as_json)
@@ -176,9 +178,11 @@ def _topic(
     def mark(level: Level) -> page.Cell:
         return (level.mark if in_unicode else level.plain_mark), _STYLES[level]
 
-    took = f"  {topic.ms / 1e3:.1f} s" if everything else ""
+    more = f"  {topic.ms / 1e3:.1f} s" if everything else ""
+    if topic.merged is not Level.OK:
+        more += "  (what is wrong here is reported with its cause, under another title)"
     parts: list[page.Part] = [
-        page.hanging([(mark(topic.level), [(topic.title, "bold"), (took, "dim")])], 0)
+        page.hanging([(mark(topic.level), [(topic.title, "bold"), (more, "dim")])], 0)
     ]
     if topic.failed:
         failed = f"this could not be examined: {one_line(topic.failed)}"

@@ -157,13 +157,22 @@ class Examined(NamedTuple):
     ms: float
     #: Why the topic itself failed; empty where it did not.
     failed: str = ""
+    #: The most serious level of its findings that another topic reports, with the same cause.
+    merged: Level = Level.OK
 
     @property
     def level(self) -> Level:
         """Return the most serious level of the findings; at least a warning if the topic raised an error."""
-        levels = {finding.level for finding in self.findings}
+        levels = {self.merged, *(finding.level for finding in self.findings)}
         worst = Level.ERROR if Level.ERROR in levels else Level.WARNING
         return worst if levels - {Level.OK} or self.failed else Level.OK
+
+    def without(self, moved: Iterable[Finding]) -> Examined:
+        """Return the topic without these findings, which another topic reports."""
+        places = {id(finding) for finding in moved}
+        levels = [self.merged, *(f.level for f in self.findings if id(f) in places)]
+        kept = tuple(f for f in self.findings if id(f) not in places)
+        return self._replace(findings=kept, merged=max(levels, key=list(Level).index))
 
     def to_dict(self) -> dict[str, object]:
         """Return the record as plain values, for JSON."""

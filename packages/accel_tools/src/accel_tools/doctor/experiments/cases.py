@@ -2,72 +2,91 @@
 
 from __future__ import annotations
 
+import enum
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accel_core import hardware
 from accel_tools.doctor.experiments import table, trial
 from accel_tools.doctor.experiments.search import Result, Row, Search
 from accel_tools.doctor.experiments.trial import Outcome, Program
 
-#: Seconds that a run in an experiment may take beside those of the unchanged program.
-_PATIENCE = 10.0
+#: Runs for which there must be time where the unchanged program does not end.
+_HANGING_RUNS = 5
+#: How many runs that start no device may go in parallel.
+_AT_ONCE = 4
+#: How many changes are named that altered nothing; the facts have all.
+_NAMED = 4
+
+
+class Goal(enum.Enum):
+    """What a program should do, and does not."""
+
+    IMPORT = "import"
+    COUNT = "count"
+    COMPUTE = "compute"
 
 
 @dataclass(frozen=True)
 class Case:
-    """A program, and its outcome on this machine."""
+    """A program, its outcome on this machine, and what is missing in that."""
 
     program: Program
     outcome: Outcome
-    #: The devices that the hardware shows; `None` if unknown.
+    goal: Goal
+    #: The backend; empty for torch itself.
+    about: str = ""
+    #: The devices that the hardware and the variables show; `None` if unknown.
     expected: int | None = None
-
-    @property
-    def about(self) -> str:
-        """The backend; empty for torch itself."""
-        is_of_torch = self.failed_module in ("torch", "")
-        verdict = self.program.verdict
-        if verdict is None or (self.failed_module and is_of_torch):
-            return ""
-        return verdict.name
 
     @property
     def failed_module(self) -> str:
         """The module whose import failed; empty if all were imported."""
-        done = len(self.outcome.imported)
-        modules = self.program.modules
-        return modules[done] if done < len(modules) else ""
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether something fails, or devices are missing."""
-        if self.outcome.failure:
-            return True
-        return self.expected is not None and (self.outcome.count or 0) < self.expected
+        return failed_module(self.program, self.outcome)
 
     def is_better(self, outcome: Outcome) -> bool:
-        """Whether `outcome` is what this case's should be, or comes closer to it."""
-        if self.failed_module:
-            return len(outcome.imported) > len(self.outcome.imported)
-        if self.outcome.failure:
-            return outcome.is_well and bool(outcome.count) and _at_least(outcome, self.outcome)
-        return (outcome.count or 0) > (self.outcome.count or 0)
+        """Whether `outcome` reaches the goal, or comes closer to it."""
+        before = self.outcome
+        if self.goal is Goal.IMPORT:
+            return len(outcome.imported) > len(before.imported)
+        if self.goal is Goal.COUNT:
+            return (outcome.count or 0) > (before.count or 0)
+        # A change that hides the device that fails has not mended it.
+        return outcome.is_well and (outcome.count or 0) >= (before.count or 1)
 
     def effect(self, outcome: Outcome) -> str:
         """Return what the program does now: "this machine shows 1 device"."""
-        if self.failed_module:
+        if self.goal is Goal.IMPORT:
             return f"`import {self.failed_module}` works"
-        if self.outcome.failure:
+        if self.goal is Goal.COMPUTE:
             return f"{devices_in_words(outcome)} computed"
         count = outcome.count or 0
         return f"this machine shows {count} device{'' if count == 1 else 's'}"
 
 
-def _at_least(outcome: Outcome, other: Outcome) -> bool:
-    """Whether no device is missing that `other` had."""
-    return (outcome.count or 0) >= (other.count or 0)
+def failed_module(program: Program, outcome: Outcome) -> str:
+    """Return the module whose import failed; empty if all were imported."""
+    done = len(outcome.imported)
+    return program.modules[done] if done < len(program.modules) else ""
+
+
+def cases_of(
+    program: Program, outcome: Outcome, expected: int | None
+) -> Iterator[Case]:
+    """Yield what the outcome lacks; nothing if all went well."""
+    module = failed_module(program, outcome)
+    name = program.verdict.name if program.verdict else ""
+    if module:
+        about = "" if module == "torch" else name
+        importing = replace(program, verdict=None, others=())
+        yield Case(importing, outcome, Goal.IMPORT, about)
+        return
+    if expected is not None and outcome.count is not None and outcome.count < expected:
+        counting = replace(program, counts_only=True)
+        yield Case(counting, outcome, Goal.COUNT, name, expected)
+    if outcome.failure:
+        yield Case(program, outcome, Goal.COMPUTE, name)
 
 
 def devices_in_words(outcome: Outcome) -> str:
@@ -86,29 +105,31 @@ class Proof:
     text: str
     #: The next step; empty unless a cause is proven.
     step: str = ""
+    #: All changes that altered nothing, in words.
+    tried: str = ""
 
 
 def investigated(case: Case, end: float, show: Callable[[str], None]) -> Proof:
     """Return what experiments until `end`, by `time.monotonic`, prove about the case."""
     program = _in_less_time(case, end)
-    found = table.rows(program, case.outcome)
+    # Programs that compute at the same time may disturb each other.
+    at_once = min(hardware.usable_cores(), _AT_ONCE)
     search = Search(
         run=lambda change: trial.run(program, change),
         is_better=case.is_better,
         end=end,
-        at_once=1 if not case.failed_module else min(hardware.usable_cores(), 4),
+        at_once=1 if case.goal is Goal.COMPUTE else at_once,
         show=show,
     )
+    found = table.rows(program)
     return _in_words(case, search.causes_among(found, case.outcome))
 
 
 def _in_less_time(case: Case, end: float) -> Program:
     """Return the program with a deadline by which a change can be told from none."""
+    runs = _HANGING_RUNS if case.outcome.is_late else 2
     left = max(1.0, end - time.monotonic())
-    limit = min(case.program.timeout, left, _PATIENCE + 3 * case.outcome.seconds)
-    if case.outcome.is_late:
-        limit = min(case.program.timeout, left / 5)
-    return trial.with_timeout(case.program, limit)
+    return replace(case.program, timeout=min(case.program.timeout, left / runs))
 
 
 def _in_words(case: Case, result: Result) -> Proof:
@@ -117,25 +138,26 @@ def _in_words(case: Case, result: Result) -> Proof:
         text = f"Proven: {causes} {case.effect(result.outcome)}"
         steps = [row.step(case.outcome) for row in result.causes]
         return Proof(text, "; and ".join(dict.fromkeys(steps)))
+    tried = ", ".join(map(str, result.tried))
     if result.is_flaky:
-        return Proof(
-            "Nothing is proven: the same program fails only sometimes on this machine"
-        )
-    return Proof("; ".join(_not_proven(case, result)))
+        text = "Nothing is proven: the program without any change fails only sometimes"
+        return Proof(text, tried=tried)
+    return Proof("; ".join(_not_proven(case, result)), tried=tried)
 
 
 def _not_proven(case: Case, result: Result) -> Iterator[str]:
     if result.tried:
-        yield f"Not the cause (tried {_number(result.tried)}): {table.named(result.tried)}"
+        yield f"Not the cause (tried {len(result.tried)}): {_named(result.tried)}"
     if result.untried:
-        named = table.named(result.untried)
-        yield f"No time was left to try: {named}"
+        yield f"No time was left to try {len(result.untried)} more"
     limits = table.untestable(case.outcome)
     if limits:
         yield f"Could not be tried: {', '.join(limits)}"
     if not result.tried and not result.untried and not limits:
-        yield "No experiment applies here"
+        yield "There is nothing to try"
 
 
-def _number(rows: Sequence[Row]) -> str:
-    return "one change" if len(rows) == 1 else f"{len(rows)} changes, alone or together"
+def _named(rows: Sequence[Row]) -> str:
+    names = [str(row) for row in rows]
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest} others" if rest > 0 else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from accel_core import Accelerator, build, isolation
@@ -17,20 +17,15 @@ from accel_core.verdict import Verdict
 _SIZE = 1024
 
 
-def compute(
-    verdict: dict[str, Any],
-    others: Sequence[dict[str, Any]],
-    stage: Callable[[str], None],
-) -> dict[str, object]:
+def compute(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     """Return the number of devices of the backend, and what comes of each.
 
     A row for each device: its name, its error in the vendor's words, what a plugin says
     of the error, and the next step; the three are empty where it computed.
     """
-    asked = isolation.decode(verdict)
-    group = build.Group(
-        (asked, *map(isolation.decode, others)), imports_to_explain=True
-    )
+    asked = isolation.decode(job["verdict"])
+    others = map(isolation.decode, job["others"])
+    group = build.Group((asked, *others), imports_to_explain=True)
     devices: list[dict[str, str]] = []
     with steps_to(stage), stdout_to_stderr():
         try:
@@ -40,7 +35,7 @@ def compute(
         except PLUGIN_ERRORS as error:
             row = {"device": asked.name, **_explained(asked, error, group)}
             return {"count": None, "devices": [row]}
-        for index in range(count):
+        for index in range(0 if job["counts_only"] else count):
             name = _name(accelerator, index)
             stage(f"computation on {name}")
             row = {"device": name, "error": "", "reason": "", "hint": ""}

@@ -14,7 +14,7 @@ def main(folder, job):
     `job` has the keys `path` (folders in place of Python's; empty to keep those),
     `start` (lines of start-up files to run), `without_folder` (take the script's folder
     off the path), `modules` (to import in this order), `verdict` and `others` (for the
-    computation; `None` to import only) and `ours` (folders with accel's packages).
+    computation; `None` to import only), `counts_only` and `ours` (folders with accel's packages).
     """
     with open(folder + "/log", "w", encoding="ascii") as log:  # noqa: PTH123
         answer = _run(job, lambda stage: _write(log, {"stage": stage}))
@@ -47,7 +47,7 @@ def _run(job, stage):
     sys.path += [entry for entry in job["ours"] if entry not in sys.path]
     from accel_tools.doctor.experiments.computing import compute
 
-    return {**answer, **compute(job["verdict"], job["others"], stage)}
+    return {**answer, **compute(job, stage)}
 
 
 def _failure(module, done, error):
@@ -111,7 +111,7 @@ def _escaped(character):
         return "?"
     if 32 <= number < 127 and character not in '"\\':
         return character
-    return "\\u%04x" % number
+    return f"\\u{number:04x}"
 
 
 if __name__ == "__main__":

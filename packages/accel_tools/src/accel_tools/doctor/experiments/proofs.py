@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-from accel_tools.doctor.experiments.cases import Case, Proof, investigated
+from accel_tools.doctor.causes import TORCH_FAILS
+from accel_tools.doctor.experiments.cases import Case, Goal, Proof, investigated
 from accel_tools.doctor.records import Examined, Finding, Level
 
-#: Findings that say of a backend that it does not work, in the words of the topics.
-_ABOUT_A_BACKEND = ("compute.", "candidates.", "visible-devices.", "machine.no-nodes")
+#: Findings that say of a backend that devices are missing.
+_ON_DEVICES = ("visible-devices.", "candidates.no-device", "candidates.settings")
 
 
 def with_proofs(
@@ -25,10 +26,8 @@ def with_proofs(
     end = time.monotonic() + seconds
     known: dict[str, Proof] = {}
     for case in cases:
-        if not case.is_wrong:
-            continue
         # What fails alike for several backends has one cause.
-        key = case.outcome.error if case.about == "" else f"{case.about} {case.outcome}"
+        key = f"{case.about} {case.goal} {case.outcome.failure}"
         if key not in known:
             known[key] = investigated(case, end, show)
         topics = _with_proof(case, known[key], topics)
@@ -40,46 +39,43 @@ def _with_proof(
 ) -> tuple[Examined, ...]:
     found = [finding for topic in topics for finding in topic.findings]
     concerned = [finding for finding in found if _is_about(finding, case)]
-    if not concerned:
+    if not concerned and case.goal is Goal.COUNT:
         return _with_finding(_new_finding(case, proof), topics)
+    if not concerned:
+        return topics
     first = concerned[0]
-    replaced = first._replace(proof=proof.text)
+    tried = {"changes without effect": proof.tried} if proof.tried else {}
+    facts = {**first.facts, **tried}
+    replaced = first._replace(proof=proof.text, facts=facts)
     merged: list[Finding] = []
     if proof.step:
         merged = concerned[1:]
         also = {f"also, from {f.code}": f.what for f in merged}
         replaced = replaced._replace(
             step=proof.step,
-            facts={**first.facts, **also},
+            facts={**facts, **also},
             level=max((f.level for f in concerned), key=list(Level).index),
         )
-    return tuple(
-        topic._replace(findings=tuple(_replaced(topic, first, replaced, merged)))
-        for topic in topics
-    )
+    left = (topic.without(merged) for topic in topics)
+    return tuple(_with_replaced(topic, first, replaced) for topic in left)
 
 
-def _replaced(
-    topic: Examined, first: Finding, replaced: Finding, merged: Sequence[Finding]
-) -> Iterator[Finding]:
-    for finding in topic.findings:
-        if finding is first:
-            yield replaced
-        elif not any(finding is other for other in merged):
-            yield finding
+def _with_replaced(topic: Examined, first: Finding, replaced: Finding) -> Examined:
+    findings = tuple(replaced if f is first else f for f in topic.findings)
+    return topic._replace(findings=findings)
 
 
 def _is_about(finding: Finding, case: Case) -> bool:
     """Whether the finding reports what the case is about."""
     if finding.level is Level.OK:
         return False
+    if case.goal is Goal.COUNT:
+        is_of_backend = finding.about == case.about
+        return is_of_backend and finding.code.startswith(_ON_DEVICES)
+    if case.goal is Goal.IMPORT and not case.about:
+        return finding.code in TORCH_FAILS
     failure = case.outcome.failure
-    if failure and failure in (finding.facts.get("root cause"), finding.what):
-        return True
-    if failure and failure in finding.what:
-        return True
-    is_of_backend = finding.code.startswith(_ABOUT_A_BACKEND)
-    return bool(case.about) and finding.about == case.about and is_of_backend
+    return failure == finding.facts.get("root cause") or failure in finding.what
 
 
 def _new_finding(case: Case, proof: Proof) -> Finding:

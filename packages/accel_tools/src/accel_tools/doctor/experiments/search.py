@@ -53,11 +53,11 @@ class Result:
     is_flaky: bool = False
 
 
-class _Flaky(Exception):
+class _FlakyError(Exception):
     """The same program fails once, and once does not."""
 
 
-class _OutOfTime(Exception):
+class _OutOfTimeError(Exception):
     """The time for all experiments is over."""
 
 
@@ -86,12 +86,14 @@ class Search:
             if not causes:
                 causes = self._together(rows, failed)
             if not causes and (self._is_needed or len(rows) == 1):
-                causes = self._alone([row for row in rows if row not in likely])
+                rest = [row for row in rows if row not in likely]
+                rest.sort(key=lambda row: row.may_be_needed)
+                causes = self._alone(rest)
             if causes:
                 return self._confirmed(causes)
-        except _Flaky:
+        except _FlakyError:
             return Result(tried=tuple(self._tried.values()), is_flaky=True)
-        except _OutOfTime:
+        except _OutOfTimeError:
             left = tuple(row for row in rows if row.name not in self._tried)
             return Result(tried=tuple(self._tried.values()), untried=left)
         return Result(tried=tuple(rows))
@@ -99,7 +101,7 @@ class Search:
     def _require_failures(self, times: int) -> None:
         self.show("the same again")
         if any(map(self.is_better, self._run_each([NOTHING] * times))):
-            raise _Flaky
+            raise _FlakyError
 
     def _alone(self, rows: Sequence[Row]) -> list[Row]:
         """Return the first row that alters the outcome, in a list; empty if none does."""
@@ -141,15 +143,15 @@ class Search:
             self.show(f"which of {len(rows)}")
             changes = [_sum(half) for half in halves]
             better = map(self.is_better, self._run_each(changes))
-            smaller = [half for half, is_it in zip(halves, better, strict=True) if is_it]
+            smaller = [
+                half for half, is_it in zip(halves, better, strict=True) if is_it
+            ]
             if not smaller:
                 return self._put_back_one_by_one(*halves)
             rows = smaller[0]
         return rows
 
-    def _put_back_one_by_one(
-        self, first: list[Row], second: list[Row]
-    ) -> list[Row]:
+    def _put_back_one_by_one(self, first: list[Row], second: list[Row]) -> list[Row]:
         """Return the fewest rows where each half has causes: Junker's QuickXplain."""
         of_second = self._needed(first, first, second)
         return [*self._needed(of_second, of_second, first), *of_second]
@@ -172,15 +174,18 @@ class Search:
         return [*of_first, *of_second]
 
     def _confirmed(self, causes: list[Row]) -> Result:
-        """Put the causes back, each alone too, and leave them out again; raise `_Flaky` if that differs."""
+        """Put the causes back, each alone too, and leave them out again.
+
+        Raises `_FlakyError` if an outcome differs from the one before.
+        """
         self._require_failures(1)
         for row in causes if len(causes) > 1 else ():
             others = [other for other in causes if other is not row]
             if self.is_better(self._run_one(others)):
-                raise _Flaky
+                raise _FlakyError
         outcome = self._run_one(causes)
         if not self.is_better(outcome):
-            raise _Flaky
+            raise _FlakyError
         return Result(tuple(causes), outcome)
 
     def _run_one(self, rows: Iterable[Row]) -> Outcome:
@@ -190,7 +195,7 @@ class Search:
         outcomes: list[Outcome] = []
         for place in range(0, len(changes), self.at_once):
             if time.monotonic() >= self.end:
-                raise _OutOfTime
+                raise _OutOfTimeError
             batch = changes[place : place + self.at_once]
             with ThreadPoolExecutor(max_workers=len(batch)) as pool:
                 outcomes += pool.map(self.run, batch)

@@ -12,9 +12,10 @@ import os
 import re
 import shlex
 import site
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -29,9 +30,12 @@ from accel_tools.doctor.start_files import start_files
 #: The most characters of a variable's value that are shown.
 _LONGEST = 60
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)KEY(_|$)", re.IGNORECASE)
-#: What the shell sets for itself, and what makes the devices that are simulated.
-_NEVER = ("_", "SHLVL", "PWD", "OLDPWD")
-_SIMULATION = (
+#: Never left out: what the shell sets for itself, and what makes simulated devices.
+_NEVER = (
+    "_",
+    "SHLVL",
+    "PWD",
+    "OLDPWD",
     "ACCEL_SIMULATE",
     "ACCEL_SIMULATE_DECLARED",
     "ACCEL_SIMULATE_LIBRARY",
@@ -43,16 +47,16 @@ _CHOOSES = re.compile(r"VISIBLE|DEVICE|SELECTOR|AFFINITY|MASK|RANK")
 _OWN_START_FILES = ("accel_simulated.pth",)
 
 
-def rows(program: Program, failed: Outcome) -> list[Row]:
+def rows(program: Program) -> list[Row]:
     """Return the experiments that mean something here, in the order of trying."""
     makers = (
-        _start_file_rows,
-        _script_folder_rows,
-        _user_site_rows,
-        _loader_rows,
-        _limit_rows,
         _device_variable_rows,
+        _script_folder_rows,
+        _start_file_rows,
+        _loader_rows,
+        _user_site_rows,
         _autoload_rows,
+        _limit_rows,
         _folder_rows,
         _other_variable_rows,
     )
@@ -60,9 +64,7 @@ def rows(program: Program, failed: Outcome) -> list[Row]:
     for maker in makers:
         for row in maker(program):
             found.setdefault(row.name, row)
-    ordered = list(found.values())
-    ordered.sort(key=lambda row: not row.is_likely(failed))
-    return ordered
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,9 @@ def _loader_rows(program: Program) -> Iterator[Row]:
 
 
 def _names_a_library(outcome: Outcome) -> bool:
-    pattern = r"\.so\b|undefined symbol|symbol lookup|shared object|GLIBC|SIGSEGV|SIGABRT"
+    pattern = (
+        r"\.so\b|undefined symbol|symbol lookup|shared object|GLIBC|SIGSEGV|SIGABRT"
+    )
     return re.search(pattern, outcome.failure) is not None
 
 
@@ -223,7 +227,7 @@ def _device_variable_rows(program: Program) -> Iterator[Row]:
     words = _words_of(backend)
     masking = (*backend.visibility.filters, *backend.visibility.variables)
     first = [name for name in masking if name in program.environ]
-    others = [name for name in program.environ if name not in first]
+    others = [name for name in program.environ if name not in (*first, *_NEVER)]
     chooses = [name for name in others if _CHOOSES.search(name)]
     vendors = [name for name in others if words & set(name.split("_"))]
     for name in dict.fromkeys((*first, *chooses)):
@@ -243,7 +247,8 @@ def _words_of(backend: Backend) -> set[str]:
 
 def _other_variable_rows(program: Program) -> Iterator[Row]:
     for name in sorted(program.environ):
-        yield _variable_row(name, program)
+        if name not in _NEVER:
+            yield _variable_row(name, program)
 
 
 def _variable_row(
@@ -330,7 +335,9 @@ _LIMITS = (
         r"failed to map|[Cc]annot allocate|MemoryError|bad_alloc|out of memory|SIGABRT|SIGSEGV",
         1024,
     ),
-    _Limit("RLIMIT_DATA", "-d", "data segment", r"[Cc]annot allocate|MemoryError", 1024),
+    _Limit(
+        "RLIMIT_DATA", "-d", "data segment", r"[Cc]annot allocate|MemoryError", 1024
+    ),
     _Limit("RLIMIT_NOFILE", "-n", "open files", r"[Tt]oo many open files|EMFILE"),
     _Limit(
         "RLIMIT_NPROC",
@@ -366,7 +373,7 @@ def untestable(outcome: Outcome) -> list[str]:
     """Return limits that fit the error, and that this user cannot raise, as clauses."""
     return [
         f"the limit of {limit.what}, {soft // limit.unit} (ulimit {limit.option}), which "
-        "only root may raise"
+        "this user may not raise"
         for limit, soft, hard in _finite_limits()
         if _raised(limit, soft, hard) is None and _matches(limit.pattern, outcome)
     ]
@@ -390,10 +397,16 @@ def _raised(limit: _Limit, soft: int, hard: int) -> tuple[int, int] | None:
     """Return the higher limit that this user may set; `None` if there is none."""
     if soft != hard:
         return hard, hard
-    is_root = hasattr(os, "geteuid") and os.geteuid() == 0
-    if not is_root or limit.name == "RLIMIT_NOFILE":
-        return None
-    return -1, -1
+    unlimited = (-1, -1)
+    return unlimited if _may_set(limit.name, unlimited) else None
+
+
+@functools.cache
+def _may_set(name: str, pair: tuple[int, int]) -> bool:
+    """Whether this user may set a hard limit: tried, as root may lack the right, too."""
+    program = f"import resource; resource.setrlimit(resource.{name}, {pair!r})"
+    command = [sys.executable, "-I", "-S", "-c", program]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 # --- Folders --------------------------------------------------------------------------
@@ -440,7 +453,11 @@ def _step_for_folder(name: str, value: str, outcome: Outcome) -> str:
         return f"set {name} to a folder that exists and that you may write"
     if not os.access(value, os.W_OK):
         return f"set {name} to a folder that you may write, or get the right to write {value}"
-    named = [path for path in re.findall(r"/[^\s'\":,]+", outcome.failure) if path.startswith(value + "/")]
+    named = [
+        path
+        for path in re.findall(r"/[^\s'\":,]+", outcome.failure)
+        if path.startswith(value + "/")
+    ]
     if named:
         return f"look at {named[0]}: it is damaged, or you may not read or write it"
     return f"something below {value} is damaged, or you may not read or write it"
@@ -466,13 +483,3 @@ def _matches(pattern: str, outcome: Outcome) -> bool:
 
 def _goes_through(path: str, outcome: Outcome) -> bool:
     return path in outcome.places or path in outcome.failure
-
-
-def named(found: Iterable[Row]) -> str:
-    """Return the rows in words, the variables beyond the first few as a number."""
-    names = [str(row) for row in found]
-    shown, rest = names[:_MOST_NAMED], len(names) - _MOST_NAMED
-    return ", ".join(shown) + (f" and {rest} others" if rest > 0 else "")
-
-
-_MOST_NAMED = 12

@@ -84,6 +84,8 @@ class Program:
     #: The backend to compute on, and the other backends; `None` to import only.
     verdict: Verdict | None = None
     others: tuple[Verdict, ...] = ()
+    #: Whether to stop after the devices are counted.
+    counts_only: bool = False
     #: Folders of packages, without what start-up files add to the path.
     site: tuple[str, ...] = ()
     user_site: str = ""
@@ -95,11 +97,6 @@ class Program:
         if self.verdict is None:
             return f"`import {', '.join(self.modules)}`"
         return f"the smallest program on {self.verdict.name}"
-
-
-def with_timeout(program: Program, seconds: float) -> Program:
-    """Return the program with another deadline."""
-    return replace(program, timeout=seconds)
 
 
 @dataclass(frozen=True)
@@ -159,6 +156,7 @@ def run(program: Program, change: Change = NOTHING) -> Outcome:
         "modules": program.modules,
         "verdict": program.verdict and isolation.encode(program.verdict),
         "others": [isolation.encode(other) for other in program.others],
+        "counts_only": program.counts_only,
         "ours": [entry for entry in sys.path if isinstance(entry, str) and entry],
     }
 
@@ -168,7 +166,7 @@ def run(program: Program, change: Change = NOTHING) -> Outcome:
         del env
         arguments = [command[-1], repr(job)]
         return subprocess.Popen(
-            _command(program, change, arguments),
+            _command(change, arguments),
             env=change.environment(program.environ),
             cwd=change.folder or None,
             **options,
@@ -188,7 +186,7 @@ def _not_called(_arguments: dict[str, Any], _stage: child.Stage) -> object:
     raise AssertionError
 
 
-def _command(program: Program, change: Change, arguments: list[str]) -> list[str]:
+def _command(change: Change, arguments: list[str]) -> list[str]:
     source = Path(__file__).with_name("program.py").read_text(encoding="utf-8")
     options = []
     if change.without_user_site:

@@ -16,8 +16,12 @@ from accel_core.hardware.visible_devices import inventory, masks, set_variables
 from accel_core.survey import Survey
 from accel_core.verdict import How, Reason
 from accel_tools.doctor.experiments import table, trial
-from accel_tools.doctor.experiments.cases import Case, devices_in_words
-from accel_tools.doctor.experiments.trial import Device, Program
+from accel_tools.doctor.experiments.cases import (
+    cases_of,
+    devices_in_words,
+    failed_module,
+)
+from accel_tools.doctor.experiments.trial import Device, Outcome, Program
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["COMPUTED", "TOPIC"]
@@ -39,19 +43,19 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     ]
     for program in programs or [_program(visit, None, surveyed)]:
         outcome = trial.run(program)
-        case = Case(program, outcome, _expected(visit, program.verdict, surveyed))
-        visit.cases.append(case)
-        yield from _findings(case, visit, surveyed)
+        expected = _expected(visit, program.verdict, surveyed)
+        visit.cases += cases_of(program, outcome, expected)
+        yield from _findings(
+            program, outcome, _level(program, outcome, visit, surveyed)
+        )
 
 
 def _tried(visit: Visit, surveyed: Survey) -> Iterator[Verdict]:
     """Yield the backends to try: the chosen one, those that were asked for, and those that should work."""
     for verdict in surveyed.verdicts:
-        if _is_chosen(verdict, surveyed):
-            yield verdict
-        elif _can_be_tried(verdict) and (
-            _is_asked_for(verdict, visit) or _should_work(verdict, surveyed)
-        ):
+        is_wanted = _is_asked_for(verdict, visit) or _should_work(verdict, surveyed)
+        is_chosen = _is_chosen(verdict, surveyed)
+        if is_chosen or (is_wanted and _can_be_tried(verdict)):
             yield verdict
 
 
@@ -95,9 +99,9 @@ def _program(visit: Visit, verdict: Verdict | None, surveyed: Survey) -> Program
         visit.settings.probe_timeout,
         verdict,
         others,
-        path.folders,
-        path.user_folder,
-        path.start_files,
+        site=path.folders,
+        user_site=path.user_folder,
+        start_files=path.start_files,
     )
 
 
@@ -128,66 +132,60 @@ def _is_pinned(verdict: Verdict, visit: Visit) -> bool:
 # --- Findings -------------------------------------------------------------------------
 
 
-def _findings(case: Case, visit: Visit, surveyed: Survey) -> Iterator[Finding]:
-    outcome = case.outcome
+def _findings(program: Program, outcome: Outcome, level: Level) -> Iterator[Finding]:
+    about = program.verdict.name if program.verdict else ""
     if outcome.error:
-        yield _stopped(case, _level(case, visit, surveyed))
-        return
-    if not outcome.devices:
+        yield _stopped(program, outcome, level)
         return
     failed = [device for device in outcome.devices if device.error]
     if failed:
-        yield _failing(case, failed, _level(case, visit, surveyed))
-        return
-    facts = {"took": f"{outcome.seconds:.1f} s"}
-    what = f"computed on {devices_in_words(outcome)}"
-    yield Finding(Level.OK, COMPUTED, what, about=case.about, facts=facts)
+        yield _failing(outcome, failed, level, about)
+    elif outcome.devices:
+        facts = {"took": f"{outcome.seconds:.1f} s"}
+        what = f"computed on {devices_in_words(outcome)}"
+        yield Finding(Level.OK, COMPUTED, what, about=about, facts=facts)
 
 
-def _level(case: Case, visit: Visit, surveyed: Survey) -> Level:
-    verdict = case.program.verdict
-    if case.outcome.is_late:
+def _level(program: Program, outcome: Outcome, visit: Visit, surveyed: Survey) -> Level:
+    """Return the level of a failure."""
+    verdict = program.verdict
+    if outcome.is_late:
         return Level.WARNING
-    if verdict is None or not case.about:
+    if verdict is None or failed_module(program, outcome) == "torch":
         return Level.ERROR
     is_wanted = _is_chosen(verdict, surveyed) or _is_pinned(verdict, visit)
     return Level.ERROR if is_wanted or verdict.seen else Level.WARNING
 
 
-def _stopped(case: Case, level: Level) -> Finding:
+def _stopped(program: Program, outcome: Outcome, level: Level) -> Finding:
     """Return the finding on a program that failed before it computed on every device."""
-    outcome = case.outcome
-    facts = {"root cause": outcome.error, "step": outcome.stage}
+    module = failed_module(program, outcome)
+    about = program.verdict.name if program.verdict and module != "torch" else ""
+    facts = {"root cause": outcome.error, "failed at": outcome.stage}
     if outcome.is_late:
-        what = f"{case.program.name} {outcome.error.removeprefix('its process ')}"
-        return Finding(
-            level,
-            "compute.late",
-            f"{what}; it was at: {outcome.stage}",
-            "give it longer: --timeout 300",
-            case.about,
-            facts,
-        )
-    if case.failed_module:
-        what = (
-            f"a program in {_folder()} cannot import {case.failed_module}: "
-            f"{outcome.error}"
-        )
-        return Finding(level, "compute.import", what, "", case.about, facts)
-    what = f"{outcome.error}, at: {outcome.stage}"
-    return Finding(level, "compute.died", what, "", case.about, facts)
+        what = f"{program.name} {outcome.error.removeprefix('its process ')}"
+        step = "give it longer: --timeout 300"
+        at = f"{what}; it was at: {outcome.stage}"
+        return Finding(level, "compute.late", at, step, about, facts)
+    if module:
+        what = f"a program in {_folder()} cannot import {module}: {outcome.error}"
+        return Finding(level, "compute.import", what, "", about, facts)
+    what = f"{program.name}: {outcome.error}, at: {outcome.stage}"
+    return Finding(level, "compute.died", what, "", about, facts)
 
 
-def _failing(case: Case, failed: list[Device], level: Level) -> Finding:
+def _failing(
+    outcome: Outcome, failed: list[Device], level: Level, about: str
+) -> Finding:
     first = failed[0]
-    names = " and ".join(device.device for device in failed[:3])
-    if len(failed) > 3:
-        names = f"{len(failed)} of {len(case.outcome.devices)} devices"
+    names = " and ".join(device.device for device in failed)
+    if len(failed) > 2:
+        names = f"{len(failed)} of {len(outcome.devices)} devices"
     error = f"{first.reason}: {first.error}" if first.reason else first.error
     facts = {"root cause": first.error}
-    facts |= {d.device: d.error or "computed" for d in case.outcome.devices}
+    facts |= {d.device: d.error or "computed" for d in outcome.devices}
     what = f"{names} cannot be used: {error}"
-    return Finding(level, "compute.fails", what, first.hint, case.about, facts)
+    return Finding(level, "compute.fails", what, first.hint, about, facts)
 
 
 def _folder() -> str:
