@@ -11,7 +11,7 @@ from accel_core import hardware
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import child
 from accel_tools.doctor.causes import by_cause
-from accel_tools.doctor.experiments.proofs import with_proofs
+from accel_tools.doctor.proofs import with_proofs
 from accel_tools.doctor.records import Examined, Finding, Report, Topic, Visit
 from accel_tools.doctor.verdict import verdict
 

@@ -249,7 +249,7 @@ def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:
     """The verdict as a clause: what fails comes before what is merely absent."""
     if verdict.usable:
         counted = (
-            f", {verdict.devices} device{'' if verdict.devices == 1 else 's'}"
+            f", {verdict.devices} device{'' if verdict.devices == 1 else 's'} counted"
             if verdict.devices
             else ""
         )
