@@ -104,7 +104,7 @@ def test_deepspeeds_cuda_code_needs_the_nvcc_of_torchs_cuda(
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(tmp_path / "cuda"))
     monkeypatch.setattr("torch.version.cuda", "12.6")
     answer = op_builders.compatibility(Builder("csrc/odd.cpp", "csrc/odd.cu"))
-    assert answer.endswith(fault)
+    assert fault in answer
     assert bool(answer) is bool(fault)
 
 
