@@ -72,8 +72,9 @@ def _is_about(finding: Finding, case: Case) -> bool:
     if case.goal is Goal.COUNT:
         is_of_backend = finding.about == case.about
         return is_of_backend and finding.code.startswith(_ON_DEVICES)
-    if case.goal is Goal.IMPORT and not case.about:
-        return finding.code in TORCH_FAILS
+    is_of_torch = case.goal is Goal.IMPORT and not case.about
+    if is_of_torch and finding.code in TORCH_FAILS:
+        return True
     failure = case.outcome.failure
     return failure == finding.facts.get("root cause") or failure in finding.what
 

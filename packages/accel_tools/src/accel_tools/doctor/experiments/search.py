@@ -117,12 +117,12 @@ class Search:
         return []
 
     def _together(self, rows: Sequence[Row], failed: Outcome) -> list[Row]:
-        """Leave all out, then only those that no program needs; return the causes among them.
+        """Leave all out that no program needs, then the rest too; return the causes among them.
 
         If the failure stays what it is without all of them, none of them is a cause.
         """
         harmless = [row for row in rows if not row.may_be_needed]
-        groups = [list(rows), harmless] if harmless != list(rows) else [harmless]
+        groups = [harmless, list(rows)] if harmless != list(rows) else [harmless]
         for group in groups:
             if len(group) < 2:
                 continue
@@ -130,9 +130,8 @@ class Search:
             outcome = self._run_one(group)
             if self.is_better(outcome):
                 return self._fewest(group)
-            if (outcome.failure, outcome.reach) == (failed.failure, failed.reach):
-                break
-            self._is_needed = True
+            if (outcome.failure, outcome.reach) != (failed.failure, failed.reach):
+                self._is_needed = True
         return []
 
     def _fewest(self, rows: list[Row]) -> list[Row]:

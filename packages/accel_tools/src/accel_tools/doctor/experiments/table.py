@@ -55,10 +55,10 @@ def rows(program: Program) -> list[Row]:
         _start_file_rows,
         _loader_rows,
         _user_site_rows,
-        _autoload_rows,
         _limit_rows,
         _folder_rows,
         _other_variable_rows,
+        _autoload_rows,
     )
     found: dict[str, Row] = {}
     for maker in makers:
@@ -196,7 +196,8 @@ def _autoload_rows(program: Program) -> Iterator[Row]:
         Change(assigned=((AUTOLOAD, "0"),)),
         f"torch's autoload of {names}",
         _always(f"export {AUTOLOAD}=0, or uninstall {names}"),
-        lambda outcome: AUTOLOAD in outcome.failure,
+        # It stops the package that fails, whatever makes it fail.
+        may_be_needed=True,
     )
 
 
