@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from accel_core.settings import Settings
 from accel_tools.doctor.experiments import table, trial
 from accel_tools.doctor.experiments.cases import Goal, cases_of, investigated
 from accel_tools.doctor.experiments.search import Row, Search
@@ -17,6 +18,8 @@ from accel_tools.doctor.experiments.trial import (
     Program,
     StartFile,
 )
+from accel_tools.doctor.records import Visit
+from accel_tools.doctor.topics import ranks_meet
 
 # ------------------------------------------------------------------------- the search
 
@@ -257,3 +260,32 @@ def test_a_value_that_may_be_secret_is_not_shown(program):
     source = "import os\nif 'ZAP_TOKEN' in os.environ: raise OSError('no')"
     found = proof(program(source, ZAP_TOKEN="hunter2"))
     assert found.text == "Proven: without ZAP_TOKEN=… `import stub` works"
+
+
+# ------------------------------------------------------------------------------- ranks
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """Returns the finding on two ranks of this host, with these variables."""
+    pytest.importorskip("torch")
+
+    def find(**variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        visit = Visit(Settings(), dict(os.environ))
+        [finding] = ranks_meet.topic(2, 120).examine(visit)
+        return finding
+
+    return find
+
+
+def test_ranks_of_this_host_meet(found):
+    assert found().code == "ranks.met"
+
+
+def test_what_keeps_ranks_apart_is_proven(found):
+    apart = found(GLOO_SOCKET_IFNAME="eth99")
+    assert apart.code == "ranks.not-met"
+    assert apart.proof == "Proven: without GLOO_SOCKET_IFNAME='eth99' they meet"
+    assert apart.step == "unset GLOO_SOCKET_IFNAME"

@@ -17,7 +17,7 @@ from accel_tools.cli.progress import Progress
 from accel_tools.doctor.issue import MAY_HOLD, issue
 from accel_tools.doctor.records import Examined, Finding, Level, Report, Visit
 from accel_tools.doctor.run import end_given_up, visited
-from accel_tools.doctor.topics import TOPICS
+from accel_tools.doctor.topics import TOPICS, ranks_meet
 
 __all__ = ["command"]
 
@@ -38,6 +38,11 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
     metavar="TOPIC",
     type=options.OneOf("topic", lambda: [topic.name for topic in TOPICS]),
     help=f"Examine only this topic; may be repeated: {', '.join(topic.name for topic in TOPICS)}.",
+)
+@click.option(
+    "--ranks",
+    type=click.IntRange(2, 64),
+    help="Also let this many ranks meet on this host, over gloo.",
 )
 @click.option(
     "--experiments/--no-experiments",
@@ -73,6 +78,7 @@ def command(
     *,
     everything: bool,
     topics: tuple[str, ...],
+    ranks: int | None,
     experiments: bool,
     seconds: float,
     timeout: float | None,
@@ -98,13 +104,16 @@ def command(
             mending.write_list(visit, TOPICS, output, as_json=as_json)
             ctx.exit(0)
         wanted = [topic for topic in TOPICS if not topics or topic.name in topics]
-        with Progress(len(wanted)) as progress:
+        budget = seconds if experiments else 0
+        meeting = ranks_meet.topic(ranks, budget) if ranks else None
+        with Progress(len(wanted) + bool(meeting)) as progress:
             report = visited(
                 visit,
                 wanted,
                 progress.show,
                 progress.show_experiment,
-                seconds if experiments else 0,
+                budget,
+                meeting,
             )
         if for_issue:
             output.write(issue(visit, report, with_messages=with_messages))

@@ -138,22 +138,24 @@ def _in_words(case: Case, result: Result) -> Proof:
         text = f"Proven: {causes} {case.effect(result.outcome)}"
         steps = [row.step(case.outcome) for row in result.causes]
         return Proof(text, "; and ".join(dict.fromkeys(steps)))
+    clauses = list(not_proven(result))
+    limits = table.untestable(case.outcome)
+    if limits:
+        clauses.append(f"Could not be tried: {', '.join(limits)}")
     tried = ", ".join(map(str, result.tried))
+    return Proof("; ".join(clauses), tried=tried)
+
+
+def not_proven(result: Result) -> Iterator[str]:
+    """Yield what was tried in vain, and what was not tried, a clause each."""
     if result.is_flaky:
-        text = "Nothing is proven: the program without any change fails only sometimes"
-        return Proof(text, tried=tried)
-    return Proof("; ".join(_not_proven(case, result)), tried=tried)
-
-
-def _not_proven(case: Case, result: Result) -> Iterator[str]:
+        yield "Nothing is proven: the program without any change fails only sometimes"
+        return
     if result.tried:
         yield f"Not the cause (tried {len(result.tried)}): {_named(result.tried)}"
     if result.untried:
         yield f"No time was left to try {len(result.untried)} more"
-    limits = table.untestable(case.outcome)
-    if limits:
-        yield f"Could not be tried: {', '.join(limits)}"
-    if not result.tried and not result.untried and not limits:
+    if not result.tried and not result.untried:
         yield "There is nothing to try"
 
 

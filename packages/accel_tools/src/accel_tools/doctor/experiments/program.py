@@ -7,8 +7,14 @@ nothing else: any other module may be shadowed, too.
 
 import sys
 
+#: True for mypy alone: nothing but `sys` is imported here.
+MYPY = False
+if MYPY:
+    from collections.abc import Callable
+    from typing import Any, TextIO
 
-def main(folder, job):
+
+def main(folder: str, job: "dict[str, Any]") -> None:
     """Run `job`, and write the stages and the answer to the files of `accel_core.sandbox.child`.
 
     `job` has the keys `path` (folders in place of Python's; empty to keep those),
@@ -26,7 +32,7 @@ def main(folder, job):
     sys.modules["posix" if "posix" in sys.modules else "nt"]._exit(0)
 
 
-def _run(job, stage):
+def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, Any]":
     if job["without_folder"]:
         del sys.path[0]
     if job["path"]:
@@ -50,10 +56,10 @@ def _run(job, stage):
     return {**answer, **compute(job, stage)}
 
 
-def _failure(module, done, error):
+def _failure(module: str, done: list[str], error: BaseException) -> "dict[str, Any]":
     """Return the first exception of the chain, the files that raised it, and all that are loaded."""
-    first = error
-    seen = []
+    first: BaseException | None = error
+    seen: list[BaseException] = []
     while first is not None and first not in seen:
         seen.append(first)
         earlier = first.__cause__
@@ -76,7 +82,7 @@ def _failure(module, done, error):
     }
 
 
-def _loaded():
+def _loaded() -> list[list[str]]:
     """Return name and file of each module that is loaded from a file."""
     loaded = []
     for name, module in list(sys.modules.items()):
@@ -86,15 +92,17 @@ def _loaded():
     return loaded
 
 
-def _write(file, value):
+def _write(file: "TextIO", value: object) -> None:
     """Write a line of JSON without the module `json`, which may be shadowed."""
     file.write(_json(value) + "\n")
     file.flush()
 
 
-def _json(value):
-    if value is None or value is True or value is False:
-        return {None: "null", True: "true", False: "false"}[value]
+def _json(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
     if isinstance(value, dict):
@@ -105,7 +113,7 @@ def _json(value):
     return '"' + "".join([_escaped(character) for character in str(value)]) + '"'
 
 
-def _escaped(character):
+def _escaped(character: str) -> str:
     number = ord(character)
     if number > 0xFFFF:
         return "?"

@@ -77,18 +77,19 @@ class Search:
     #: Leaving all out fails otherwise than the unchanged program: some of it is needed.
     _is_needed: bool = False
 
+    def first_of(self, rows: Sequence[Row]) -> Result:
+        """Return the first row that alters the outcome alone; of rows that exclude each other."""
+        return self._guarded(rows, lambda: self._alone(rows))
+
     def causes_among(self, rows: Sequence[Row], failed: Outcome) -> Result:
         """Return which rows alter the outcome `failed` of the unchanged program."""
+        return self._guarded(rows, lambda: self._causes(rows, failed))
+
+    def _guarded(self, rows: Sequence[Row], search: Callable[[], list[Row]]) -> Result:
+        """Return what `search` finds, confirmed, among rows of a program that always fails."""
         try:
             self._require_failures(_REPEATS)
-            likely = [row for row in rows if row.is_likely(failed)]
-            causes = self._alone(likely)
-            if not causes:
-                causes = self._together(rows, failed)
-            if not causes and (self._is_needed or len(rows) == 1):
-                rest = [row for row in rows if row not in likely]
-                rest.sort(key=lambda row: row.may_be_needed)
-                causes = self._alone(rest)
+            causes = search()
             if causes:
                 return self._confirmed(causes)
         except _FlakyError:
@@ -97,6 +98,17 @@ class Search:
             left = tuple(row for row in rows if row.name not in self._tried)
             return Result(tried=tuple(self._tried.values()), untried=left)
         return Result(tried=tuple(rows))
+
+    def _causes(self, rows: Sequence[Row], failed: Outcome) -> list[Row]:
+        likely = [row for row in rows if row.is_likely(failed)]
+        causes = self._alone(likely)
+        if not causes:
+            causes = self._together(rows, failed)
+        if not causes and (self._is_needed or len(rows) == 1):
+            rest = [row for row in rows if row not in likely]
+            rest.sort(key=lambda row: row.may_be_needed)
+            causes = self._alone(rest)
+        return causes
 
     def _require_failures(self, times: int) -> None:
         self.show("the same again")
