@@ -104,7 +104,8 @@ def command(
             mending.write_list(visit, TOPICS, output, as_json=as_json)
             ctx.exit(0)
         wanted = [topic for topic in TOPICS if not topics or topic.name in topics]
-        budget = seconds if experiments else 0
+        # The report for an issue has no text of an experiment.
+        budget = seconds if experiments and not for_issue else 0
         meeting = ranks_meet.topic(ranks, budget) if ranks else None
         with Progress(len(wanted) + bool(meeting)) as progress:
             report = visited(

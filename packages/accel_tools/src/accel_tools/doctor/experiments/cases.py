@@ -21,7 +21,7 @@ _NAMED = 4
 
 
 class Goal(enum.Enum):
-    """What a program should do, and does not."""
+    """The step in which a program fails."""
 
     IMPORT = "import"
     COUNT = "count"
@@ -99,7 +99,7 @@ def devices_in_words(outcome: Outcome) -> str:
 
 @dataclass(frozen=True)
 class Proof:
-    """What the experiments say of a case."""
+    """The result of the experiments on a case, in words."""
 
     #: "Proven: without …", or what was tried.
     text: str

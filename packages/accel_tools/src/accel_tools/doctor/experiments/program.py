@@ -39,7 +39,7 @@ def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, An
         sys.path[:] = [*sys.path[:1], *job["path"]]
     for line in job["start"]:
         exec(line, {})  # as the module `site` does
-    done = []
+    done: list[str] = []
     for module in job["modules"]:
         stage("import " + module)
         try:

@@ -39,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """What a search has found."""
+    """The result of a search."""
 
     #: The rows that together alter the outcome; none of them can be put back.
     causes: tuple[Row, ...] = ()

@@ -69,7 +69,7 @@ def rows(program: Program) -> list[Row]:
 
 @dataclass(frozen=True)
 class PythonPath:
-    """Where this Python finds packages, and what runs at its start."""
+    """The folders of packages of this Python, and the files that run at its start."""
 
     folders: tuple[str, ...]
     user_folder: str

@@ -25,7 +25,7 @@ _LAUNCHER = (
 
 @dataclass(frozen=True)
 class Change:
-    """What is otherwise in a child than in a program that the user starts."""
+    """The differences between a child and a program that the user starts."""
 
     #: Variables that are left out, and that are set.
     removed: frozenset[str] = frozenset()
@@ -101,7 +101,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Device:
-    """What came of the computation on one device; all empty where it computed."""
+    """The result of the computation on one device; the errors are empty if it computed."""
 
     device: str
     error: str = ""
@@ -112,7 +112,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one run."""
+    """The result of one run."""
 
     #: The modules that were imported.
     imported: tuple[str, ...] = ()

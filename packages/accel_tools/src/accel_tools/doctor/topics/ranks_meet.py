@@ -9,6 +9,7 @@ from functools import partial
 from accel_tools.doctor.experiments import meeting
 from accel_tools.doctor.experiments.cases import not_proven
 from accel_tools.doctor.experiments.search import Search
+from accel_tools.doctor.experiments.trial import Outcome
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["topic"]
@@ -34,7 +35,7 @@ def _examine(count: int, seconds: float, visit: Visit) -> Iterator[Finding]:
 
 
 def _with_proof(
-    job: meeting.Job, failed: meeting.Outcome, finding: Finding, seconds: float
+    job: meeting.Job, failed: Outcome, finding: Finding, seconds: float
 ) -> Finding:
     search = Search(
         partial(meeting.run, job),
