@@ -237,6 +237,16 @@ def test_a_folder_that_is_not_there_is_named(program):
     assert found.step == "set TMPDIR to a folder that exists and that you may write"
 
 
+def test_a_file_of_the_current_folder_that_the_error_names_is_named(program, tmp_path):
+    source = "import os\nif os.path.exists('a.ini'): raise ValueError('a.ini: line 3')"
+    spoiled = program(source)
+    (tmp_path / "folder" / "a.ini").write_text("?")
+    found = proof(spoiled)
+    folder = tmp_path / "folder"
+    assert found.text.startswith(f"Proven: started in another folder than {folder} ")
+    assert found.step == f"look at {folder}/a.ini, which the error names"
+
+
 def test_a_death_is_a_failure_like_any_other(program):
     source = "import os\nif 'ZAP' in os.environ: os.kill(os.getpid(), 11)"
     found = proof(program(source, ZAP="1", OTHER="1"))

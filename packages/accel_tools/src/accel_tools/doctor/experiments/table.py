@@ -427,10 +427,10 @@ def _folder_rows(program: Program) -> Iterator[Row]:
             )
     yield Row(
         Change(folder=empty),
-        f"the current folder, {_current_folder()}",
-        functools.partial(_step_for_current_folder),
+        str(_current_folder()),
+        _step_for_current_folder,
         lambda _: not os.access(".", os.W_OK),
-        how="started elsewhere than in",
+        how="started in another folder than",
     )
 
 
@@ -468,6 +468,9 @@ def _step_for_current_folder(outcome: Outcome) -> str:
     folder = str(_current_folder())
     if not os.access(folder, os.W_OK):
         return f"start the program in a folder that you may write, not in {folder}"
+    for name in re.findall(r"[\w.-]+", outcome.failure):
+        if os.path.isfile(f"{folder}/{name}"):  # noqa: PTH113
+            return f"look at {folder}/{name}, which the error names"
     return _rename(folder, outcome)
 
 
