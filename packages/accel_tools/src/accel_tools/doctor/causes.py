@@ -56,6 +56,10 @@ def _is_same(first: Finding, other: Finding) -> bool:
     if {first.code, other.code} == TORCH_FAILS and not (first.about or other.about):
         return True
     alike = bool(first.about) and first.about == other.about
+    counts_none = first.code == "candidates.no-device" and not first.step
+    is_why = other.code.startswith("checks.") and other.level is Level.ERROR
+    if alike and counts_none and is_why:
+        return True
     return alike and (
         first.code == other.code == "candidates.conflict"
         or (bool(other.step) and other.step in first.step)
@@ -78,4 +82,5 @@ def _merged(first: Finding, same: Sequence[Finding]) -> Finding:
         what = f"{' and '.join(sources)} declare {first.about}"
         step = f"export DS_ACCELERATOR={', or '.join(ways)}"
         return Finding(level, first.code, what, step, first.about, facts)
-    return first._replace(level=level, what=what, facts=facts)
+    step = first.step or (check.step if check is not None else "")
+    return first._replace(level=level, what=what, step=step, facts=facts)
