@@ -76,7 +76,7 @@ class IsolatedLoader:
             return {sources[0]: (report,)} if len(sources) == 1 else {}
         report.print_output()
         rows: Any = report.answer
-        declared = (tuple(map(_decode, row)) for row in rows["plugins"])
+        declared = (tuple(map(decode, row)) for row in rows["plugins"])
         return dict(zip(sources, declared, strict=True))
 
 
@@ -98,7 +98,7 @@ def _declare_in_child(
     with steps_to(stage), selection_in_progress():
         sources = [Provenance(**source) for source in job["plugins"]]
         declared = [plugins.declare(source) for source in sources]
-    return {"plugins": [[_encode(verdict) for verdict in row] for row in declared]}
+    return {"plugins": [[encode(verdict) for verdict in row] for row in declared]}
 
 
 # --- A probe ----------------------------------------------------------------------------
@@ -113,8 +113,8 @@ def probe_in_child(
     """
     others = [v for v in group.verdicts if not v.is_about(verdict)]
     job = {
-        "verdict": _encode(verdict),
-        "others": [_encode(other) for other in others],
+        "verdict": encode(verdict),
+        "others": [encode(other) for other in others],
         "pinned": pinned,
     }
     LOGGER.debug("try %s (%s) in a child process", verdict.name, verdict.provenance)
@@ -128,8 +128,8 @@ def _probe_in_child(
     job: dict[str, Any], stage: Callable[[str], None]
 ) -> dict[str, object]:
     """In the child: probe the backend and return the result."""
-    verdict = _decode(job["verdict"])
-    others = [_decode(other) for other in job["others"]]
+    verdict = decode(job["verdict"])
+    others = [decode(other) for other in job["others"]]
     group = Group((verdict, *others), imports_to_explain=True)
     with steps_to(stage), selection_in_progress():
         found = build.ask_device(verdict, group, pinned=job["pinned"])
@@ -170,7 +170,7 @@ def _run(
 # --- Records as JSON --------------------------------------------------------------------
 
 
-def _encode(verdict: Verdict) -> dict[str, object]:
+def encode(verdict: Verdict) -> dict[str, object]:
     """Return a verdict without what its probe found in this process."""
     return {
         "name": verdict.name,
@@ -181,7 +181,8 @@ def _encode(verdict: Verdict) -> dict[str, object]:
     }
 
 
-def _decode(document: Mapping[str, Any]) -> Verdict:
+def decode(document: Mapping[str, Any]) -> Verdict:
+    """Return the verdict that `encode` turned into `document`."""
     declared = document["backend"]
     verdict = Verdict(
         document["name"],

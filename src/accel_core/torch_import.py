@@ -140,7 +140,8 @@ def _import() -> ModuleType:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             reason = "torch is not installed: accel setup"
             raise BackendUnavailableError(reason) from None
-        raise BackendUnavailableError(_why_import_fails(error)) from error
+        step = "run `accel doctor` in the program's folder: it finds the cause"
+        raise BackendUnavailableError(_why_import_fails(error), hint=step) from error
     if not hasattr(torch, "Tensor"):
         where = getattr(torch, "__file__", None) or list(getattr(torch, "__path__", ()))
         raise BackendUnavailableError(
@@ -154,7 +155,7 @@ def _why_import_fails(error: Exception) -> str:
         error
     ):  # torch's own text, which names the package that it loads
         return f"{error} {error.__cause__ or ''}".strip()
-    return f"torch fails to import: {type(error).__name__}: {error}. Reinstall torch."
+    return f"torch fails to import: {type(error).__name__}: {error}"
 
 
 # --- torch's build --------------------------------------------------------------------

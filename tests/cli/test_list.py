@@ -28,6 +28,7 @@ def test_lists_a_third_party_backend_with_all_that_is_known(accel):
         "usable",
         "2",
         "devices",
+        "counted",
     ]
     assert "* npu would be chosen: the highest-ranking usable one." in done.stdout
     assert line_of(done.stdout, "cpu")
@@ -242,7 +243,7 @@ def test_what_serves_is_first_then_what_is_broken_then_what_is_not_here(
     assert order[:6] == ["works", "cpu", "there", "bad", "first", "second"]
     words = " ".join(said.split())
     for told in (
-        "* works usable 2 devices: somebody's card",
+        "* works usable 2 devices counted: somebody's card",
         "torch_there is not installed, though the hardware is there",
         "hint: pip install torch_there",
         "libbad.so",

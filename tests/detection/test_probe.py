@@ -330,12 +330,12 @@ def test_a_hint_of_the_plugins_own_comes_before_that(torch_world):
     assert judge().hint == "update CANN"
 
 
-def test_a_torch_that_lacks_its_own_symbols_is_to_be_reinstalled(torch_world):
+def test_a_torch_that_does_not_import_is_for_the_doctor(torch_world):
     torch_world.module("torch", f"raise ImportError('{LACKS}_ZN3c104getEv')")
     vendor(torch_world, "")
     found = judge()
-    assert found.reason.endswith("Reinstall torch")
-    assert (found.hint, "another torch" in found.reason) == ("", False)
+    assert found.hint.startswith("run `accel doctor` in the program's folder")
+    assert "another torch" not in found.reason
 
 
 # --- A package that was built for one release of torch, told by metadata ---------------------------------

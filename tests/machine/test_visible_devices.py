@@ -7,8 +7,10 @@ import pytest
 from accel_core.backend import GRAMMARS, Backend, Visibility
 from accel_core.errors import AccelError, SettingError
 from accel_core.hardware.visible_devices import (
+    Inventory,
     format_visible_devices,
     hidden_by,
+    masks,
     parse_visible_devices,
 )
 
@@ -282,3 +284,26 @@ def test_a_value_that_the_vendor_refuses_hides_every_device():
     reason = hidden_by(GAUDI, {"HABANA_VISIBLE_MODULES": ""})
     assert reason.startswith("HABANA_VISIBLE_MODULES='' is not valid: ")
     assert "module ids from 0 to 7" in reason
+
+
+@pytest.mark.parametrize(
+    ("grammar", "value", "note", "suggestion"),
+    [
+        ("cuda", "0-3", "'0-3' is read as 0", "0,1,2,3"),
+        ("cuda", "0 1", "'0 1' is read as 0", "0,1"),
+        ("cuda", "0;1", "'0;1' is read as 0", "0,1"),
+        ("cuda", "[0,1]", "'[0' ends the list", "0,1"),
+        ("cuda", "'0,1'", '"\'0" ends the list', "0,1"),
+        ("cuda", "cuda:1", "'cuda:1' ends the list", "1"),
+        ("cuda", "0-9", "'0-9' is read as 0", "0,1,2,3"),
+        ("cuda", "1gpu2", "'1gpu2' is read as 1", "1"),
+        ("ascending", "0-3", "'-3' ends the list", "0,1,2,3"),
+        ("mlu", "0:3", "'0:3' ends the list", "0,1,2,3"),
+        ("cuda", " 0, +1", "", ""),
+    ],
+)
+def test_a_value_is_mended_from_what_was_meant(grammar, value, note, suggestion):
+    visibility = Visibility(("ACME_MASK",), grammar=grammar)
+    backend = Backend("acme", 1, "acme", visibility=visibility)
+    found = masks(backend, {"ACME_MASK": value}, Inventory(4))
+    assert (found.effects[0].ignored, found.effects[0].suggestion) == (note, suggestion)

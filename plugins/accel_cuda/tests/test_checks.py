@@ -8,6 +8,7 @@ import pytest
 import accel_cuda
 from accel_core import TorchBuild
 from accel_cuda.checks import (
+    container_capabilities,
     driver_library,
     processors_gpu,
     unified_memory,
@@ -30,6 +31,18 @@ def test_cards_without_unified_memory(computer):
     assert "nvidia-modprobe -u" in found.step
     computer.write("dev/nvidia-uvm")
     assert unified_memory(computer.root).level == "ok"
+
+
+@pytest.mark.parametrize(
+    ("value", "level"),
+    [("", "ok"), ("all", "ok"), ("compute,utility", "ok"), ("utility", "error")],
+)
+def test_a_container_that_was_given_no_library_of_cudas(value, level):
+    found = container_capabilities({"NVIDIA_DRIVER_CAPABILITIES": value})
+    assert found.level == level
+    assert ("-e NVIDIA_DRIVER_CAPABILITIES=compute,utility" in found.step) == (
+        level == "error"
+    )
 
 
 @pytest.mark.parametrize("text", [NVRM, OPEN])

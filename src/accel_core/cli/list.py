@@ -59,7 +59,8 @@ def command(
 ) -> None:
     """List the backends: what can be used, and why not the others.
 
-    Each is probed in a process of its own, all at once. A star marks the one that is
+    Each is probed in a process of its own, all at once: its devices are counted, and
+    `accel doctor` computes on them. A star marks the one that is
     chosen or pinned; the verdicts themselves do not depend on DS_ACCELERATOR. The exit
     status is 1 if a backend gave no answer in time, so that the choice is not known.
     """
@@ -178,7 +179,9 @@ def _row(
     sign = "*" if marked is not None and verdict.is_about(marked) else " "
     details = [row.reason] if row.reason else []
     if verdict.usable:
-        devices = page.count(verdict.devices, "device") if verdict.devices else ""
+        devices = ""
+        if verdict.devices:  # nothing was computed
+            devices = f"{page.count(verdict.devices, 'device')} counted"
         description = one_line(verdict.description)
         details.append(": ".join(filter(None, [devices, description])))
     return [

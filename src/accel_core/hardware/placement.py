@@ -228,8 +228,21 @@ def permission_step(node: str, root: str, start: str = "") -> str:
     except (OSError, AttributeError, KeyError):
         # Windows has no groups, and some groups have no name.
         return start or f"see `ls -l {node}`"
+    if lacks_group and not _has_account():
+        return f"start it as a user who is in the group {group} ({status.st_gid})"
     if lacks_group:
         command = f"sudo usermod -aG {group} $USER"
         return f"join the group {group}: {command}, then log in again"
     hint = "and which devices its control group allows this process"
     return f"see `ls -l {node}`, {hint}"
+
+
+def _has_account() -> bool:
+    """Whether this user has an entry in /etc/passwd, without which no group takes it."""
+    import pwd  # Windows has none
+
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return True

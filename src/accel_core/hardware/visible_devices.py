@@ -394,13 +394,37 @@ def _intended_ids(rules: _Rules, value: str, devices: Inventory) -> list[DeviceI
 
 
 def _named_ids(rules: _Rules, value: str, uuids: Sequence[str]) -> list[DeviceId]:
-    """Return the ids of every entry that is valid by itself."""
+    """Return the ids of every entry that is valid by itself, as it is meant."""
     named: list[DeviceId] = []
-    for entry in value.split(","):
+    for entry in _as_meant(value).split(","):
         mask = rules.parse(entry.strip())
         if mask is not None and mask.ids is not None:
             named += [_expand_uuid(item, uuids) for item in mask.ids]
     return named
+
+
+#: Ways in which people write lists that no runtime reads: quotes, brackets, torch's name
+#: of a device, other separators, and ranges.
+_QUOTES = re.compile(r"""[\[\](){}'"]""")
+_DEVICE_NAME = re.compile(r"\b(?!GPU|MIG)[A-Za-z]+:(?=[0-9])")
+_SEPARATORS = re.compile(r"(?<=[0-9])[\s;|+]+(?=[0-9])")
+_RANGE = re.compile(r"\s*([0-9]{1,3})\s*(?:-|:|\.\.)\s*([0-9]{1,3})\s*")
+
+
+def _as_meant(value: str) -> str:
+    """Return the value as its writer meant it: `"0,1,2"` for `"[0-2]"`."""
+    text = _QUOTES.sub("", value)
+    text = _DEVICE_NAME.sub("", text)
+    text = _SEPARATORS.sub(",", text)
+    entries: list[str] = []
+    for entry in text.split(","):
+        ends = _RANGE.fullmatch(entry)
+        if ends is None:
+            entries.append(entry)
+        else:
+            numbers = range(int(ends[1]), int(ends[2]) + 1)
+            entries += map(str, numbers)
+    return ",".join(entries)
 
 
 def _are_node_numbers(named: Sequence[DeviceId], devices: Inventory) -> bool:
@@ -475,6 +499,8 @@ _INDEX = re.compile(_DIGITS)
 #: The number at the start of an entry, as C's strtoul reads it: CUDA takes `1gpu2` as
 #: 1.
 _LEADING_INDEX = re.compile(rf"\s*([+]?{_DIGITS}|-0)(?![0-9])")
+#: An entry of which nothing is left out when it is read as a number.
+_ENTRY = re.compile(rf"\s*[+-]?{_DIGITS}\s*")
 #: The longest beginning of a value that is a list of indices, which may be empty.
 _LIST = re.compile(rf"(?:{_DIGITS}(?![0-9])(?:,(?={_DIGITS}(?![0-9])))?)*")
 _TILE = re.compile(rf"{_DIGITS}(\.{_DIGITS})?")
@@ -491,15 +517,18 @@ def _until_invalid(value: str, read: Callable[[str], DeviceId | None]) -> Mask:
     `read` returns an entry's id, or `None` if the entry is invalid.
     """
     ids: list[DeviceId] = []
+    notes = []
     for entry in value.split(","):
         item = read(entry)
         if item is None:
-            note = f"{entry!r} ends the list" if value else ""
-            return Mask(tuple(ids), note)
+            notes += [f"{entry!r} ends the list"] if value else []
+            break
         if item in ids:
             return Mask((), f"{entry!r} is there twice")
+        if isinstance(item, int) and not _ENTRY.fullmatch(entry):
+            notes.append(f"{entry!r} is read as {item}")
         ids.append(item)
-    return Mask(tuple(ids))
+    return Mask(tuple(ids), "; ".join(notes))
 
 
 def _parse_cuda(value: str) -> Mask:

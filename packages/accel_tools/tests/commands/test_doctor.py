@@ -69,7 +69,7 @@ def test_a_healthy_machine_has_one_line_a_topic_and_status_0(accel):
     done = accel(*ONE)
     assert (done.returncode, done.stderr) == (0, "")
     first, _, *rest = done.stdout.splitlines()
-    assert first == "npu is chosen, and nothing is wrong."
+    assert first == "npu is chosen, and nothing is wrong in: Backends."
     assert rest == ["✓  Backends", "", "All observations: `accel doctor --all`."]
     document = accel.json(*ONE)
     assert (document["level"], document["exit_status"], document["chosen"]) == (
@@ -77,7 +77,7 @@ def test_a_healthy_machine_has_one_line_a_topic_and_status_0(accel):
         0,
         "npu",
     )
-    assert findings(document)["npu"]["what"] == "usable, 2 devices"
+    assert findings(document)["npu"]["what"] == "usable, 2 devices counted"
     assert findings(document)["mlu"]["what"] == "no device: nothing on the bus"
 
 
@@ -85,7 +85,7 @@ def test_what_the_chosen_device_computes_otherwise_is_told(accel):
     for name, priority in (("npu", 990), ("mlu", 980)):
         known = (("compute.numbers.nan_and_infinity", f"{name} loses NaN"),)
         accel.world.backend(name, priority, computes_otherwise=known)
-    first = "npu is chosen, and nothing is wrong. Known to compute otherwise: npu loses NaN.\n"
+    first = "npu is chosen, and nothing is wrong in: Backends. Known to compute otherwise: npu loses NaN.\n"
     assert accel(*ONE).stdout.startswith(first)
 
 
@@ -342,7 +342,7 @@ def test_a_plugin_that_ends_whoever_imports_it_ends_no_topic(accel):
     }
     assert (found["deadly"]["code"], found["npu"]["what"]) == (
         "candidates.crashed",
-        "usable, 2 devices",
+        "usable, 2 devices counted",
     )
 
 

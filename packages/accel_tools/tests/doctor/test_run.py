@@ -18,7 +18,7 @@ from accel_core.verdict import Status
 from accel_tools.doctor.ranks import Looked, compared
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.doctor.run import examine, visited
-from accel_tools.doctor.topics import TOPICS
+from accel_tools.doctor.topics import TOPICS, ranks_meet
 from accel_train.launch.agreement import exchange
 from accel_train.launch.rendezvous import Rank
 from accel_train.launch.worker import REFUSED
@@ -82,7 +82,7 @@ def test_the_report_counts_what_is_wrong_and_gives_the_worst_first():
     one = visited(Visit(Settings(), {}), [Topic("odd", "Odd", lambda visit: [ODD])])
     assert (one.verdict, one.exit_status) == ("One thing is wrong: this is odd.", 1)
     well = visited(Visit(Settings(), {}), [Topic("fine", "Fine", fine)])
-    assert (well.verdict, well.exit_status) == ("Nothing is wrong.", 0)
+    assert (well.verdict, well.exit_status) == ("Nothing is wrong in: Fine.", 0)
 
 
 def test_a_survey_that_fails_fails_once_for_all_who_ask(monkeypatch):
@@ -279,7 +279,7 @@ STATUSES = {f"candidates.{status.value.replace('_', '-')}" for status in Status}
 
 
 def test_the_pages_have_the_codes_of_the_sources():
-    names = [topic.name for topic in TOPICS]
+    names = [topic.name for topic in (*TOPICS, ranks_meet.topic(2, 0))]
     code = rf"(?:{'|'.join(names)})\.[a-z][a-z-]+"
     given = {
         c

@@ -74,15 +74,38 @@ def test_what_has_to_be_compiled_needs_a_compiler_ninja_and_for_cuda_the_toolkit
     builder = Builder("csrc/odd.cpp", "csrc/odd.cu")
     for home in ("CUDA_HOME", "ROCM_HOME"):
         monkeypatch.setattr(cpp_extension, home, None)
-    assert "the CUDA toolkit is missing" in op_builders.compatibility(builder)
-    monkeypatch.setattr(cpp_extension, "CUDA_HOME", "/usr/local/cuda")
-    assert op_builders.compatibility(builder) == ""
+    monkeypatch.setattr("torch.version.cuda", "12.6")
+    assert "nvcc is missing" in op_builders.compatibility(builder)
     monkeypatch.setattr("torch.version.cuda", "0.0 (simulated)")
     assert "does not run on a simulated device" in op_builders.compatibility(builder)
     monkeypatch.setenv("CXX", "ccache clang++-99")
     assert "the C++ compiler 'ccache' is missing" in op_builders.compatibility(
         Builder("csrc/odd.cpp")
     )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell script stands in for nvcc")
+@pytest.mark.parametrize(
+    ("release", "fault"),
+    [
+        ("12.8", ""),
+        ("13.0", "is from CUDA 13, but torch is built for CUDA 12.6: set CUDA_HOME"),
+    ],
+)
+def test_deepspeeds_cuda_code_needs_the_nvcc_of_torchs_cuda(
+    tools, monkeypatch, tmp_path, release, fault
+):
+    cpp_extension = pytest.importorskip("torch.utils.cpp_extension")
+    tools("c++", "ninja")
+    nvcc = tmp_path / "cuda" / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}'\n")
+    nvcc.chmod(0o755)
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(tmp_path / "cuda"))
+    monkeypatch.setattr("torch.version.cuda", "12.6")
+    answer = op_builders.compatibility(Builder("csrc/odd.cpp", "csrc/odd.cu"))
+    assert fault in answer
+    assert bool(answer) is bool(fault)
 
 
 def test_what_is_built_needs_nothing(disk, tools, tmp_path):

@@ -180,8 +180,17 @@ CUDA = Backend(
     ),
     environment=Environment(
         # Not all of CUDA_*: which devices are visible is each node's own affair. RCCL
-        # reads NCCL_* as well.
-        forward=("NCCL", "TORCH_NCCL", "RCCL", "CUDA_DEVICE_", "CUDA_LAUNCH_BLOCKING"),
+        # reads NCCL_* as well. Below NCCL lie libfabric (EFA's) and UCX.
+        forward=(
+            "NCCL",
+            "TORCH_NCCL",
+            "RCCL",
+            "CUDA_DEVICE_",
+            "CUDA_LAUNCH_BLOCKING",
+            "PYTORCH_CUDA_ALLOC_CONF",
+            "FI_",
+            "UCX_",
+        ),
     ),
     hints=_HINTS,
 )
@@ -218,6 +227,15 @@ ROCM = replace(
         ray_noset="RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES",
     ),
     in_torch=replace(CUDA.in_torch, builds=("hip",)),
+    environment=Environment(
+        forward=(
+            *CUDA.environment.forward,
+            "HSA_",
+            "HIP_",
+            "MIOPEN_",
+            "PYTORCH_HIP_ALLOC_CONF",
+        )
+    ),
 )
 
 

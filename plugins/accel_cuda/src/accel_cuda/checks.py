@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from accel_core import Check, CheckResult, TorchBuild, torch_build
 
 __all__ = [
     "CHECKS",
+    "container_capabilities",
     "driver_library",
     "processors_gpu",
     "unified_memory",
@@ -78,6 +80,25 @@ def unified_memory(root: Path = _ROOT) -> CheckResult:
         "/dev/nvidia-uvm is missing, without which CUDA finds no GPU",
         step,
         facts,
+    )
+
+
+def container_capabilities(environ: Mapping[str, str] | None = None) -> CheckResult:
+    """Check that NVIDIA's container runtime was asked for CUDA's libraries.
+
+    It mounts only what `NVIDIA_DRIVER_CAPABILITIES` names when the container starts:
+    `utility` is nvidia-smi, `compute` is libcuda.so. NVIDIA Container Toolkit, "Driver
+    Capabilities".
+    """
+    name = "NVIDIA_DRIVER_CAPABILITIES"
+    value = (os.environ if environ is None else environ).get(name, "")
+    named = {part.strip() for part in value.split(",")}
+    if not value or named & {"compute", "all"}:
+        return CheckResult("ok", f"{name} leaves out no library of CUDA's")
+    return CheckResult(
+        "error",
+        f"{name}={value!r} gives this container no libcuda.so",
+        f"start the container anew with -e {name}=compute,utility",
     )
 
 
@@ -191,6 +212,11 @@ def _read(path: Path) -> str:
 CHECKS = [
     Check("unified-memory", "NVIDIA's unified memory module", unified_memory),
     Check("driver-library", "The NVIDIA driver and its library", driver_library),
+    Check(
+        "container-capabilities",
+        "The parts of the NVIDIA driver in a container",
+        container_capabilities,
+    ),
     Check("windows-driver", "The NVIDIA driver of Windows, below WSL2", windows_driver),
     Check("processors-gpu", "The GPU that is part of an AMD processor", processors_gpu),
 ]

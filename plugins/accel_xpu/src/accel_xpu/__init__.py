@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from accel_core import (
     Backend,
@@ -23,6 +24,9 @@ from accel_core import (
     package_folders,
     torch_build,
 )
+
+if TYPE_CHECKING:
+    from accel_core import Check
 
 __all__ = ["IPEX", "NATIVE", "accel_probe", "described"]
 
@@ -157,6 +161,14 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
                 stands_aside=True,
             )
     return None
+
+
+@hookimpl
+def accel_checks(backend: Backend) -> list[Check]:
+    """Return the checks of what Intel's driver needs, for torch's own XPU."""
+    from accel_xpu.checks import CHECKS  # finding this plugin must cost nothing
+
+    return CHECKS if backend.in_torch.builds else []
 
 
 def described(backend: Backend) -> Backend:

@@ -43,6 +43,10 @@ class Progress:
         self._done += 1
         self._draw(f"{what}, {self._done} of {self._total} ...")
 
+    def show_experiment(self, what: str) -> None:
+        """Show the experiment that begins; how many follow is unknown."""
+        self._draw(f"experiment: {what} ...")
+
     def _draw(self, line: str) -> None:
         if self._stream is None:
             return

@@ -17,7 +17,7 @@ from accel_tools.cli.progress import Progress
 from accel_tools.doctor.issue import MAY_HOLD, issue
 from accel_tools.doctor.records import Examined, Finding, Level, Report, Visit
 from accel_tools.doctor.run import end_given_up, visited
-from accel_tools.doctor.topics import TOPICS
+from accel_tools.doctor.topics import TOPICS, ranks_meet
 
 __all__ = ["command"]
 
@@ -38,6 +38,24 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
     metavar="TOPIC",
     type=options.OneOf("topic", lambda: [topic.name for topic in TOPICS]),
     help=f"Examine only this topic; may be repeated: {', '.join(topic.name for topic in TOPICS)}.",
+)
+@click.option(
+    "--ranks",
+    type=click.IntRange(2, 64),
+    help="Also let this many ranks meet on this host, over gloo.",
+)
+@click.option(
+    "--experiments/--no-experiments",
+    default=True,
+    help="Whether to run programs with one thing changed to find a cause.",
+)
+@click.option(
+    "--experiment-seconds",
+    "seconds",
+    type=click.FloatRange(min=1),
+    default=60,
+    show_default=True,
+    help="The time for all experiments.",
 )
 @options.probe_timeout
 @options.as_json
@@ -60,6 +78,9 @@ def command(
     *,
     everything: bool,
     topics: tuple[str, ...],
+    ranks: int | None,
+    experiments: bool,
+    seconds: float,
     timeout: float | None,
     as_json: bool,
     for_issue: bool,
@@ -68,9 +89,12 @@ def command(
 ) -> None:
     """Report what is wrong here, or with each NAME, and the next step.
 
-    All topics run in child processes, in parallel. Exit status: 0 = healthy (missing devices or vendor
-    packages don't count), 1 = warnings or errors, 2 = bad usage. These are errors: no backend works; a pinned
-    backend does not work; a present device does not work; torch cannot be imported.
+    All topics run in child processes, in parallel. If a program fails, or devices are missing, experiments
+    in child processes look for the cause; they change nothing here.
+
+    Exit status: 0 = healthy (missing devices or vendor packages don't count), 1 = warnings or errors, 2 = bad
+    usage. These are errors: no backend works; a pinned backend does not work; a present device does not work;
+    torch cannot be imported.
     """
     _check(for_issue=for_issue, with_messages=with_messages, as_json=as_json)
     mend.check(as_json=as_json)
@@ -80,8 +104,18 @@ def command(
             mending.write_list(visit, TOPICS, output, as_json=as_json)
             ctx.exit(0)
         wanted = [topic for topic in TOPICS if not topics or topic.name in topics]
-        with Progress(len(wanted)) as progress:
-            report = visited(visit, wanted, progress.show)
+        # The report for an issue has no text of an experiment.
+        budget = seconds if experiments and not for_issue else 0
+        meeting = ranks_meet.topic(ranks, budget) if ranks else None
+        with Progress(len(wanted) + bool(meeting)) as progress:
+            report = visited(
+                visit,
+                wanted,
+                progress.show,
+                progress.show_experiment,
+                budget,
+                meeting,
+            )
         if for_issue:
             output.write(issue(visit, report, with_messages=with_messages))
         elif as_json:
@@ -154,9 +188,11 @@ def _topic(
     def mark(level: Level) -> page.Cell:
         return (level.mark if in_unicode else level.plain_mark), _STYLES[level]
 
-    took = f"  {topic.ms / 1e3:.1f} s" if everything else ""
+    more = f"  {topic.ms / 1e3:.1f} s" if everything else ""
+    if topic.merged is not Level.OK:
+        more += "  (what is wrong here is reported with its cause, under another title)"
     parts: list[page.Part] = [
-        page.hanging([(mark(topic.level), [(topic.title, "bold"), (took, "dim")])], 0)
+        page.hanging([(mark(topic.level), [(topic.title, "bold"), (more, "dim")])], 0)
     ]
     if topic.failed:
         failed = f"this could not be examined: {one_line(topic.failed)}"
@@ -181,5 +217,6 @@ def _facts(finding: Finding) -> list[page.Part]:
 
 def _in_words(finding: Finding) -> Sequence[page.Cell]:
     about = [(one_line(finding.about), "bold"), (": ", "")] if finding.about else []
+    proof = [(f"\n{one_line(finding.proof)}", "bold")] if finding.proof else []
     step = [(f"\n{one_line(finding.step)}", "dim")] if finding.step else []
-    return [*about, (one_line(finding.what), ""), *step]
+    return [*about, (one_line(finding.what), ""), *proof, *step]

@@ -6,11 +6,14 @@ report it, each with a remedy of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from accel_tools.doctor.records import Examined, Finding, Level
 
-__all__ = ["by_cause"]
+__all__ = ["TORCH_FAILS", "by_cause"]
+
+#: Two topics import torch; where both fail, their errors may name different files.
+TORCH_FAILS = {"candidates.torch", "compute.import"}
 
 
 def by_cause(topics: Sequence[Examined]) -> tuple[Examined, ...]:
@@ -19,24 +22,26 @@ def by_cause(topics: Sequence[Examined]) -> tuple[Examined, ...]:
     The text of the merged finding is kept in the facts.
     """
     wrong = [f for topic in topics for f in topic.findings if f.level is not Level.OK]
-    merged: dict[int, Finding | None] = {}
+    merged: dict[int, Finding] = {}
+    moved: list[Finding] = []
     for place, first in enumerate(wrong):
-        if id(first) in merged:
+        if _is_in(moved, first):
             continue
         same = [
-            f for f in wrong[place + 1 :] if id(f) not in merged and _is_same(first, f)
+            f for f in wrong[place + 1 :] if not _is_in(moved, f) and _is_same(first, f)
         ]
-        merged |= {id(f): None for f in same}
+        moved += same
         merged[id(first)] = _merged(first, same)
-    return tuple(
-        topic._replace(findings=tuple(_kept(topic, merged))) for topic in topics
-    )
+    return tuple(_with(topic.without(moved), merged) for topic in topics)
 
 
-def _kept(topic: Examined, merged: dict[int, Finding | None]) -> Iterator[Finding]:
-    for finding in topic.findings:
-        if (kept := merged.get(id(finding), finding)) is not None:
-            yield kept
+def _is_in(findings: Sequence[Finding], finding: Finding) -> bool:
+    return any(finding is other for other in findings)
+
+
+def _with(topic: Examined, merged: Mapping[int, Finding]) -> Examined:
+    findings = tuple(merged.get(id(finding), finding) for finding in topic.findings)
+    return topic._replace(findings=findings)
 
 
 def _is_same(first: Finding, other: Finding) -> bool:
@@ -48,7 +53,13 @@ def _is_same(first: Finding, other: Finding) -> bool:
         or (first.about and f"for the same reason as {first.about}" in other.what)
     ):
         return True
+    if {first.code, other.code} == TORCH_FAILS and not (first.about or other.about):
+        return True
     alike = bool(first.about) and first.about == other.about
+    counts_none = first.code == "candidates.no-device" and not first.step
+    is_why = other.code.startswith("checks.") and other.level is Level.ERROR
+    if alike and counts_none and is_why:
+        return True
     return alike and (
         first.code == other.code == "candidates.conflict"
         or (bool(other.step) and other.step in first.step)
@@ -71,4 +82,5 @@ def _merged(first: Finding, same: Sequence[Finding]) -> Finding:
         what = f"{' and '.join(sources)} declare {first.about}"
         step = f"export DS_ACCELERATOR={', or '.join(ways)}"
         return Finding(level, first.code, what, step, first.about, facts)
-    return first._replace(level=level, what=what, facts=facts)
+    step = first.step or (check.step if check is not None else "")
+    return first._replace(level=level, what=what, step=step, facts=facts)

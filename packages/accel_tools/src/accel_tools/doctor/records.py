@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core import Verdict
 from accel_core.exceptions import PLUGIN_ERRORS
@@ -13,6 +13,9 @@ from accel_core.isolation import IsolatedLoader
 from accel_core.plugins import find_backends
 from accel_core.settings import Pin, Settings
 from accel_core.survey import Survey, survey
+
+if TYPE_CHECKING:
+    from accel_tools.doctor.experiments.cases import Case
 
 __all__ = ["Examined", "Finding", "Level", "Report", "Topic", "Visit"]
 
@@ -56,6 +59,8 @@ class Finding(NamedTuple):
     about: str = ""
     #: What was seen, by name, in the order in which people read it.
     facts: Mapping[str, str] = {}
+    #: What experiments say of its cause: "Proven: without …"; empty if there were none.
+    proof: str = ""
 
     def to_dict(self) -> dict[str, object]:
         """Return the record as plain values, for JSON."""
@@ -81,6 +86,8 @@ class Visit:
         self._lock = threading.Lock()
         self._survey: Survey | None = None
         self._failure: BaseException | None = None
+        #: The programs that the topic `compute` has run, for experiments.
+        self.cases: list[Case] = []
 
     def candidates(self) -> tuple[Verdict, ...]:
         """Return the installed candidates, before any is probed. The first call reads them; others wait."""
@@ -150,13 +157,22 @@ class Examined(NamedTuple):
     ms: float
     #: Why the topic itself failed; empty where it did not.
     failed: str = ""
+    #: The most serious level of its findings that another topic reports, with the same cause.
+    merged: Level = Level.OK
 
     @property
     def level(self) -> Level:
         """Return the most serious level of the findings; at least a warning if the topic raised an error."""
-        levels = {finding.level for finding in self.findings}
+        levels = {self.merged, *(finding.level for finding in self.findings)}
         worst = Level.ERROR if Level.ERROR in levels else Level.WARNING
         return worst if levels - {Level.OK} or self.failed else Level.OK
+
+    def without(self, moved: Iterable[Finding]) -> Examined:
+        """Return the topic without these findings, which another topic reports."""
+        places = {id(finding) for finding in moved}
+        levels = [self.merged, *(f.level for f in self.findings if id(f) in places)]
+        kept = tuple(f for f in self.findings if id(f) not in places)
+        return self._replace(findings=kept, merged=max(levels, key=list(Level).index))
 
     def to_dict(self) -> dict[str, object]:
         """Return the record as plain values, for JSON."""

@@ -11,6 +11,7 @@ from accel_core import hardware
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import child
 from accel_tools.doctor.causes import by_cause
+from accel_tools.doctor.proofs import with_proofs
 from accel_tools.doctor.records import Examined, Finding, Report, Topic, Visit
 from accel_tools.doctor.verdict import verdict
 
@@ -18,6 +19,8 @@ __all__ = ["end_given_up", "examine", "visited"]
 
 #: Seconds that a topic may take beside its probes, and for how many probes one after the other it may wait.
 _ITSELF = 10.0
+#: Ranks that may meet on this host.
+_MOST_RANKS = 64
 _PROBES = 12
 
 
@@ -25,10 +28,23 @@ def visited(
     visit: Visit,
     topics: Iterable[Topic],
     awaiting: Callable[[str], None] = lambda _: None,
+    trying: Callable[[str], None] = lambda _: None,
+    seconds: float = 0,
+    ranks: Topic | None = None,
 ) -> Report:
-    """Return the report of a visit; `awaiting` is called with the title of each topic that is waited for."""
+    """Return the report of a visit, whose experiments may take `seconds`.
+
+    `ranks` is examined last, alone: its children wait for each other.
+
+    `awaiting` is called with the title of each topic that is waited for, `trying` with
+    the words of each experiment.
+    """
     start = time.perf_counter()
     examined = by_cause(examine(visit, topics, awaiting=awaiting))
+    if seconds:
+        examined = by_cause(with_proofs(visit.cases, examined, seconds, trying))
+    if ranks is not None:
+        examined += examine(visit, [ranks], awaiting=awaiting, at_once=_MOST_RANKS)
     known = visit.surveyed
     chosen = (
         known.selection.name
@@ -45,18 +61,20 @@ def examine(
     topics: Iterable[Topic],
     limit: float | None = None,
     awaiting: Callable[[str], None] = lambda _: None,
+    at_once: int | None = None,
 ) -> tuple[Examined, ...]:
     """Return the findings of each topic, in order; a topic that raises or hangs is reported as failed.
 
     `limit`: seconds after which unfinished topics are abandoned; findings they already have are kept.
-    `awaiting` is called with the title of each topic that is waited for.
+    `awaiting` is called with the title of each topic that is waited for. `at_once`: children that may run in
+    parallel, by default as many as there are cores.
     """
     limit = _ITSELF + _PROBES * visit.settings.probe_timeout if limit is None else limit
     end = time.monotonic() + limit
     examinations = [_Examination(visit, topic) for topic in topics]
     try:
         # All topics together: more imports of torch than cores would only make each other late.
-        with _at_most(hardware.usable_cores()):
+        with _at_most(at_once or hardware.usable_cores()):
             for examination in examinations:
                 examination.start()
             for examination in examinations:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from accel_core import torch_build
@@ -68,9 +69,39 @@ def torch_finding(
         Level.ERROR,
         "candidates.torch",
         f"torch {build.version} cannot be imported: {failure}",
-        f"pip install --force-reinstall 'torch=={build.version}'",
+        _step(failure, build.version),
         facts={name: value for name, value in facts.items() if value},
     )
+
+
+#: Causes that no experiment can show, by the error's text, and the next step.
+_STEPS = (
+    (
+        r"executable stack",
+        (
+            "pip install --upgrade torch: this system refuses libraries that ask for an "
+            "executable stack"
+        ),
+    ),
+    (
+        r"Cannot allocate memory|failed to map|MemoryError",
+        (
+            "give the process more memory: `ulimit -v`, the control group and the job "
+            "may limit it"
+        ),
+    ),
+)
+#: A file of torch's own that is missing or damaged.
+_OWN_FILE = r"No module named 'torch\.|lib(torch|c10|shm)\w*\.so"
+
+
+def _step(failure: str, version: str) -> str:
+    for pattern, step in _STEPS:
+        if re.search(pattern, failure):
+            return step
+    if re.search(_OWN_FILE, failure):
+        return f"pip install --force-reinstall 'torch=={version}'"
+    return ""
 
 
 def _tried(timeout: float) -> tuple[str, str]:

@@ -9,13 +9,14 @@ from accel_core.survey import Survey
 from accel_core.verdict import How
 from accel_tools.doctor.records import Examined, Finding, Level, Visit
 from accel_tools.doctor.topics.candidates import COMPUTES_OTHERWISE
+from accel_tools.doctor.topics.compute import COMPUTED
 
 __all__ = ["verdict"]
 
 
 def verdict(visit: Visit, topics: Sequence[Examined]) -> str:
     """Return the visit's result as one sentence with its full stop, on the requested backends if any."""
-    said = [*_standing(visit, visit.surveyed), _wrong(topics)]
+    said = [*_standing(visit, visit.surveyed, topics), _wrong(topics)]
     sentence = ", ".join(said[:-1]) + (", and " if said[:-1] else "") + said[-1]
     if sentence.startswith(
         ("nothing ", "one thing ", "what would ")
@@ -34,7 +35,9 @@ def verdict(visit: Visit, topics: Sequence[Examined]) -> str:
     return f"{sentence}.{known}{said_so}"
 
 
-def _standing(visit: Visit, surveyed: Survey | None) -> list[str]:
+def _standing(
+    visit: Visit, surveyed: Survey | None, topics: Sequence[Examined]
+) -> list[str]:
     """Return a clause on each backend that was asked for, then one on the choice."""
     if surveyed is None or surveyed.selection is None:
         return []
@@ -46,8 +49,17 @@ def _standing(visit: Visit, surveyed: Survey | None) -> list[str]:
     ]
     return [
         *_usabilities([v for v in named if not _is_chosen(v, selection)]),
-        _choice(selection),
+        _choice(selection) + _computed(selection.name, topics),
     ]
+
+
+def _computed(name: str | None, topics: Sequence[Examined]) -> str:
+    """Return that the chosen backend's devices computed; empty if that is not known."""
+    for topic in topics:
+        for finding in topic.findings:
+            if finding.code == COMPUTED and finding.about == name:
+                return f" and {finding.what}"
+    return ""
 
 
 def _usabilities(named: Sequence[Verdict]) -> Iterator[str]:
@@ -92,8 +104,10 @@ def _wrong(topics: Sequence[Examined]) -> str:
         for topic in topics
         if topic.failed
     ]
-    if not said:
+    if not said and any(topic.name == "compute" for topic in topics):
         return "nothing is wrong"
+    if not said:
+        return f"nothing is wrong in: {', '.join(topic.title for topic in topics)}"
     return (
         f"one thing is wrong: {said[0]}"
         if len(said) == 1
@@ -102,7 +116,9 @@ def _wrong(topics: Sequence[Examined]) -> str:
 
 
 def _short(finding: Finding, causes: Iterable[str]) -> str:
-    """Its first clause, without the cause: the whole stands below."""
+    """Its proof, or its first clause without the cause: the whole stands below."""
+    if finding.proof.startswith("Proven: "):
+        return f"{finding.proof.removeprefix('Proven: ')} (proven)"
     what = finding.what
     for cause in causes:
         what = what.replace(f": {cause}", "")

@@ -23,7 +23,7 @@ from typing import Any
 
 from accel_core import Backend, OpProvider, hookimpl, package_folders
 from accel_core.torch_import import import_torch
-from accel_train.deepspeed import _foreign, _installed
+from accel_train.deepspeed import _foreign, _installed, _toolkit
 
 __all__ = [
     "DeepSpeedProvider",
@@ -199,8 +199,8 @@ def _missing_tool(builder: Any, needs_device: bool) -> str:
         return "ninja is missing: pip install ninja"
     if not Path(headers, "Python.h").is_file():
         return f"{headers}/Python.h is missing: install python3-dev or python3-devel"
-    if needs_device and not _has_device_compiler():
-        return "the CUDA toolkit is missing: install it, and set CUDA_HOME"
+    if needs_device:
+        return _toolkit.fault()
     return ""
 
 
@@ -316,12 +316,6 @@ def _build_root() -> Path:
 def _is_simulated() -> bool:
     """Whether accel-simulated stands in for CUDA: torch's release of CUDA says so."""
     return str(import_torch().version.cuda).endswith("(simulated)")
-
-
-def _has_device_compiler() -> bool:
-    from torch.utils import cpp_extension
-
-    return bool(cpp_extension.CUDA_HOME or cpp_extension.ROCM_HOME)
 
 
 def _complaint(builder: Any) -> str:

@@ -41,7 +41,15 @@ __all__ = [
 #: same installation. DeepSpeed's launcher (0.19.8) forwards both for most vendors, CUDA among them.
 SEARCH_PATHS = ("LD_LIBRARY", "PATH")
 #: Prefixes that every backend forwards: our settings, Python's, torch's, OpenMP's, gloo's.
-COMMON = ("ACCEL_", "GLOO_", "OMP_", "PYTHON", "TORCH_", *SEARCH_PATHS)
+COMMON = (
+    "ACCEL_",
+    "GLOO_",
+    "OMP_",
+    "PYTHON",
+    "PYTORCH_ALLOC_CONF",
+    "TORCH_",
+    *SEARCH_PATHS,
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -150,23 +158,34 @@ def _package_to_import(backend: Backend, *, autoload: bool) -> str:
 def difference(
     variables: Mapping[str, str], environ: Mapping[str, str], backend: Backend
 ) -> str:
-    """Return a sentence on what `variables` leave out of the vendor's and ours, and what they set."""
+    """Return a sentence on each set variable that `variables` leave out, and why, and on what they set."""
     visibility = backend.visibility
-    ours = (
-        *COMMON,
-        *backend.environment.forward,
-        *visibility.filters,
-        *visibility.variables,
-    )
-    left = sorted(
-        name for name in environ if name.startswith(ours) and name not in variables
-    )
-    here = [
+    own = (*visibility.filters, *visibility.variables)
+    prefixes = (*COMMON, *backend.environment.forward)
+    left: dict[str, list[str]] = {}
+    for name in sorted(environ.keys() - variables.keys()):
+        left.setdefault(_why_left_out(name, own, prefixes), []).append(name)
+    added = [
         f"{name}={value}"
         for name, value in variables.items()
         if environ.get(name) != value
     ]
-    return f"left out for other hosts: {', '.join(left) or 'nothing'}; added: {', '.join(here) or 'nothing'}"
+    clauses = [f"{', '.join(names)} ({why})" for why, names in left.items()]
+    return (
+        f"left out for other hosts: {'; '.join(clauses) or 'nothing'}; "
+        f"added: {', '.join(added) or 'nothing'}"
+    )
+
+
+def _why_left_out(name: str, own: Sequence[str], prefixes: tuple[str, ...]) -> str:
+    """Return why a variable that is set is not passed on, as a clause."""
+    if name in own:
+        return "each host has its own devices"
+    if not _NAME.fullmatch(name):
+        return "no shell could set a variable of that name"
+    if name.startswith(prefixes):
+        return "this format leaves it out"
+    return "no prefix is the backend's or every backend's; to pass one on, set it there"
 
 
 def why_kept(spoilers: Sequence[AutoloadConflict]) -> str:

@@ -7,6 +7,7 @@ from accel_tools.doctor.topics import (
     at_import,
     candidates,
     checks,
+    compute,
     machine,
     others,
     patched,
@@ -18,6 +19,7 @@ __all__ = ["TOPICS"]
 
 TOPICS: tuple[Topic, ...] = (
     candidates.TOPIC,
+    compute.TOPIC,
     machine.TOPIC,
     visible_devices.TOPIC,
     at_import.TOPIC,

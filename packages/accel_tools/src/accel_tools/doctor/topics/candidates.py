@@ -209,6 +209,8 @@ def _level(verdict: Verdict, visit: Visit) -> Level:
         return Level.WARNING if _is_idle(verdict, visit) else Level.OK
     if verdict.status is Status.TIMED_OUT:  # which may be the machine's
         return Level.WARNING
+    if _is_replaced(verdict, visit):
+        return Level.OK
     pins = visit.settings.pins
     if verdict.status is Status.CONFLICT and any(
         pin.distribution for pin in pins if pin.name == verdict.name
@@ -218,6 +220,19 @@ def _level(verdict: Verdict, visit: Visit) -> Level:
         pin.matches(verdict.name, verdict.provenance.distribution) for pin in pins
     )
     return Level.ERROR if verdict.evidence or asked else Level.WARNING
+
+
+def _is_replaced(verdict: Verdict, visit: Visit) -> bool:
+    """Whether its package is missing, and what is installed declares the same backend.
+
+    IPEX is not needed where torch itself is built for Intel's GPUs.
+    """
+    if verdict.status is not Status.NOT_INSTALLED:
+        return False
+    return any(
+        other.name == verdict.name and other.devices is not None
+        for other in visit.survey().verdicts
+    )
 
 
 def _is_idle(verdict: Verdict, visit: Visit) -> bool:
@@ -249,7 +264,7 @@ def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:
     """The verdict as a clause: what fails comes before what is merely absent."""
     if verdict.usable:
         counted = (
-            f", {verdict.devices} device{'' if verdict.devices == 1 else 's'}"
+            f", {verdict.devices} device{'' if verdict.devices == 1 else 's'} counted"
             if verdict.devices
             else ""
         )

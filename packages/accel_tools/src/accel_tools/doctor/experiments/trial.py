@@ -1,0 +1,267 @@
+"""One run of the smallest program in a child process, with some things changed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from accel_core import isolation
+from accel_core.sandbox import child
+from accel_core.verdict import Verdict
+
+#: Sets limits, and becomes the program: Python's start is not yet under its variables.
+_LAUNCHER = (
+    "import os, resource, sys; limits, command = eval(sys.argv[1]); "
+    "[resource.setrlimit(getattr(resource, name), pair) for name, pair in limits]; "
+    "os.execv(command[0], command)"
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    """The differences between a child and a program that the user starts."""
+
+    #: Variables that are left out, and that are set.
+    removed: frozenset[str] = frozenset()
+    assigned: tuple[tuple[str, str], ...] = ()
+    #: The folder of the script, which is the current one, is not on the path.
+    without_folder: bool = False
+    #: The packages in the user's home are not on the path.
+    without_user_site: bool = False
+    #: Start-up files that do not run, by their paths.
+    without_start_files: frozenset[str] = frozenset()
+    #: Soft and hard limits by their names in the module `resource`.
+    limits: tuple[tuple[str, tuple[int, int]], ...] = ()
+    #: The folder to start in; empty for the current one.
+    folder: str = ""
+
+    def __add__(self, other: Change) -> Change:
+        """Return both changes in one."""
+        values: dict[str, Any] = {}
+        for each in fields(self):
+            mine, its = getattr(self, each.name), getattr(other, each.name)
+            if isinstance(mine, frozenset):
+                values[each.name] = mine | its
+            elif isinstance(mine, tuple):
+                values[each.name] = (*mine, *its)
+            else:
+                values[each.name] = mine or its
+        return Change(**values)
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables of the child."""
+        kept = {n: value for n, value in environ.items() if n not in self.removed}
+        return {**kept, **dict(self.assigned)}
+
+
+#: Nothing is changed.
+NOTHING = Change()
+
+
+@dataclass(frozen=True)
+class StartFile:
+    """A file that runs when Python starts, and its lines that run."""
+
+    path: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """The smallest program for one backend, or for torch alone."""
+
+    #: The modules to import, in this order.
+    modules: tuple[str, ...]
+    environ: Mapping[str, str]
+    #: Seconds that it may take.
+    timeout: float
+    #: The backend to compute on, and the other backends; `None` to import only.
+    verdict: Verdict | None = None
+    others: tuple[Verdict, ...] = ()
+    #: Whether to stop after the devices are counted.
+    counts_only: bool = False
+    #: Folders of packages, without what start-up files add to the path.
+    site: tuple[str, ...] = ()
+    user_site: str = ""
+    start_files: tuple[StartFile, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The program in words: `"import torch"`, `"the smallest program on npu"`."""
+        if self.verdict is None:
+            return f"`import {', '.join(self.modules)}`"
+        return f"the smallest program on {self.verdict.name}"
+
+
+@dataclass(frozen=True)
+class Device:
+    """The result of the computation on one device; the errors are empty if it computed."""
+
+    device: str
+    error: str = ""
+    #: A plugin's words for the error, and the next step.
+    reason: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one run."""
+
+    #: The modules that were imported.
+    imported: tuple[str, ...] = ()
+    #: The error of the import that failed, of a dead process, or of one that hung.
+    error: str = ""
+    #: Files that the error went through, and the files of all loaded modules.
+    places: tuple[str, ...] = ()
+    loaded: Mapping[str, str] = field(default_factory=dict, hash=False)
+    #: Devices that were counted; `None` if that was not reached.
+    count: int | None = None
+    devices: tuple[Device, ...] = ()
+    #: It gave no answer in time.
+    is_late: bool = False
+    #: The step in which its process died or hung: `"computation on npu:1"`.
+    stage: str = ""
+    seconds: float = 0.0
+
+    @property
+    def failure(self) -> str:
+        """The first error, in the words of who raised it; empty if all went well."""
+        return self.error or next((d.error for d in self.devices if d.error), "")
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """How far it came: modules that were imported, then devices that computed."""
+        computed = sum(not device.error for device in self.devices)
+        return len(self.imported), computed
+
+    @property
+    def is_well(self) -> bool:
+        """Whether every step ran, on every device that it counted."""
+        return not self.failure
+
+
+def run(program: Program, change: Change = NOTHING) -> Outcome:
+    """Run the program as a script in the current folder would run, but for the change."""
+    job = {
+        "path": _path(program, change),
+        "start": _start_lines(program, change),
+        "without_folder": change.without_folder,
+        "modules": program.modules,
+        "verdict": program.verdict and isolation.encode(program.verdict),
+        "others": [isolation.encode(other) for other in program.others],
+        "counts_only": program.counts_only,
+        "ours": [entry for entry in sys.path if isinstance(entry, str) and entry],
+    }
+
+    def start(
+        command: Sequence[str], *, env: object, **options: Any
+    ) -> subprocess.Popen[bytes]:
+        del env
+        arguments = [command[-1], repr(job)]
+        return subprocess.Popen(
+            _command(change, arguments),
+            env=change.environment(program.environ),
+            cwd=change.folder or None,
+            **options,
+        )
+
+    began = time.monotonic()
+    try:
+        report = child.run(_not_called, {}, program.timeout, start=start)
+    except OSError as error:
+        return Outcome(error=f"its process could not be started: {error}")
+    outcome = _outcome(program, report)
+    return replace(outcome, seconds=time.monotonic() - began)
+
+
+def _not_called(_arguments: dict[str, Any], _stage: child.Stage) -> object:
+    """Stand for the function of a child that runs another program."""
+    raise AssertionError
+
+
+def _command(change: Change, arguments: list[str]) -> list[str]:
+    source = Path(__file__).with_name("program.py").read_text(encoding="utf-8")
+    options = []
+    if change.without_user_site:
+        options.append("-s")
+    if change.without_start_files:
+        options.append("-S")
+    options.append("-Xfaulthandler")
+    command = [sys.executable, *options, "-c", source, *arguments]
+    if not change.limits:
+        return command
+    limits = repr((change.limits, command))
+    return [sys.executable, "-I", "-S", "-c", _LAUNCHER, limits]
+
+
+def _path(program: Program, change: Change) -> list[str]:
+    """Return the path for a Python that runs no start-up file by itself."""
+    if not change.without_start_files:
+        return []
+    site = [
+        folder
+        for folder in program.site
+        if not (change.without_user_site and folder == program.user_site)
+    ]
+    inherited = change.environment(program.environ).get("PYTHONPATH", "")
+    standard = [entry for entry in sys.path if entry in _standard_folders()]
+    return [*filter(None, inherited.split(os.pathsep)), *standard, *site]
+
+
+def _standard_folders() -> set[str]:
+    """Return the folders of Python's own library."""
+    library = Path(os.__file__).parent
+    archive = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
+    folders = (library, library / "lib-dynload", library.parent / archive)
+    return {str(folder) for folder in folders}
+
+
+def _start_lines(program: Program, change: Change) -> list[str]:
+    if not change.without_start_files:
+        return []
+    return [
+        line
+        for file in program.start_files
+        if file.path not in change.without_start_files
+        for line in file.lines
+    ]
+
+
+def _outcome(program: Program, report: child.ChildReport) -> Outcome:
+    answer = report.answer
+    if answer is None:
+        return _unanswered(program, report)
+    devices = tuple(Device(**row) for row in answer.get("devices", ()))
+    return Outcome(
+        imported=tuple(answer["imported"]),
+        error=answer["error"],
+        places=tuple(answer["places"]),
+        loaded=dict(answer["loaded"]),
+        count=answer.get("count"),
+        devices=devices,
+        stage=f"import {answer['module']}" if answer["error"] else "",
+    )
+
+
+def _unanswered(program: Program, report: child.ChildReport) -> Outcome:
+    """Return the outcome of a run that died, or was stopped: the stage says how far it was."""
+    stage = report.stage
+    names = [f"import {module}" for module in program.modules]
+    done = len(names)
+    if stage in names:
+        done = names.index(stage)
+    elif stage == "start":
+        done = 0
+    return Outcome(
+        imported=program.modules[:done],
+        error=f"its process {report.ending}{report.last_words}",
+        is_late=report.timed_out,
+        stage=stage,
+    )

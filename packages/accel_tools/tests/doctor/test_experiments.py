@@ -1,0 +1,301 @@
+"""Experiments: the search for the changes that alter an outcome, and real runs of small programs."""
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accel_core.settings import Settings
+from accel_tools.doctor.experiments import table, trial
+from accel_tools.doctor.experiments.cases import Goal, cases_of, investigated
+from accel_tools.doctor.experiments.search import Row, Search
+from accel_tools.doctor.experiments.trial import (
+    Change,
+    Device,
+    Outcome,
+    Program,
+    StartFile,
+)
+from accel_tools.doctor.records import Visit
+from accel_tools.doctor.topics import ranks_meet
+
+# ------------------------------------------------------------------------- the search
+
+FAILED = Outcome(error="it fails")
+WELL = Outcome(imported=("torch",))
+
+
+def row(name, **fields):
+    change = Change(removed=frozenset({name}))
+    return Row(change, name, lambda _: f"unset {name}", **fields)
+
+
+def searched(rows, is_well, end=None):
+    """What a search finds where `is_well` gets the names that are left out; and its runs."""
+    runs = []
+
+    def run(change):
+        runs.append(set(change.removed))
+        return WELL if is_well(set(change.removed)) else FAILED
+
+    end = time.monotonic() + 60 if end is None else end
+    search = Search(run, lambda outcome: outcome.is_well, end)
+    return search.causes_among(rows, FAILED), runs
+
+
+NAMES = [f"V{number}" for number in range(40)]
+ROWS = [row(name) for name in NAMES]
+
+
+@pytest.mark.parametrize(
+    "causes",
+    [{"V0"}, {"V39"}, {"V3", "V4"}, {"V0", "V39"}, {"V1", "V17", "V30"}],
+    ids=sorted,
+)
+def test_all_causes_among_many_changes_are_found_and_no_other(causes):
+    result, runs = searched(ROWS, lambda out: causes <= out)
+    assert {cause.name for cause in result.causes} == causes
+    assert len(runs) < 50
+
+
+def test_a_likely_change_is_tried_first():
+    rows = [*ROWS, row("LIKELY", is_likely=lambda _: True)]
+    result, runs = searched(rows, lambda out: "LIKELY" in out)
+    assert [cause.name for cause in result.causes] == ["LIKELY"]
+    # Twice the same again, the change, and the proof put back and left out again.
+    assert runs == [set(), set(), {"LIKELY"}, set(), {"LIKELY"}]
+
+
+def test_what_no_change_alters_is_told_after_few_runs():
+    result, runs = searched(ROWS, lambda _: False)
+    assert (result.causes, result.tried) == ((), tuple(ROWS))
+    assert runs == [set(), set(), set(NAMES)]
+
+
+def test_a_program_that_fails_only_sometimes_proves_nothing():
+    outcomes = iter([False, True])
+    result, _ = searched(ROWS, lambda _: next(outcomes))
+    assert (result.is_flaky, result.causes) == (True, ())
+
+
+def test_a_proof_that_does_not_repeat_is_none():
+    outcomes = iter([False, False, True, True])
+    rows = [row("LIKELY", is_likely=lambda _: True)]
+    result, _ = searched(rows, lambda _: next(outcomes))
+    assert (result.is_flaky, result.causes) == (True, ())
+
+
+def test_a_cause_is_found_although_leaving_all_out_breaks_the_program():
+    def run(change):
+        if "NEEDED" in change.removed:
+            return Outcome(error="the device is gone")
+        return WELL if "CAUSE" in change.removed else FAILED
+
+    rows = [row("NEEDED"), row("OTHER"), row("CAUSE")]
+    search = Search(run, lambda outcome: outcome.is_well, time.monotonic() + 60)
+    result = search.causes_among(rows, FAILED)
+    assert [cause.name for cause in result.causes] == ["CAUSE"]
+
+
+def test_what_is_not_tried_in_time_is_told():
+    result, runs = searched(ROWS, lambda _: True, end=time.monotonic() - 1)
+    assert (runs, result.tried, result.untried) == ([], (), tuple(ROWS))
+
+
+# ----------------------------------------------------------------------- what is better
+
+
+def compute_case(before):
+    program = Program(("torch",), {}, 60)
+    [case] = cases_of(program, before, None)
+    return case
+
+
+def test_a_change_that_hides_the_device_that_fails_has_not_mended_it():
+    bad = Device("card:1", error="lost")
+    good = Device("card:0")
+    before = Outcome(imported=("torch",), count=2, devices=(good, bad))
+    case = compute_case(before)
+    assert case.goal is Goal.COMPUTE
+    hidden = Outcome(imported=("torch",), count=1, devices=(good,))
+    mended = Outcome(imported=("torch",), count=2, devices=(good, Device("card:1")))
+    assert not case.is_better(hidden)
+    assert case.is_better(mended)
+
+
+def test_missing_devices_are_a_case_of_their_own():
+    before = Outcome(imported=("torch",), count=1, devices=(Device("card:0"),))
+    [case] = cases_of(Program(("torch",), {}, 60), before, 4)
+    assert case.goal is Goal.COUNT
+    assert case.is_better(Outcome(imported=("torch",), count=2))
+    four = Outcome(imported=("torch",), count=4)
+    assert case.effect(four) == "this machine shows 4 devices"
+
+
+# ---------------------------------------------------------------------------- real runs
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Returns a program that imports `stub`, a module of the given source, in an empty folder."""
+
+    def make(source, **variables):
+        library = tmp_path / "library"
+        library.mkdir()
+        (library / "stub.py").write_text(source)
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        kept = {name: os.environ[name] for name in ("PATH", "HOME")}
+        path = table.python_path()
+        environ = {**kept, **variables, "PYTHONPATH": str(library)}
+        return Program(
+            ("stub",),
+            environ,
+            60,
+            site=path.folders,
+            user_site=path.user_folder,
+            start_files=path.start_files,
+        )
+
+    return make
+
+
+def proof(program, seconds=60):
+    [case] = cases_of(program, trial.run(program), None)
+    return investigated(case, time.monotonic() + seconds, lambda _: None)
+
+
+def test_a_program_that_works_is_no_case(program):
+    working = program("")
+    assert list(cases_of(working, trial.run(working), None)) == []
+
+
+def test_a_variable_that_no_table_knows_is_proven(program):
+    source = "import os\nif os.environ.get('ZAP') == 'on': raise RuntimeError('err 22')"
+    found = proof(program(source, ZAP="on", OTHER="1", MORE="2"))
+    assert found.text == "Proven: without ZAP='on' `import stub` works"
+    assert found.step == "unset ZAP"
+
+
+def test_two_variables_are_proven_together(program):
+    source = (
+        "import os\n"
+        "if 'ZAP' in os.environ or 'QUX' in os.environ: raise RuntimeError('err 22')"
+    )
+    found = proof(program(source, ZAP="on", QUX="1", OTHER="1"))
+    assert (
+        found.text == "Proven: without QUX='1' and without ZAP='on' `import stub` works"
+    )
+    assert found.step == "unset QUX; and unset ZAP"
+
+
+def test_a_file_of_the_script_that_shadows_a_module_is_to_be_renamed(program, tmp_path):
+    shadowed = program("from queue import Queue")
+    file = tmp_path / "folder" / "queue.py"
+    file.write_text("print('mine')")
+    found = proof(shadowed)
+    assert (
+        found.text
+        == f"Proven: without the modules in {file.parent} `import stub` works"
+    )
+    assert found.step.startswith(f"rename {file}: Python imports it")
+
+
+def test_a_file_that_runs_at_python_s_start_is_named(program, tmp_path):
+    spoiled = program("import sys\nif hasattr(sys, 'spoiled'): raise OSError('no')")
+    file = tmp_path / "library" / "sitecustomize.py"
+    file.write_text("import sys\nsys.spoiled = True")
+    start_file = StartFile(str(file), ("import sitecustomize",))
+    start_files = (*spoiled.start_files, start_file)
+    found = proof(replace(spoiled, start_files=start_files))
+    assert found.text == f"Proven: without the start-up file {file} `import stub` works"
+    assert found.step == f"remove {file}, which runs when Python starts"
+
+
+def test_a_low_soft_limit_is_proven_with_its_command(program):
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limited = program("files = [open('/dev/null') for _ in range(100)]")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (60, hard))
+    try:
+        found = proof(limited)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert found.text == (
+        "Proven: without the limit of open files, 60 (ulimit -n) `import stub` works"
+    )
+    assert found.step.startswith(f"ulimit -n {hard}, where the limit is set")
+
+
+def test_a_folder_that_is_not_there_is_named(program):
+    source = "import os\nopen(os.environ['TMPDIR'] + '/lock', 'w')"
+    found = proof(program(source, TMPDIR="/nonexistent"))
+    assert found.text.startswith("Proven: with an empty folder in place of TMPDIR=")
+    assert found.step == "set TMPDIR to a folder that exists and that you may write"
+
+
+def test_a_file_of_the_current_folder_that_the_error_names_is_named(program, tmp_path):
+    source = "import os\nif os.path.exists('a.ini'): raise ValueError('a.ini: line 3')"
+    spoiled = program(source)
+    (tmp_path / "folder" / "a.ini").write_text("?")
+    found = proof(spoiled)
+    folder = tmp_path / "folder"
+    assert found.text.startswith(f"Proven: started in another folder than {folder} ")
+    assert found.step == f"look at {folder}/a.ini, which the error names"
+
+
+def test_a_death_is_a_failure_like_any_other(program):
+    source = "import os\nif 'ZAP' in os.environ: os.kill(os.getpid(), 11)"
+    found = proof(program(source, ZAP="1", OTHER="1"))
+    assert found.text == "Proven: without ZAP='1' `import stub` works"
+
+
+def test_a_cause_outside_of_what_can_be_changed_is_not_invented(program):
+    found = proof(program("raise RuntimeError('firmware is too old')", OTHER="1"))
+    assert found.text.startswith("Not the cause (tried ")
+    assert found.step == ""
+
+
+def test_nothing_outside_of_the_children_changes(program):
+    spoiled = program("import os\nif 'ZAP' in os.environ: raise OSError('no')", ZAP="1")
+    before = dict(os.environ), Path.cwd(), list(Path.cwd().iterdir())
+    proof(spoiled)
+    assert (dict(os.environ), Path.cwd(), list(Path.cwd().iterdir())) == before
+
+
+def test_a_value_that_may_be_secret_is_not_shown(program):
+    source = "import os\nif 'ZAP_TOKEN' in os.environ: raise OSError('no')"
+    found = proof(program(source, ZAP_TOKEN="hunter2"))
+    assert found.text == "Proven: without ZAP_TOKEN=… `import stub` works"
+
+
+# ------------------------------------------------------------------------------- ranks
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """Returns the finding on two ranks of this host, with these variables."""
+    pytest.importorskip("torch")
+
+    def find(**variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        visit = Visit(Settings(), dict(os.environ))
+        [finding] = ranks_meet.topic(2, 120).examine(visit)
+        return finding
+
+    return find
+
+
+def test_ranks_of_this_host_meet(found):
+    assert found().code == "ranks.met"
+
+
+def test_what_keeps_ranks_apart_is_proven(found):
+    apart = found(GLOO_SOCKET_IFNAME="eth99")
+    assert apart.code == "ranks.not-met"
+    assert apart.proof == "Proven: without GLOO_SOCKET_IFNAME='eth99' they meet"
+    assert apart.step == "unset GLOO_SOCKET_IFNAME"

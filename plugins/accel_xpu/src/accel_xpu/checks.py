@@ -1,0 +1,62 @@
+"""Checks of `accel doctor`, from files: Intel's driver for Level Zero, which torch needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from accel_core import Check, CheckResult, TorchBuild, torch_build
+
+__all__ = ["CHECKS", "level_zero_driver"]
+
+_ROOT = Path("/")
+#: The driver's library, by its old and its new name: intel/compute-runtime, README.md.
+_DRIVERS = ("libze_intel_gpu.so.1", "libze_intel_gpu_legacy1.so.1")
+#: Where distributions put it.
+_FOLDERS = (
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib64",
+    "usr/lib",
+    "usr/local/lib",
+    "usr/lib/wsl/lib",
+)
+
+
+def level_zero_driver(
+    root: Path = _ROOT,
+    build: TorchBuild | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> CheckResult:
+    """Check that the user's side of Intel's driver is there: the kernel's side alone shows no GPU.
+
+    vllm-project/vllm#47578; Ubuntu and Debian call its package libze-intel-gpu1, Intel's
+    own repository intel-level-zero-gpu.
+    """
+    build = build or torch_build()
+    nodes = sorted((root / "dev/dri").glob("renderD*"))
+    if not (build and build.xpu) or not nodes:
+        return CheckResult("ok", "no XPU build of torch beside an Intel GPU's node")
+    variables = os.environ if environ is None else environ
+    for folder in _folders(root, variables):
+        for name in _DRIVERS:
+            if (folder / name).exists():
+                return CheckResult("ok", f"{folder / name} is there")
+    return CheckResult(
+        "error",
+        "libze_intel_gpu.so.1 is missing, without which torch counts no Intel GPU",
+        "install the package libze-intel-gpu1 (Debian, Ubuntu) or intel-level-zero-gpu",
+    )
+
+
+def _folders(root: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+    for entry in environ.get("LD_LIBRARY_PATH", "").split(os.pathsep):
+        if entry:
+            yield root / entry.lstrip("/")
+    for folder in _FOLDERS:
+        yield root / folder
+
+
+CHECKS = [
+    Check("level-zero-driver", "Intel's driver for Level Zero", level_zero_driver),
+]
