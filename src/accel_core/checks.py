@@ -15,7 +15,6 @@ from typing import Any
 from accel_core import builtin, hardware, torch_import
 from accel_core.backend import Backend
 from accel_core.hardware import bus
-from accel_core.hardware.placement import placement
 from accel_core.hardware.visible_devices import masks, set_variables
 from accel_core.packages import is_installed, requirement, version
 from accel_core.settings import Pin, Settings
@@ -265,6 +264,8 @@ def _check_driver(verdict: Verdict, context: Context) -> Verdict | None:
     driver = backend.hardware.driver_file
     if driver and not hardware.path_exists(driver, root):
         return without_device(verdict, Reason.DRIVER_NOT_LOADED, root=root)
+    from accel_core.hardware.placement import placement  # only if a node is missing
+
     has_nodes = backend.hardware.nodes or backend.hardware.shared_nodes
     place = placement(root)
     if has_nodes and place.container and place.step(backend):
