@@ -231,7 +231,11 @@ ROCM = replace(
         forward=(
             *CUDA.environment.forward,
             "HSA_",
-            "HIP_",
+            # Not HIP_ alone: HIP_VISIBLE_DEVICES is each host's own.
+            "HIP_FORCE",
+            "HIP_HOST",
+            "HIP_LAUNCH",
+            "HIP_PATH",
             "MIOPEN_",
             "PYTORCH_HIP_ALLOC_CONF",
         )
