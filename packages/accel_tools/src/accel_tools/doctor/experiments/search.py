@@ -6,6 +6,7 @@ unchanged, and a proof is confirmed by putting the change back and leaving it ou
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,10 +48,14 @@ class Result:
     outcome: Outcome | None = None
     #: The rows that were tried alone, or all together, in vain.
     tried: tuple[Row, ...] = ()
+    #: The rows without which the program fails otherwise: each may be one of several causes.
+    altering: tuple[Row, ...] = ()
     #: The rows for which no time was left.
     untried: tuple[Row, ...] = ()
     #: The unchanged program does not always fail.
     is_flaky: bool = False
+    #: A process could not be started, so that the experiments say nothing.
+    is_unstarted: bool = False
 
 
 class _FlakyError(Exception):
@@ -59,6 +64,10 @@ class _FlakyError(Exception):
 
 class _OutOfTimeError(Exception):
     """The time for all experiments is over."""
+
+
+class _UnstartedError(Exception):
+    """A process could not be started."""
 
 
 @dataclass
@@ -74,12 +83,13 @@ class Search:
     #: Called with the words of what is tried next.
     show: Callable[[str], None] = lambda _: None
     _tried: dict[str, Row] = field(default_factory=dict)
+    _altering: dict[str, Row] = field(default_factory=dict)
     #: Leaving all out fails otherwise than the unchanged program: some of it is needed.
     _is_needed: bool = False
 
     def first_of(self, rows: Sequence[Row]) -> Result:
         """Return the first row that alters the outcome alone; of rows that exclude each other."""
-        return self._guarded(rows, lambda: self._alone(rows))
+        return self._guarded(rows, lambda: self._alone(rows, None))
 
     def causes_among(self, rows: Sequence[Row], failed: Outcome) -> Result:
         """Return which rows alter the outcome `failed` of the unchanged program."""
@@ -92,22 +102,31 @@ class Search:
             causes = search()
             if causes:
                 return self._confirmed(causes)
+        except _UnstartedError:
+            return Result(is_unstarted=True)
         except _FlakyError:
             return Result(tried=tuple(self._tried.values()), is_flaky=True)
         except _OutOfTimeError:
-            left = tuple(row for row in rows if row.name not in self._tried)
-            return Result(tried=tuple(self._tried.values()), untried=left)
-        return Result(tried=tuple(rows))
+            known = {**self._tried, **self._altering}
+            left = tuple(row for row in rows if row.name not in known)
+            return self._in_vain(tuple(self._tried.values()), left)
+        return self._in_vain(tuple(rows))
+
+    def _in_vain(self, tried: tuple[Row, ...], untried: tuple[Row, ...] = ()) -> Result:
+        """Return a result without a cause; what alters the failure was not in vain."""
+        without_effect = tuple(row for row in tried if row.name not in self._altering)
+        altering = tuple(self._altering.values())
+        return Result(tried=without_effect, untried=untried, altering=altering)
 
     def _causes(self, rows: Sequence[Row], failed: Outcome) -> list[Row]:
         likely = [row for row in rows if row.is_likely(failed)]
-        causes = self._alone(likely)
+        causes = self._alone(likely, failed)
         if not causes:
             causes = self._together(rows, failed)
         if not causes and (self._is_needed or len(rows) == 1):
             rest = [row for row in rows if row not in likely]
             rest.sort(key=lambda row: row.may_be_needed)
-            causes = self._alone(rest)
+            causes = self._alone(rest, failed)
         return causes
 
     def _require_failures(self, times: int) -> None:
@@ -115,15 +134,21 @@ class Search:
         if any(map(self.is_better, self._run_each([NOTHING] * times))):
             raise _FlakyError
 
-    def _alone(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the first row that alters the outcome, in a list; empty if none does."""
+    def _alone(self, rows: Sequence[Row], failed: Outcome | None) -> list[Row]:
+        """Return the first row that makes the outcome better, in a list; empty if none does.
+
+        A row that leaves another failure than `failed` is noted as altering it.
+        """
         waiting = list(rows)
         while waiting:
             batch, waiting = waiting[: self.at_once], waiting[self.at_once :]
             self.show(str(batch[0]))
             outcomes = self._run_each([row.change for row in batch])
             for row, outcome in zip(batch, outcomes, strict=True):
-                self._tried.setdefault(row.name, row)
+                if failed is not None and _differs(outcome, failed):
+                    self._altering.setdefault(row.name, row)
+                else:
+                    self._tried.setdefault(row.name, row)
                 if self.is_better(outcome):
                     return [row]
         return []
@@ -142,7 +167,7 @@ class Search:
             outcome = self._run_one(group)
             if self.is_better(outcome):
                 return self._fewest(group)
-            if (outcome.failure, outcome.reach) != (failed.failure, failed.reach):
+            if _differs(outcome, failed):
                 self._is_needed = True
         return []
 
@@ -207,10 +232,31 @@ class Search:
         for place in range(0, len(changes), self.at_once):
             if time.monotonic() >= self.end:
                 raise _OutOfTimeError
-            batch = changes[place : place + self.at_once]
-            with ThreadPoolExecutor(max_workers=len(batch)) as pool:
-                outcomes += pool.map(self.run, batch)
+            outcomes += self._run_at_once(changes[place : place + self.at_once])
+        if any(outcome.is_unstarted for outcome in outcomes):
+            raise _UnstartedError
         return outcomes
+
+    def _run_at_once(self, changes: Sequence[Change]) -> list[Outcome]:
+        try:
+            with ThreadPoolExecutor(max_workers=len(changes)) as pool:
+                return list(pool.map(self.run, changes))
+        except RuntimeError:  # no thread can be started
+            return [self.run(change) for change in changes]
+
+
+def _differs(outcome: Outcome, other: Outcome) -> bool:
+    """Whether two programs fail with different errors, or come differently far.
+
+    Addresses and other numbers in an error differ from run to run.
+    """
+    if outcome.reach != other.reach:
+        return True
+    return _without_numbers(outcome.failure) != _without_numbers(other.failure)
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"0x[0-9a-fA-F]+|\d+", "", text)
 
 
 def _sum(rows: Iterable[Row]) -> Change:

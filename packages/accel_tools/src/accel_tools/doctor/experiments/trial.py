@@ -126,6 +126,8 @@ class Outcome:
     devices: tuple[Device, ...] = ()
     #: It gave no answer in time.
     is_late: bool = False
+    #: Its process could not be started, so that nothing is known of the program.
+    is_unstarted: bool = False
     #: The step in which its process died or hung: `"computation on npu:1"`.
     stage: str = ""
     seconds: float = 0.0
@@ -176,7 +178,8 @@ def run(program: Program, change: Change = NOTHING) -> Outcome:
     try:
         report = child.run(_not_called, {}, program.timeout, start=start)
     except OSError as error:
-        return Outcome(error=f"its process could not be started: {error}")
+        text = f"its process could not be started: {error}"
+        return Outcome(error=text, is_unstarted=True)
     outcome = _outcome(program, report)
     return replace(outcome, seconds=time.monotonic() - began)
 

@@ -1,0 +1,66 @@
+"""The search of experiments: what is said of changes that do not make the program work."""
+
+import threading
+import time
+
+from accel_tools.doctor.experiments.search import Row, Search
+from accel_tools.doctor.experiments.trial import Change, Outcome
+
+
+def row(name):
+    """A change that leaves the variable out, and that is tried alone first."""
+    return Row(
+        Change(removed=frozenset({name})),
+        name,
+        lambda _: f"unset {name}",
+        is_likely=lambda _: True,
+    )
+
+
+def search_with(run, seconds=60.0):
+    return Search(run, lambda outcome: outcome.is_well, time.monotonic() + seconds)
+
+
+def test_a_change_that_leaves_another_error_is_not_called_innocent():
+    """Two causes, and no time left to leave both out."""
+    failed = Outcome(error="the first cause")
+
+    def run(change):
+        if "FIRST" in change.removed:
+            search.end = 0  # the time is over
+            return Outcome(error="the second cause")
+        return failed
+
+    search = search_with(run)
+    result = search.causes_among([row("FIRST"), row("SECOND")], failed)
+    assert [each.name for each in result.altering] == ["FIRST"]
+    assert result.tried == ()
+    assert [each.name for each in result.untried] == ["SECOND"]
+
+
+def test_an_error_with_another_address_in_it_is_the_same_error():
+    failed = Outcome(error="fault at 0x7f00aa")
+    addresses = iter(range(100))
+    search = search_with(lambda _: Outcome(error=f"fault at {hex(next(addresses))}"))
+    result = search.causes_among([row("ONE")], failed)
+    assert result.altering == ()
+    assert [each.name for each in result.tried] == ["ONE"]
+
+
+def test_nothing_is_concluded_where_no_process_can_be_started():
+    failed = Outcome(error="no process", is_unstarted=True)
+    result = search_with(lambda _: failed).causes_among([row("ONE")], failed)
+    assert result.is_unstarted
+    assert result.tried == ()
+
+
+def test_without_threads_the_runs_follow_one_another(monkeypatch):
+    def refuse(_thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    well = Outcome(imported=("torch",))
+    failed = Outcome(error="it fails")
+    search = search_with(lambda change: well if change.removed else failed)
+    result = search.causes_among([row("ONE")], failed)
+    assert [cause.name for cause in result.causes] == ["ONE"]
