@@ -1,4 +1,4 @@
-"""Detector of code outside torch that is written for one vendor, in a program that runs on a simulated device.
+"""Find code outside torch that is written for one vendor, in a program that runs on a simulated device.
 
 `accel simulate --report cuda.md acme -- COMMAND` uses it. `command` starts the command, and `merge` joins the
 files that its processes wrote. In each process `recording` is imported when Python starts, because `VARIABLE`

@@ -17,7 +17,7 @@ KINDS = {
     "environment": "A variable of one vendor's says which devices are visible.",
     "type": "A type of tensors on one vendor's device is named.",
     "limited": "A function of torch is called that few devices have.",
-    "ask": "The program asks whether one vendor's device is present; code behind the question may not run on another.",
+    "ask": "The program asks for one vendor's device; code behind the question may not run on another.",
 }
 
 _BY_KIND = {

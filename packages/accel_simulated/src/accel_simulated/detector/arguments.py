@@ -24,7 +24,7 @@ __all__ = ["Arguments"]
 
 _FindUse: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], "Use | None"]
 
-#: What DataParallel is made of: copies among the devices of one process, which only CUDA builds of torch have.
+#: Copies among the devices of one process, for DataParallel: only CUDA builds of torch have them.
 _DATA_PARALLEL = {
     "torch.nn.parallel.data_parallel": ("data_parallel",),
     "torch.nn.parallel.scatter_gather": ("scatter", "gather"),

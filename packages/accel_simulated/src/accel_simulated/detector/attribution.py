@@ -40,7 +40,7 @@ _VENDOR_PACKAGES = frozenset({
     "intel_extension_for_pytorch", "oneccl_bindings_for_pytorch",
     "torch_mlu", "torch_sdaa", "torch_supa", "torch_musa", "torch_xmlir", "torch_xla",
 })  # fmt: skip
-#: Packages that forward calls as Python's library does: `monkeypatch.setenv` writes for the test that calls it.
+#: Packages that forward calls, as Python's library does: `monkeypatch.setenv` writes for its test.
 _FORWARDING_PACKAGES = frozenset({
     "_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothesis", "coverage", "debugpy", "pydevd",
     "mock", "typing_extensions", "decorator", "wrapt",

@@ -71,9 +71,9 @@ def run(
         report = merge(folder, root, list(given), environ[SIMULATED], status)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    all_written = all([_write(report, file, root) for file in files])
+    failures = [file for file in files if not _write(report, file, root)]
     print(f"accel simulate: {_summary(report, files)}", file=sys.stderr)  # noqa: T201
-    return status if all_written else status or 1
+    return status or (1 if failures else 0)
 
 
 def _write(report: Report, file: str, root: Path) -> bool:
@@ -108,7 +108,7 @@ def _run_program(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 @contextlib.contextmanager
 def _signals_forwarded(program: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Forward signals that would end this process to the program, because its report is still to be written."""
+    """Forward signals that would end this process to the program, whose report is still to be written."""
 
     def forward(number: int, _: FrameType | None) -> None:
         if number != signal.SIGINT:  # which a terminal sends to both

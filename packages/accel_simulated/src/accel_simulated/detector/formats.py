@@ -18,7 +18,7 @@ __all__ = ["FORMATS", "as_json", "as_markdown", "as_sarif", "format_of"]
 
 _HELP = (
     "It was run on a simulated device, to find what does nothing, fails or takes another way on a device of "
-    "another vendor. The message of each result names what accel_core or torch.accelerator has for every device."
+    "another vendor. Each result's message names what accel_core or torch.accelerator has for every device."
 )
 _PLACE_KEYS = (
     "file", "line", "package", "kind", "what", "type", "times", "raised", "text", "instead",
@@ -26,7 +26,7 @@ _PLACE_KEYS = (
 
 
 def as_markdown(report: Report) -> str:
-    """Return Markdown for people: what happened, a table of packages, a table for each file, the questions."""
+    """Return Markdown for people: what happened, tables of packages and of places, and the questions."""
     lines = [
         "# Written for one vendor",
         "",
@@ -232,7 +232,9 @@ def _sarif_notifications(report: Report) -> list[dict[str, Any]]:
     level = "warning" if report.failed else "note"
     notifications = [{"level": level, "message": {"text": report.outcome}}]
     for note in report.notes:
-        notifications.append({"level": "note", "message": {"text": f"Not seen: {note}."}})
+        notifications.append(
+            {"level": "note", "message": {"text": f"Not seen: {note}."}}
+        )
     return notifications
 
 

@@ -1,9 +1,9 @@
 """Write one process's places to disk at once, because a signal may end the process the next moment.
 
-A process has two files: `NAME.jsonl`, with a line for each place when it is first recorded, and `NAME.counts`,
-with a count of eight bytes for each place, in memory that the kernel keeps when the process dies. A process
-without places writes nothing. A process that cannot write (the report was made and the folder is gone, the
-disk is full) continues without.
+A process has two files: `NAME.jsonl`, with a line for each place when it is first recorded, and
+`NAME.counts`, with a count of eight bytes for each place, in memory that the kernel keeps when the process
+dies. A process without places writes only what it allocated, if it imported torch. A process that cannot
+write (the report was made and the folder is gone, the disk is full) continues without.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Log:
     def _add_place(
         self, file: str, line: int, kind: str, what: str, device_type: str
     ) -> Counter:
-        """Write a new place; return its counter, or `NOT_RECORDED` if the table is full or the file broken."""
+        """Write a new place; return its counter, or `NOT_RECORDED` if there is no room for it."""
         number = next(self._numbers)
         if number == MAX_PLACES:
             self.add_note(

@@ -49,7 +49,7 @@ class Place:
 
 @dataclass
 class Report:
-    """What happened in a run, and its places."""
+    """The result of a run: what happened, and the places."""
 
     #: The command, as it was given.
     command: list[str]
@@ -59,8 +59,8 @@ class Report:
     status: int
     #: How many processes recorded a place or a note.
     processes: int = 0
-    #: The most bytes that one process had on the devices at one time; `None` if no process with torch recorded
-    #: its end, as one that a signal killed does not.
+    #: The most bytes that one process had on the devices at one time; `None` if no process with torch
+    #: recorded its end, as one that a signal killed does not.
     allocated: int | None = None
     #: What could not be seen.
     notes: list[str] = field(default_factory=list)

@@ -21,7 +21,7 @@ def begin(own: str) -> None:
 
 
 class _Recording:
-    """What one process records, before and after it imports torch."""
+    """The recording of one process, before and after it imports torch."""
 
     def __init__(self, own: str) -> None:
         self._own = own
