@@ -186,7 +186,7 @@ def _watch_absent_modules(log: Log, device_types: Iterable[str]) -> None:
             log.record_error(counter if is_read else NOT_RECORDED, first_line(error))
             raise
 
-    torch.__getattr__ = wrapper
+    torch.__getattr__ = wrapper  # type: ignore[method-assign]
 
 
 def _reads_attribute(frame: FrameType) -> bool:

@@ -68,7 +68,7 @@ def recorded_if(
     return _disguised(wrapper, function)
 
 
-def _disguised(wrapper: FunctionType, function: Any) -> Callable[..., Any]:
+def _disguised(wrapper: Any, function: Any) -> Callable[..., Any]:
     """Return a wrapper that looks like a function of the wrapped one's module, where accel_core looks too."""
     original = inspect.unwrap(function)
     disguised = FunctionType(
