@@ -20,9 +20,10 @@ from accel_core.cli import accel
 from accel_core.hardware import vendors
 from accel_simulated import VENDORS, declared, device, faults, imports
 from accel_simulated.asked import MOST, read
-from accel_simulated.detector import advice, blame, command, formats, names
-from accel_simulated.detector.gather import Place, Report, gather
-from accel_simulated.detector.log import PLACES, Log
+from accel_simulated.detector import advice, attribution, command, formats, names
+from accel_simulated.detector.attribution import Owner
+from accel_simulated.detector.log import MAX_PLACES, NOT_RECORDED, Log
+from accel_simulated.detector.merge import Place, Report, merge
 from accel_simulated.vendors import DEVICES
 from accel_testing.commands import simulate
 
@@ -43,32 +44,35 @@ def _called_from(file, name, inner, **spec):
 @pytest.mark.parametrize(
     ("file", "module", "whose"),
     [
-        ("/home/me/train.py", "__main__", blame.USERS),
-        (f"{SITE}/accelerate/state.py", "accelerate.state", blame.USERS),
+        ("/home/me/train.py", "__main__", Owner.USER),
+        (f"{SITE}/accelerate/state.py", "accelerate.state", Owner.USER),
         # Named as a package of torch's, or as Python's own: the user's all the same.
-        ("/home/me/torch.py", "train", blame.USERS),
-        ("/home/me/cuda/test.py", "test", blame.USERS),
-        (f"{PYTHON}/site-packages/lib/a.py", "lib.a", blame.USERS),
-        (f"{PYTHON}/contextlib.py", "contextlib", blame.PASSED),
-        ("<string>", "__main__", blame.PASSED),
-        (f"{SITE}/_pytest/monkeypatch.py", "_pytest.monkeypatch", blame.PASSED),
-        (f"{SITE}/pytest_mock/plugin.py", "pytest_mock.plugin", blame.PASSED),
+        ("/home/me/torch.py", "train", Owner.USER),
+        ("/home/me/cuda/test.py", "test", Owner.USER),
+        (f"{PYTHON}/site-packages/lib/a.py", "lib.a", Owner.USER),
+        (f"{PYTHON}/contextlib.py", "contextlib", Owner.FORWARDER),
+        ("<string>", "__main__", Owner.FORWARDER),
+        (f"{SITE}/_pytest/monkeypatch.py", "_pytest.monkeypatch", Owner.FORWARDER),
+        (f"{SITE}/pytest_mock/plugin.py", "pytest_mock.plugin", Owner.FORWARDER),
         # As execnet runs it.
-        (f"{SITE}/xdist/remote.py", "__channelexec__", blame.PASSED),
-        (f"{SITE}/torch/nn/modules/module.py", "torch.nn.modules.module", blame.THEIRS),
-        ("/src/torch/torch/cuda/__init__.py", "torch.cuda", blame.THEIRS),
-        (f"{SITE}/torch_npu/npu/utils.py", "torch_npu.npu.utils", blame.THEIRS),
-        ("/src/accel_cuda/accelerator.py", "accel_cuda.accelerator", blame.THEIRS),
-        (str(ROOT / "src/accel_core/current.py"), "accel_core.current", blame.THEIRS),
+        (f"{SITE}/xdist/remote.py", "__channelexec__", Owner.FORWARDER),
+        (f"{SITE}/torch/nn/modules/module.py", "torch.nn.modules.module", Owner.VENDOR),
+        ("/src/torch/torch/cuda/__init__.py", "torch.cuda", Owner.VENDOR),
+        (f"{SITE}/torch_npu/npu/utils.py", "torch_npu.npu.utils", Owner.VENDOR),
+        ("/src/accel_cuda/accelerator.py", "accel_cuda.accelerator", Owner.VENDOR),
+        (str(ROOT / "src/accel_core/current.py"), "accel_core.current", Owner.VENDOR),
     ],
 )  # fmt: skip
 def test_whose_file_it_is(file, module, whose):
-    assert _called_from(file, module, lambda: blame.whose(sys._getframe(1))) == whose
+    assert (
+        _called_from(file, module, lambda: attribution.owner_of(sys._getframe(1)))
+        == whose
+    )
 
 
 def test_the_nearest_of_others():
     def place():
-        return blame.place(sys._getframe(1))
+        return attribution.user_frame(sys._getframe(1))
 
     def through(file, name):
         return _called_from(
@@ -92,7 +96,7 @@ def test_names_are_the_vendors():
                 vendor.name
             )
         package = vendor.package.partition(".")[0]
-        assert package in blame._PACKAGES, package
+        assert package in attribution._VENDOR_PACKAGES, package
     declared = [
         backend
         for backend in (found.backend for found in discover())
@@ -110,18 +114,49 @@ def test_names_are_the_vendors():
 
 
 def test_what_two_share_is_not_for_another():
-    of_npu = names.foreign("npu")
+    of_npu = names.recorded_types("npu")
     assert "npu" not in of_npu
     assert of_npu["hpu"].collectives == ()
-    assert "hccl" in names.foreign("acme")["hpu"].collectives
+    assert "hccl" in names.recorded_types("acme")["hpu"].collectives
+
+
+def test_cuda_is_recorded_on_a_simulated_cuda_too():
+    """A program that is written for it alone comes to its end there only."""
+    assert names.recorded_types("cuda")["cuda"] == names.TYPES["cuda"]
+    assert "cuda" in names.recorded_types("xpu")
+    assert "xpu" not in names.recorded_types("xpu")
+
+
+@pytest.mark.parametrize(
+    ("source", "is_recorded"),
+    [
+        ('device = "cuda"', True),
+        ("device = f'cuda:{rank}'", True),
+        ("device = tensor.device.type", False),
+        ("torch.cuda.synchronize()", False),
+    ],
+)
+def test_the_devices_own_name_counts_only_where_the_file_spells_it(
+    source, is_recorded, tmp_path
+):
+    """`acc.device_name()` returns it on every device."""
+    file = tmp_path / "program.py"
+    file.write_text(f"{source}\n")
+    log = Log(str(tmp_path), own="cuda")
+    counter = _called_from(
+        str(file),
+        "program",
+        lambda: log.record(sys._getframe(1), "device", '"cuda"', "cuda", "cuda"),
+    )
+    assert (counter != NOT_RECORDED) is is_recorded
 
 
 def test_advice_names_what_there_is():
     known = json.loads((ROOT / "tools" / "torch_accelerator.json").read_text())["since"]
-    said = [*advice._NAMED.values(), *advice._OF_KIND.values()]
+    said = [*advice._BY_NAME.values(), *advice._BY_KIND.values()]
     said += [
-        advice.instead("call", f"torch.cuda.{name}()", "cuda")
-        for name in advice._TORCHS
+        advice.replacement("call", f"torch.cuda.{name}()", "cuda")
+        for name in advice._IN_TORCH_ACCELERATOR
     ]
     assert len(said) > 40
     for text in said:
@@ -144,38 +179,39 @@ def test_advice_names_what_there_is():
         ("type", "torch.cuda.BoolTensor", "`torch.tensor(data, dtype=..., device=acc.device())`"),
         ("ask", ".is_cuda", "`acc.on_accelerator(tensor)`"),
         ("ask", "torch.cuda.device_count()", "`acc.device_count()`; or `torch.accelerator.device_count()`"),
-        ("device", '"cuda:1"', advice._OF_KIND["device"]),
+        ("device", '"cuda:1"', advice._BY_KIND["device"]),
         ("precision", "torch.cuda.amp.GradScaler()", "`acc.grad_scaler()`"),
     ],
 )  # fmt: skip
 def test_advice(kind, what, said):
-    assert advice.instead(kind, what, "cuda") == said
+    assert advice.replacement(kind, what, "cuda") == said
 
 
 def test_what_a_process_leaves_behind(tmp_path):
     """Whole, though it is killed; what a killed one wrote by half is left out; a full table says so."""
     log = Log(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
-    log.seen(sys._getframe(), "call", "torch.cuda.before()", "cuda")
+    log.record(sys._getframe(), "call", "torch.cuda.before()", "cuda")
     child = os.fork()
     if not child:
         for number in range(3):
             for _ in range(number + 1):
-                log.seen(sys._getframe(), "call", f"torch.cuda.f{number}()", "cuda")
+                log.record(sys._getframe(), "call", f"torch.cuda.f{number}()", "cuda")
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
-    counter = log.seen(sys._getframe(), "call", "torch.cuda.f2()", "cuda")
-    log.raised(counter, "ValueError: first")
-    log.raised(counter, "ValueError: second")
-    for number in range(PLACES):
-        log.seen(sys._getframe(), "call", f"{number}", "cuda")
+    counter = log.record(sys._getframe(), "call", "torch.cuda.f2()", "cuda")
+    log.record_error(counter, "ValueError: first")
+    log.record_error(counter, "ValueError: second")
+    for number in range(MAX_PLACES):
+        log.record(sys._getframe(), "call", f"{number}", "cuda")
     (tmp_path / "torn.jsonl").write_text('{"pid": 1}\n{"place": 0, "fi')
     (tmp_path / "torn.counts").write_bytes(b"")
 
-    report = gather(tmp_path, Path(__file__).parent, ["x"], "acme:2", 0)
-    assert report.processes == 3
+    report = merge(tmp_path, Path(__file__).parent, ["x"], "acme:2", 0)
+    # The torn file lists nothing.
+    assert report.processes == 2
     assert report.notes == [
-        f"a process has more than {PLACES} places: the others are not here"
+        f"a process has more than {MAX_PLACES} places: the others are not here"
     ]
     assert [
         place.times for place in report.places if place.what == "torch.cuda.before()"
@@ -190,19 +226,19 @@ def test_what_a_process_leaves_behind(tmp_path):
     assert [place.raised for place in found.values() if place.raised] == [
         "ValueError: first"
     ]
-    assert all("log.seen(" in place.text for place in found.values())
+    assert all("log.record(" in place.text for place in found.values())
     assert (
-        len(report.places) == PLACES + 3
+        len(report.places) == MAX_PLACES + 3
     )  # two of the child's are its own, and the full table has the rest
 
 
 def test_a_folder_that_is_gone(tmp_path):
     """As when a daemon outlives the command: it goes on."""
     log = Log(str(tmp_path / "gone"))
-    assert [
-        log.seen(sys._getframe(), "call", "torch.cuda.f()", "cuda") for _ in range(2)
-    ] == [-1, -1]
-    log.note("nothing")
+    for _ in range(2):
+        counter = log.record(sys._getframe(), "call", "torch.cuda.f()", "cuda")
+        assert counter == NOT_RECORDED
+    log.add_note("nothing")
 
 
 def test_variables_by_name_alone(child, tmp_path):
@@ -226,145 +262,156 @@ def test_variables_by_name_alone(child, tmp_path):
         "CUDA_VISIBLE_DEVICES": "0",
     }
     child(f"import runpy; runpy.run_path({str(script)!r})", variables)
-    found = gather(tmp_path, tmp_path, [], "mlu", 0).places
+    found = merge(tmp_path, tmp_path, [], "mlu", 0).places
     assert sorted((p.line, p.what.partition(" ")[2], p.times) for p in found) == [
         (3, "read", 1), (4, "read", 2), (5, "read", 1), (5, "written", 1), (6, "read", 1),
         (8, "written", 1),
     ]  # fmt: skip
 
 
-def _report():
-    made = [
+def _report(status=1, allocated=None):
+    """A report of two places and a question, in a file of the project and in one of a package."""
+    places = [
         Place(
-            "src/a b.py",
-            3,
-            "call",
-            "torch.cuda.f()",
-            "cuda",
-            "",
-            "f(`x`) | g()",
-            4,
-            "ValueError: <x|y>_z",
+            "src/a b.py", 3, "call", "torch.cuda.f()", "cuda", "", "f(`x`) | g()", 4, "ValueError: <x|y>_z"
         ),
         Place("src/a b.py", 9, "ask", "torch.cuda.is_available()", "cuda", "", "", 2),
         Place(
-            "accelerate/state.py",
-            1,
-            "collective",
-            'init_process_group("nccl")',
-            "cuda",
-            "accelerate",
-            "",
-            1,
+            "accelerate/state.py", 1, "collective", 'init_process_group("nccl")', "cuda", "accelerate", "", 1
         ),
-    ]
-    return Report(["pytest", "-k", "a b"], "acme:2", 1, 2, ["a note"], made)
+    ]  # fmt: skip
+    return Report(
+        ["pytest", "-k", "a b"], "acme:2", status, 2, allocated, ["a note"], places
+    )
 
 
-def test_formats():
-    report = _report()
-    markdown = formats.as_markdown(report)
+def _first_sentences(report):
+    """What a Markdown report says below its title."""
+    return formats.as_markdown(report).splitlines()[2]
+
+
+FAILED = "The program failed (exit status 1): code that did not run is not listed."
+
+
+@pytest.mark.parametrize(
+    ("status", "allocated", "outcome"),
+    [
+        (1, None, FAILED),
+        (1, 0, f"{FAILED} Nothing was allocated on acme:2 (simulated)."),
+        (1, 4096, f"{FAILED} Up to 4.0 KiB were allocated on acme:2 (simulated)."),
+        (0, None, "The program ended without an error."),
+        (0, 0, "The program ran on the CPU. Nothing was allocated on acme:2 (simulated)."),
+        (0, 512, "The program ran on the CPU. Only 512 bytes were allocated on acme:2 (simulated)."),
+        (0, 4096, "The program ran on acme:2 (simulated). Up to 4.0 KiB were allocated there."),
+    ],
+)  # fmt: skip
+def test_a_report_begins_with_what_happened(status, allocated, outcome):
+    assert _first_sentences(_report(status, allocated)) == outcome
+
+
+@pytest.mark.parametrize(
+    ("status", "allocated", "meaning"),
+    [
+        (0, 4096, "Nothing outside torch was written for one vendor's device."),
+        (0, 0, "No place was recorded; code for a device did not run."),
+        (0, None, "No place was recorded; code for a device did not run."),
+        (1, 4096, "No place was recorded before the program failed."),
+    ],
+)
+def test_a_report_without_places_says_what_that_means(status, allocated, meaning):
+    empty = Report(["true"], "acme:2", status, allocated=allocated)
+    assert formats.as_markdown(empty).rstrip().endswith(meaning)
+
+
+@pytest.mark.parametrize(
+    ("status", "allocated", "simulated", "has_step"),
+    [(1, 4096, "acme:2", True), (0, 0, "acme:2", True), (0, 4096, "acme:2", False), (1, 0, "cuda:2", False)],
+)  # fmt: skip
+def test_a_program_for_cuda_that_does_not_come_to_its_end_elsewhere_is_sent_to_cuda(
+    status, allocated, simulated, has_step
+):
+    report = _report(status, allocated)
+    report.simulated = simulated
+    step = "`accel simulate --report cuda.md cuda -- pytest -k 'a b'`"
+    assert (step in formats.as_markdown(report)) is has_step
+
+
+def test_markdown():
+    markdown = formats.as_markdown(_report())
     assert "2 places in 2 files, and 1 place in 1 file that only ask." in markdown
     assert "Not seen: a note." in markdown
-    assert (
-        r"| ``f(`x`) \| g()`` |".replace("``f(", "`` f(").replace(")`` |", ") `` |")
-        in markdown
-    )
+    assert r"| `` f(`x`) \| g() `` |" in markdown
     assert r"| ValueError: \<x\|y\>\_z |" in markdown
     assert "| (this project) | 1 | 4 |" in markdown
-    assert (
-        markdown.index("### src/a b.py")
-        < markdown.index("### accelerate/state.py")
-        < markdown.index("## Q")
-    )
-    empty = formats.as_markdown(Report(["true"], "acme:2", 0))
-    assert empty.rstrip().endswith(
-        "Nothing outside torch was written for another vendor's device."
-    )
-
-    # The report of a command that failed says so first, and never that there is nothing.
-    failed = "The command failed (exit status 1), so the report is incomplete"
-    assert markdown.split("\n")[2].startswith(f"{failed}: ")
-    died = formats.as_markdown(Report(["true"], "acme:2", 1))
-    assert died.split("\n")[2].startswith(f"{failed}: ")
-    assert died.rstrip().endswith("No place was recorded before the command failed.")
-    assert "Nothing outside torch" not in died
-    assert "failed" not in empty
-
-    told = json.loads(formats.as_json(report))
-    assert told["complete"] is False
-    assert (
-        json.loads(formats.as_json(Report(["true"], "acme:2", 0)))["complete"] is True
-    )
-    assert (told["schema"], told["command"], told["processes"]) == (
-        1,
-        ["pytest", "-k", "a b"],
-        2,
-    )
-    assert [(p["file"], p["package"], p["times"]) for p in told["assumptions"]] == [
-        ("src/a b.py", "", 4), ("accelerate/state.py", "accelerate", 1),
+    headings = [line for line in markdown.splitlines() if line.startswith("##")]
+    assert headings == [
+        "### src/a b.py", "### accelerate/state.py", "## Questions", "### src/a b.py",
     ]  # fmt: skip
 
-    # What SARIF 2.1.0 and GitHub's code scanning ask for: the project's own files alone, by addresses.
-    sarif = json.loads(formats.as_sarif(report))
+
+def test_json():
+    document = json.loads(formats.as_json(_report(1, 4096)))
+    expected = {
+        "schema": 1, "command": ["pytest", "-k", "a b"], "simulated": "acme:2", "status": 1,
+        "complete": False, "allocated": 4096, "processes": 2, "notes": ["a note"],
+    }  # fmt: skip
+    assert {key: document[key] for key in expected} == expected
+    assert document["outcome"].startswith(FAILED)
+    places = [(p["file"], p["package"], p["times"]) for p in document["assumptions"]]
+    assert places == [("src/a b.py", "", 4), ("accelerate/state.py", "accelerate", 1)]
+    assert [place["line"] for place in document["asks"]] == [9]
+
+
+def test_sarif_has_what_code_scanning_requires():
+    """SARIF 2.1.0 and GitHub's code scanning: the project's own files alone, by addresses."""
+    sarif = json.loads(formats.as_sarif(_report()))
     assert sarif["version"] == "2.1.0"
     (run,) = sarif["runs"]
     rules = run["tool"]["driver"]["rules"]
     assert run["tool"]["driver"]["name"]
     assert [rule["id"] for rule in rules] == ["vendor-call", "vendor-ask"]
-    assert all(
-        rule[key]["text"]
-        for rule in rules
-        for key in ("shortDescription", "fullDescription", "help")
-    )
-    for result, level, line in zip(
-        run["results"], ("warning", "note"), (3, 9), strict=True
-    ):
+    texts = ("shortDescription", "fullDescription", "help")
+    assert all(rule[key]["text"] for rule in rules for key in texts)
+    expected = [("warning", 3), ("note", 9)]
+    for result, (level, line) in zip(run["results"], expected, strict=True):
         (location,) = (each["physicalLocation"] for each in result["locations"])
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
         assert (result["level"], result["message"]["text"][-1]) == (level, ".")
         assert location["artifactLocation"]["uri"] == "src/a%20b.py"
         assert location["region"]["startLine"] == line
-    invocation = run["invocations"][0]
-    texts = [
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_sarif_begins_with_what_happened(status):
+    (run,) = json.loads(formats.as_sarif(_report(status)))["runs"]
+    (invocation,) = run["invocations"]
+    assert invocation["executionSuccessful"] is (status == 0)
+    messages = [
         each["message"]["text"] for each in invocation["toolExecutionNotifications"]
     ]
-    assert (invocation["executionSuccessful"], texts) == (
-        False,
-        [f"{failed}.", "Not seen: a note."],
-    )
-    (run,) = json.loads(formats.as_sarif(Report(["true"], "acme:2", 0)))["runs"]
-    invocation = run["invocations"][0]
-    assert (
-        invocation["executionSuccessful"],
-        invocation["toolExecutionNotifications"],
-    ) == (True, [])
+    assert messages == [_report(status).outcome, "Not seen: a note."]
 
 
-def test_a_program_that_dies_is_not_called_clean(tmp_path, monkeypatch, capfd):
+def test_the_last_line_of_a_run_says_that_the_program_failed(
+    tmp_path, monkeypatch, capfd
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nothing.so").touch()
-    monkeypatch.setattr(command.strings, "build", lambda: tmp_path / "nothing.so")
+    library = tmp_path / "nothing.so"
+    monkeypatch.setattr(command.device_strings, "build", lambda: library)
     words = [sys.executable, "-c", "import no_such_module"]
-    status = command.run(
-        words, {**os.environ, "ACCEL_SIMULATE": "acme:2"}, ["a.md", "a.json"], words
-    )
-    assert status == 1
-    assert (
-        "The command failed (exit status 1), so the report is incomplete"
-        in Path("a.md").read_text()
-    )
-    assert "Nothing outside torch" not in Path("a.md").read_text()
-    assert json.loads(Path("a.json").read_text())["complete"] is False
-    said = "accel simulate: the command failed (exit status 1), so the report is incomplete: 0 places"
-    assert said in capfd.readouterr().err
+    environ = {**os.environ, "ACCEL_SIMULATE": "acme:2"}
+    assert command.run(words, environ, ["a.md"], words) == 1
+    assert FAILED in Path("a.md").read_text()
+    expected = f"accel simulate: {FAILED} 0 places, 0 that only ask: a.md"
+    assert capfd.readouterr().err.splitlines()[-1] == expected
 
 
 @pytest.mark.parametrize(
     ("report", "said"),
     [
-        ("cuda.txt", r"'cuda.txt': its ending .* none of \.md, \.json, \.sarif\. Write --report cuda\.md"),
-        ("cuda", r"its ending says how it is written"),
+        ("cuda.txt", r"'cuda.txt': the ending must be .*\.md, \.json, \.sarif.* Write --report cuda\.md"),
+        ("cuda", r"the ending must be one of"),
         ("no/such/a.md", r"'no/such/a.md': it cannot be written: No such file or directory\. Give a file"),
         ("folder.md", r"it cannot be written: Is a directory"),
     ],
@@ -517,7 +564,7 @@ def test_a_neighbour_whose_metadata_is_broken_is_passed_over(tmp_path, monkeypat
     )
     monkeypatch.syspath_prepend(tmp_path)
     assert declared.find("acme") is None
-    assert "accel_cuda" in blame._plugins.__wrapped__()
+    assert "accel_cuda" in attribution._plugin_packages.__wrapped__()
 
 
 def test_good_faults():
@@ -641,7 +688,7 @@ def test_a_script_that_lies_elsewhere_is_named_as_its_module(monkeypatch):
         "none": "none",
     }.items():
         with pytest.raises(accel_core.LaunchError, match=f"python -m {module}$"):
-            simulate._found(name)
+            simulate._find_program(name)
 
 
 @pytest.mark.parametrize(

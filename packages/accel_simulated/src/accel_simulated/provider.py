@@ -54,9 +54,9 @@ def build(
             building.build(kind) if folder is None else building.ahead(kind, folder),
         )
     if folder is not None:  # `--report` needs no compiler there either
-        from accel_simulated.detector import strings
+        from accel_simulated.detector import device_strings
 
-        strings.ahead(folder)
+        device_strings.build_into(folder)
 
 
 def environment(text: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ import re
 import pytest
 from accel_tests.children import clean_environment, run_python
 
-from accel_simulated.detector.gather import gather
+from accel_simulated.detector.merge import merge
 
 pytestmark = pytest.mark.nightly(
     reason="promises of the simulator: its detector of vendors' names"
@@ -178,6 +178,30 @@ def test_each_place_once_in_every_format_and_process(tmp_path, built):
     assert len(run["results"]) == len(found) + 1
 
 
+def _report(tmp_path, device, program, *, status=0):
+    """Run a program on a simulated device, and return its report, with the Markdown's first sentences."""
+    (tmp_path / "program.py").write_text(program)
+    words = ["-m", "accel_core", "simulate", "--report", "a.md", "--report", "a.json"]
+    words += [device, "--", "python", "program.py"]
+    ended = run_python(words, clean_environment(), cwd=tmp_path)
+    assert ended.returncode == status, ended.stdout + ended.stderr
+    document = json.loads((tmp_path / "a.json").read_text())
+    first = (tmp_path / "a.md").read_text().splitlines()[2]
+    return document, first
+
+
+def _places(document):
+    """What the report lists of the program, as `_expected` gives it."""
+    return {
+        (place["line"], place["kind"], place["what"]): (
+            place["times"],
+            bool(place["raised"]),
+        )
+        for place in document["assumptions"] + document["asks"]
+        if place["file"] == "program.py"
+    }
+
+
 @pytest.mark.parametrize(
     ("program", "status", "places"),
     [
@@ -194,34 +218,126 @@ def test_a_program_that_dies_at_an_import_or_midway(
     tmp_path, built, program, status, places
 ):
     built("acme")
-    (tmp_path / "program.py").write_text(program)
-    words = [
-        "-m",
-        "accel_core",
-        "simulate",
-        "--report",
-        "a.md",
-        "--report",
-        "a.json",
-        "acme",
-        "--",
-    ]
-    ended = run_python(
-        [*words, "python", "program.py"], clean_environment(), cwd=tmp_path
+    document, first = _report(tmp_path, "acme", program, status=status)
+    assert first.startswith(f"The program failed (exit status {status}): ")
+    assert document["complete"] is False
+    assert [place["line"] for place in document["assumptions"]] == places
+
+
+def test_a_program_that_took_the_cpu(tmp_path, built):
+    built("acme")
+    program = (
+        'import torch\ndevice = "cuda" if torch.cuda.is_available() else "cpu"\n'
+        "torch.nn.Linear(2, 2, device=device)\n"
     )
-    assert ended.returncode == status, ended.stdout + ended.stderr
-    failed = f"The command failed (exit status {status}), so the report is incomplete"
-    assert (tmp_path / "a.md").read_text().split("\n")[2].startswith(failed)
-    told = json.loads((tmp_path / "a.json").read_text())
-    assert told["complete"] is False
-    assert [place["line"] for place in told["assumptions"]] == places
+    document, first = _report(tmp_path, "acme", program)
+    expected = (
+        "The program ran on the CPU. Nothing was allocated on acme:2 (simulated)."
+    )
+    assert (first, document["allocated"]) == (expected, 0)
+    assert [place["what"] for place in document["asks"]] == [
+        "torch.cuda.is_available()"
+    ]
 
 
-def test_a_torch_that_does_not_tell_of_device_strings(tmp_path, simulated):
-    """Here because the library that sees them is not there: the report says so."""
+#: Only the worker uses the device.
+WORKER = """
+import torch, multiprocessing
+def work():
+    torch.ones(1000, device=torch.accelerator.current_accelerator())
+if __name__ == "__main__":
+    worker = multiprocessing.get_context("{}").Process(target=work)
+    worker.start()
+    worker.join()
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_worker_that_used_the_device(tmp_path, built, method):
+    built("acme")
+    document, first = _report(tmp_path, "acme", WORKER.format(method))
+    assert document["allocated"] > 4000
+    assert first.startswith("The program ran on acme:2 (simulated).")
+
+
+#: torch's functions that few devices have, and a table of backends that ends in gloo.
+LIMITED = """
+import torch, torch.distributed as dist
+from torch.nn.attention.flex_attention import flex_attention
+device = torch.accelerator.current_accelerator()
+model = torch.nn.DataParallel(torch.nn.Linear(4, 4).to(device))  # limited torch.nn.DataParallel()
+try:
+    model(torch.ones(2, 4, device=device))
+    torch.nn.parallel.scatter(torch.ones(2), [0, 1])
+except AttributeError:
+    pass
+q = torch.ones(1, 1, 16, 16)
+flex_attention(q, q, q)
+try:
+    q = q.to(device)
+    flex_attention(q, q, q)  # limited flex_attention() !
+except ValueError:
+    pass
+backend = {"cuda": "nccl", "xpu": "xccl"}.get(device.type, "gloo")
+where = dict(init_method="tcp://127.0.0.1:29617", rank=0, world_size=1)
+dist.init_process_group(backend, **where)  # collective init_process_group("gloo")
+dist.new_group(backend="gloo")
+dist.destroy_process_group()
+"""
+
+
+def test_functions_that_few_devices_have_and_a_table_that_ends_in_gloo(tmp_path, built):
+    built("acme")
+    document, _ = _report(tmp_path, "acme", LIMITED)
+    assert _places(document) == _expected(LIMITED)
+
+
+#: Written for CUDA alone, and run to its end; and what is for every device, which gives CUDA's names there.
+FOR_CUDA = """
+import torch, torch.distributed as dist, accel_core
+torch.cuda.set_device(0)  # call torch.cuda.set_device()
+where = dict(init_method="tcp://127.0.0.1:29618", rank=0, world_size=1)
+dist.init_process_group("nccl", **where)  # collective init_process_group("nccl")
+model = torch.nn.Linear(8, 8).cuda()  # move .cuda()
+model = torch.nn.DataParallel(model)  # limited torch.nn.DataParallel()
+scaler = torch.amp.GradScaler()  # precision GradScaler("cuda")
+for _ in range(3):
+    x = torch.randn(2, 8, device="cuda")  # device "cuda" 3
+    with torch.autocast("cuda"):  # precision autocast("cuda") 3
+        loss = model(x).square().mean()
+    scaler.scale(loss).backward()
+    torch.cuda.synchronize()  # call torch.cuda.synchronize() 3
+torch.cuda.Stream()  # call torch.cuda.Stream()
+torch.cuda.is_bf16_supported(), x.is_cuda  # ask torch.cuda.is_bf16_supported() & ask .is_cuda
+dist.destroy_process_group()
+"""
+FOR_ALL = """
+import torch, accel_core
+acc = accel_core.get_accelerator()
+model = torch.nn.Linear(8, 8).to(acc.device_name(0))
+x = torch.randn(2, 8, device=torch.accelerator.current_accelerator().type)
+with torch.autocast(x.device.type):
+    model(x)
+torch.amp.GradScaler(x.device.type)
+where = dict(init_method="tcp://127.0.0.1:29619", rank=0, world_size=1)
+torch.distributed.init_process_group(acc.communication_backend_name(), **where)
+torch.distributed.init_device_mesh(x.device.type, (1,))
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("program", [FOR_CUDA, FOR_ALL], ids=["cuda", "all"])
+def test_a_whole_run_on_a_simulated_cuda(tmp_path, built, program):
+    built("cuda")
+    document, first = _report(tmp_path, "cuda", program)
+    assert first.startswith("The program ran on cuda:2 (simulated).")
+    assert _places(document) == _expected(program)
+
+
+def test_a_torch_that_does_not_pass_device_strings_to_the_detector(tmp_path, simulated):
+    """Because its library is missing, as it is for a run without `accel simulate --report`."""
     variables = {"ACCEL_SIMULATE_RECORD": str(tmp_path)}
     simulated("acme", "import torch; torch.device('cuda')", environ=variables)
-    report = gather(tmp_path, tmp_path, [], "acme:2", 0)
-    assert (report.places, report.processes) == ([], 1)
-    assert len(report.notes) == 1
-    assert "does not tell of device strings: none is here" in report.notes[0]
+    report = merge(tmp_path, tmp_path, [], "acme:2", 0)
+    assert (report.places, report.processes, len(report.notes)) == ([], 1, 1)
+    assert report.notes[0].startswith("device strings, which torch ")

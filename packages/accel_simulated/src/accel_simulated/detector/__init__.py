@@ -1,13 +1,13 @@
-"""The detector: which places outside torch are written for one vendor, found while another is simulated.
+"""Find code outside torch that is written for one vendor, in a program that runs on a simulated device.
 
-`accel simulate --report cuda.md acme -- COMMAND` asks for it. `command` starts the command and joins what
-its processes wrote; in each of those `recording` is imported at Python's start, because `VARIABLE` names the
-folder to write into. Without that variable nothing of this package is imported.
+`accel simulate --report cuda.md acme -- COMMAND` uses it. `command` starts the command, and `merge` joins the
+files that its processes wrote. In each process `recording` is imported when Python starts, because `VARIABLE`
+names the folder to write into. Without that variable nothing of this package is imported.
 """
 
 from __future__ import annotations
 
 __all__ = ["VARIABLE"]
 
-#: The folder in which each process of a recorded run has a file of its own.
+#: The folder in which each process of a recorded run has its own file.
 VARIABLE = "ACCEL_SIMULATE_RECORD"

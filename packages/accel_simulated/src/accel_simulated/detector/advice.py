@@ -4,31 +4,33 @@ from __future__ import annotations
 
 from accel_core import Accelerator
 
-__all__ = ["KINDS", "instead"]
+__all__ = ["KINDS", "replacement"]
 
-#: Each kind of place, and what it is, for people.
+#: Each kind of place, explained for people.
 KINDS = {
     "call": "A function of one vendor's module is called.",
     "move": "A tensor or module is moved to one vendor's device by its own method.",
     "device": "A device of one vendor is named.",
-    "collective": "A collective backend of one vendor is named.",
-    "precision": "Mixed precision of one vendor's device is asked for.",
-    "pinning": "Memory is page-locked for one vendor's device.",
+    "collective": "A collective backend of one vendor, or the CPU's, is named.",
+    "precision": "Mixed precision of one vendor's device is used.",
+    "pinning": "Memory is pinned for one vendor's device.",
     "environment": "A variable of one vendor's says which devices are visible.",
     "type": "A type of tensors on one vendor's device is named.",
-    "ask": "It is asked whether one vendor's device is there; what depends on it may not run on another.",
+    "limited": "A function of torch is called that few devices have.",
+    "ask": "The program asks for one vendor's device; code behind the question may not run on another.",
 }
 
-_OF_KIND = {
+_BY_KIND = {
     "move": "`.to(acc.device())`",
     "device": "`acc.device(i)`, `acc.device_name(i)`; or `torch.accelerator.current_accelerator()`",
     "collective": "`acc.communication_backend_name()`; or no name: torch chooses by the device",
     "precision": "`acc.autocast(dtype)`; or `torch.autocast(acc.device_name())`",
     "pinning": "leave it out: torch pins for the accelerator that is there",
     "environment": "`acc.visible_devices_envs()`, `acc.visible_device_ids()`",
+    "limited": "`torch.nn.parallel.DistributedDataParallel`, with one process for each device: `accel run`",
 }
-#: Names of `torch.cuda` and its like whose counterpart is called otherwise, or needs a word.
-_NAMED = {
+#: Names of `torch.cuda` and the like whose counterpart has another name, or needs a word.
+_BY_NAME = {
     "_DeviceGuard": "`with acc.device_guard(i):`",
     "device": "`with acc.device_guard(i):`; or `with torch.accelerator.device_index(i):`",
     "device_of": "`with acc.device_guard(tensor.device.index):`",
@@ -54,56 +56,59 @@ _NAMED = {
     "recommended_max_memory": "`acc.total_memory()`",
     "is_available": "`acc.is_accelerator()`; or `torch.accelerator.is_available()`",
     "is_autocast_available": "`torch.amp.is_autocast_available(acc.device_name())`",
+    "flex_attention": "`torch.nn.functional.scaled_dot_product_attention` with `attn_mask`",
 }
-#: What `torch.accelerator` has under another name than `torch.cuda`.
-_TORCHS = {
+#: The functions of `torch.accelerator` that do what those of `torch.cuda` do, by the name in `torch.cuda`.
+_IN_TORCH_ACCELERATOR = {
     "current_device": "current_device_index",
-    "set_device": "set_device_index",
+    "current_stream": "current_stream",
+    "device_count": "device_count",
+    "empty_cache": "empty_cache",
+    "max_memory_allocated": "max_memory_allocated",
+    "max_memory_reserved": "max_memory_reserved",
     "mem_get_info": "get_memory_info",
-    **{
-        name: name
-        for name in (
-            *(
-                "current_stream",
-                "device_count",
-                "empty_cache",
-                "max_memory_allocated",
-                "max_memory_reserved",
-            ),
-            *(
-                "memory_allocated",
-                "memory_reserved",
-                "memory_stats",
-                "reset_accumulated_memory_stats",
-            ),
-            *("reset_peak_memory_stats", "set_stream", "synchronize"),
-        )
-    },
+    "memory_allocated": "memory_allocated",
+    "memory_reserved": "memory_reserved",
+    "memory_stats": "memory_stats",
+    "reset_accumulated_memory_stats": "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats": "reset_peak_memory_stats",
+    "set_device": "set_device_index",
+    "set_stream": "set_stream",
+    "synchronize": "synchronize",
 }
-_NONE = 'no counterpart: keep it behind a question, such as `if acc.name == "{of}":`'
 
 
-def instead(kind: str, what: str, of: str) -> str:
-    """Return the replacement for a place: for `("call", "torch.cuda.synchronize()", "cuda")`, say.
+def replacement(kind: str, what: str, device_type: str) -> str:
+    """Return what to write instead of a place: of `("call", "torch.cuda.synchronize()", "cuda")`, say.
 
-    Code in it is in backquotes.
+    Code in the text is in backquotes.
     """
     name = what.partition("(")[0].rpartition(".")[2]
     if what.startswith(".is_"):
         return "`acc.on_accelerator(tensor)`"
-    if what == f"torch.{of}":
+    if what == f"torch.{device_type}":
         return "`acc`, whatever the device"
-    if name in _NAMED:
-        return _NAMED[name]
+    if name in _BY_NAME:
+        return _BY_NAME[name]
     if kind == "ask" and name.endswith("ccl_available"):
         return "`acc.communication_backend_name()`"
-    if kind == "type" and not hasattr(Accelerator, name):
-        return "`torch.tensor(data, dtype=..., device=acc.device())`"
-    if kind in _OF_KIND:
-        return _OF_KIND[kind]
-    if not name.startswith("_") and hasattr(Accelerator, name):
-        torchs = (
-            f"; or `torch.accelerator.{_TORCHS[name]}()`" if name in _TORCHS else ""
-        )
-        return f"`acc.{name}{'' if kind == 'type' else '()'}`{torchs}"
-    return _NONE.format(of=of)
+    if kind == "type":
+        return _tensor_type(name)
+    return _BY_KIND.get(kind) or _member(name, device_type)
+
+
+def _tensor_type(name: str) -> str:
+    """Return the replacement for a type such as `torch.cuda.FloatTensor`."""
+    if hasattr(Accelerator, name):
+        return f"`acc.{name}`"
+    return "`torch.tensor(data, dtype=..., device=acc.device())`"
+
+
+def _member(name: str, device_type: str) -> str:
+    """Return the members of `acc` and `torch.accelerator` for a function of a vendor's module."""
+    if name.startswith("_") or not hasattr(Accelerator, name):
+        return f'no counterpart: keep it behind a question, such as `if acc.name == "{device_type}":`'
+    if name in _IN_TORCH_ACCELERATOR:
+        in_torch = f"torch.accelerator.{_IN_TORCH_ACCELERATOR[name]}"
+        return f"`acc.{name}()`; or `{in_torch}()`"
+    return f"`acc.{name}()`"

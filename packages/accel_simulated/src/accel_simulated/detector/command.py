@@ -1,4 +1,4 @@
-"""A command whose processes are recorded, and the reports of it."""
+"""Run a command whose processes are recorded, and write the reports."""
 
 from __future__ import annotations
 
@@ -14,33 +14,40 @@ from types import FrameType
 
 from accel_core import SettingError
 from accel_simulated.asked import VARIABLE as SIMULATED
-from accel_simulated.detector import VARIABLE, formats, gather, strings
+from accel_simulated.detector import VARIABLE, device_strings, formats
+from accel_simulated.detector.merge import Report, merge
 
 __all__ = ["check", "run"]
 
-_SHELLS = 128  # what shells add to the number of a signal
+#: Shells add this to the number of a signal that ended a command.
+_SIGNAL_STATUS = 128
 
 
 def check(files: Sequence[str]) -> None:
-    """Raise `SettingError` for a report that could not be written: before anything is run."""
+    """Raise `SettingError` for a report that could not be written, before anything is run."""
     for file in files:
         if formats.format_of(file) is None:
             endings = ", ".join(formats.FORMATS)
             raise SettingError(
-                f"--report {file!r}: its ending says how it is written, and is none of {endings}. "
+                f"--report {file!r}: the ending must be one of {endings}, which decides the format. "
                 f"Write --report {Path(file).stem or 'vendors'}.md."
             )
-        there = Path(file).exists()
         try:
-            with Path(file).open("ab"):
-                pass
-            if not there:
-                Path(file).unlink()
+            _check_writable(Path(file))
         except OSError as error:
             raise SettingError(
                 f"--report {file!r}: it cannot be written: {error.strerror or error}. Give a file in a "
-                "folder that is there and that you may write to."
+                "folder that exists and that you may write to."
             ) from error
+
+
+def _check_writable(file: Path) -> None:
+    """Raise `OSError` if a file cannot be written; leave it as it is."""
+    exists = file.exists()
+    with file.open("ab"):
+        pass
+    if not exists:
+        file.unlink()
 
 
 def run(
@@ -49,57 +56,68 @@ def run(
     files: Sequence[str],
     given: Sequence[str],
 ) -> int:
-    """Run the program and its arguments, write the reports, and give the command's exit status.
+    """Run a program with its arguments, write the reports, and return the command's exit status.
 
-    `given` is the command as a person wrote it. A command that a signal ended has the status that shells
-    give it, 128 and the signal's number. What keeps a report from being written is said, and makes a good
-    status 1.
-    Raises `BuildError` where device strings cannot be watched.
+    `given` is the command as the user typed it. A command that a signal ended has the status that shells give
+    it: 128 plus the signal's number. If a report cannot be written, an error is printed, and a status of 0
+    becomes 1. Raises `BuildError` if the detector of device strings cannot be built.
     """
-    library = strings.build()
+    library = device_strings.build()
     root = Path.cwd()
     folder = Path(tempfile.mkdtemp(prefix="accel-simulate-"))
     try:
-        (folder / strings.LIBRARY).symlink_to(library)
-        status = _status(arguments, {**environ, VARIABLE: str(folder)})
-        report = gather.gather(folder, root, list(given), environ[SIMULATED], status)
+        (folder / device_strings.LIBRARY).symlink_to(library)
+        status = _run_program(arguments, {**environ, VARIABLE: str(folder)})
+        report = merge(folder, root, list(given), environ[SIMULATED], status)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    for file in files:
-        write = formats.format_of(file)
-        assert write is not None, "check() was not called"
-        try:
-            (root / file).write_text(write(report), encoding="utf-8")
-        except OSError as error:
-            problem = f"Error: --report {file!r} could not be written: {error}"
-            print(problem, file=sys.stderr)  # noqa: T201
-            status = status or 1
-    found = len(report.assumptions)
-    places = f"{found} place{'s' * (found != 1)}, {len(report.asks)} that only ask"
-    if report.failure:
-        places = f"{report.failure}: {places}"
-    print(f"accel simulate: {places}: {', '.join(files)}", file=sys.stderr)  # noqa: T201
-    return status
+    failures = [file for file in files if not _write(report, file, root)]
+    print(f"accel simulate: {_summary(report, files)}", file=sys.stderr)  # noqa: T201
+    return status or (1 if failures else 0)
 
 
-def _status(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    with subprocess.Popen(arguments, env=environ) as command, _handing_on(command):
-        status = command.wait()
-    return status if status >= 0 else _SHELLS - status
+def _write(report: Report, file: str, root: Path) -> bool:
+    """Write a report into a file; if that fails, print why and return False."""
+    write = formats.format_of(file)
+    assert write is not None, "check() was not called"
+    try:
+        (root / file).write_text(write(report), encoding="utf-8")
+    except OSError as error:
+        problem = f"Error: --report {file!r} could not be written: {error}"
+        print(problem, file=sys.stderr)  # noqa: T201
+        return False
+    return True
+
+
+def _summary(report: Report, files: Sequence[str]) -> str:
+    """Return what happened and how much was recorded, in one line."""
+    number = len(report.assumptions)
+    places = f"{number} place{'s' * (number != 1)}, {len(report.asks)} that only ask"
+    return f"{report.outcome} {places}: {', '.join(files)}"
+
+
+def _run_program(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a program to its end; return its exit status as a shell gives it."""
+    with (
+        subprocess.Popen(arguments, env=environ) as program,
+        _signals_forwarded(program),
+    ):
+        status = program.wait()
+    return status if status >= 0 else _SIGNAL_STATUS - status
 
 
 @contextlib.contextmanager
-def _handing_on(command: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass signals that would end this process to the command, whose report is still to be written."""
+def _signals_forwarded(program: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Forward signals that would end this process to the program, whose report is still to be written."""
 
-    def hand_on(number: int, _: FrameType | None) -> None:
-        if number != signal.SIGINT:  # that one a terminal sends to both
-            command.send_signal(number)
+    def forward(number: int, _: FrameType | None) -> None:
+        if number != signal.SIGINT:  # which a terminal sends to both
+            program.send_signal(number)
 
-    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, hand_on) for number in caught]
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    previous = [signal.signal(number, forward) for number in numbers]
     try:
         yield
     finally:
-        for number, handler in zip(caught, before, strict=True):
+        for number, handler in zip(numbers, previous, strict=True):
             signal.signal(number, handler)

@@ -1,8 +1,8 @@
-// Sees each device string that torch reads ("cuda:0"), by standing before the one function that reads them.
+// Reports each device string that torch reads ("cuda:0"), by replacing the one function that reads them.
 //
-// c10::Device's constructor of a string is exported by libc10.so and called through the dynamic linker. Loaded
-// before torch, with RTLD_GLOBAL, this library has the first symbol of that name. It needs no header of torch's:
-// the object is never looked into.
+// libc10.so exports c10::Device's constructor of a string, and torch calls it through the dynamic linker. This
+// library is loaded before torch, with RTLD_GLOBAL, so the linker finds its symbol of that name first. It needs no
+// header of torch: the object is only passed on.
 
 #include <dlfcn.h>
 
@@ -11,14 +11,14 @@
 
 namespace {
 
-// The text, and the error that reading it gave, or null.
-using Tell = void (*)(const char*, const char*);
+// Receives the text, and the error that reading it raised, or null.
+using Callback = void (*)(const char*, const char*);
 
-Tell tell = nullptr;
-std::string foreign;  // ",cuda,xpu,": the types to tell of
+Callback callback = nullptr;
+std::string recorded_types;  // ",cuda,xpu,"
 
-bool is_foreign(const std::string& text) {
-  return foreign.find("," + text.substr(0, text.find(':')) + ",") != std::string::npos;
+bool is_recorded(const std::string& text) {
+  return recorded_types.find("," + text.substr(0, text.find(':')) + ",") != std::string::npos;
 }
 
 }  // namespace
@@ -34,24 +34,24 @@ Device::Device(const std::string& text) {
   static const Constructor original = reinterpret_cast<Constructor>(
       dlsym(dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD), "_ZN3c106DeviceC1ERKNSt7__cxx1112basic_stringIcSt11char_"
                                                           "traitsIcESaIcEEE"));
-  if (tell == nullptr || !is_foreign(text)) {
+  if (callback == nullptr || !is_recorded(text)) {
     original(this, text);
     return;
   }
   try {
     original(this, text);
   } catch (const std::exception& error) {
-    tell(text.c_str(), error.what());
+    callback(text.c_str(), error.what());
     throw;
   }
-  tell(text.c_str(), nullptr);
+  callback(text.c_str(), nullptr);
 }
 
 }  // namespace c10
 
-// Tell of these types, such as ",cuda,xpu,"; with null of none.
-extern "C" void watch(Tell to, const char* types) {
-  tell = nullptr;
-  foreign = types;
-  tell = to;
+// Call `new_callback` for strings of these types, such as ",cuda,xpu,"; null ends that.
+extern "C" void watch(Callback new_callback, const char* types) {
+  callback = nullptr;
+  recorded_types = types;
+  callback = new_callback;
 }

@@ -1,93 +1,81 @@
-"""A report as Markdown, JSON and SARIF."""
+"""Write a report as Markdown, JSON or SARIF."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
 from accel_simulated import __version__
 from accel_simulated.detector import advice
-from accel_simulated.detector.gather import Place, Report
+from accel_simulated.detector.merge import Place, Report
 
 __all__ = ["FORMATS", "as_json", "as_markdown", "as_sarif", "format_of"]
 
 _HELP = (
-    "It was run while another vendor's device was simulated, where it does nothing, fails or takes another "
-    "way. The message of each result says what accel_core or torch.accelerator has for every device."
+    "It was run on a simulated device, to find what does nothing, fails or takes another way on a device of "
+    "another vendor. Each result's message names what accel_core or torch.accelerator has for every device."
 )
+_PLACE_KEYS = (
+    "file", "line", "package", "kind", "what", "type", "times", "raised", "text", "instead",
+)  # fmt: skip
 
 
 def as_markdown(report: Report) -> str:
-    """Return Markdown for people: a table of packages, one table for each file, and the questions."""
-    found, asks = report.assumptions, report.asks
+    """Return Markdown for people: what happened, tables of packages and of places, and the questions."""
     lines = [
         "# Written for one vendor",
         "",
-        *_incomplete(report),
+        report.outcome,
+        "",
         f"`{shlex.join(report.command)}` on {report.simulated} (simulated), exit status {report.status}:",
-        f"{_count(found)}, and {_count(asks)} that only ask.",
+        f"{_count(report.assumptions)}, and {_count(report.asks)} that only ask.",
         "",
         "`acc` is `accel_core.get_accelerator()`.",
     ]
     lines += [f"\nNot seen: {note}." for note in report.notes]
-    if not found and report.failure:
-        lines += ["", "No place was recorded before the command failed."]
-    elif not found:
-        lines += ["", "Nothing outside torch was written for another vendor's device."]
+    lines += _next_step(report)
+    if report.assumptions:
+        lines += _packages(report.assumptions)
+        titles = ("line", "times", "what", "instead", "code", "raised")
+        lines += _files(report.assumptions, titles)
     else:
-        lines += ["", *_table(("package", "places", "times"), _packages(found))]
-        lines += _files(
-            found, ("line", "times", "what", "instead", "code", "raised"), _assumption
-        )
-    if asks:
+        lines += ["", _nothing_recorded(report)]
+    if report.asks:
         lines += [
             "",
             "## Questions",
             "",
-            "What stands behind one may not run on another device.",
+            "Code behind a question may not run on another device.",
         ]
-        lines += _files(
-            asks,
-            ("line", "times", "what", "instead", "code"),
-            lambda p: _assumption(p)[:-1],
-        )
+        lines += _files(report.asks, ("line", "times", "what", "instead", "code"))
     return "\n".join(lines) + "\n"
 
 
 def as_json(report: Report) -> str:
     """Return JSON for programs; `schema` increases when a key changes its meaning."""
-    listed = {"assumptions": report.assumptions, "asks": report.asks}
-    keys = (
-        "file",
-        "line",
-        "package",
-        "kind",
-        "what",
-        "type",
-        "times",
-        "raised",
-        "text",
-        "instead",
-    )
-    told = {
+    document = {
         "schema": 1,
         "command": report.command,
         "simulated": report.simulated,
         "status": report.status,
-        "complete": not report.failure,
+        "complete": not report.failed,
+        "outcome": report.outcome,
+        "allocated": report.allocated,
         "processes": report.processes,
         "notes": report.notes,
-        **{
-            name: [{key: getattr(p, key) for key in keys} for p in places]
-            for name, places in listed.items()
-        },
+        "assumptions": [_json_place(place) for place in report.assumptions],
+        "asks": [_json_place(place) for place in report.asks],
     }
-    return json.dumps(told, indent=2) + "\n"
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _json_place(place: Place) -> dict[str, Any]:
+    return {key: getattr(place, key) for key in _PLACE_KEYS}
 
 
 def as_sarif(report: Report) -> str:
@@ -96,47 +84,30 @@ def as_sarif(report: Report) -> str:
     An assumption is a warning, a question is a note.
     """
     own = [place for place in report.places if not place.package]
-    notifications = [
-        {"level": "note", "message": {"text": f"Not seen: {note}."}}
-        for note in report.notes
-    ]
-    if report.failure:
-        notifications.insert(
-            0,
-            {"level": "warning", "message": {"text": f"{_sentence(report.failure)}."}},
-        )
     kinds = [kind for kind in advice.KINDS if any(place.kind == kind for place in own)]
     driver = {
         "name": "accel simulate",
         "version": __version__,
-        "rules": [
-            {
-                "id": f"vendor-{kind}",
-                "shortDescription": {"text": advice.KINDS[kind]},
-                "fullDescription": {"text": f"{advice.KINDS[kind]} {_HELP}"},
-                "help": {"text": _HELP},
-                "defaultConfiguration": {"level": _level(kind)},
-            }
-            for kind in kinds
-        ],
+        "rules": [_sarif_rule(kind) for kind in kinds],
+    }
+    invocation = {
+        "commandLine": shlex.join(report.command),
+        "exitCode": report.status,
+        "executionSuccessful": not report.failed,
+        "toolExecutionNotifications": _sarif_notifications(report),
     }
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "invocations": [{
-            "commandLine": shlex.join(report.command),
-            "exitCode": report.status,
-            "executionSuccessful": not report.failure,
-            "toolExecutionNotifications": notifications,
-        }],
-        "results": [_result(place, kinds) for place in own],
-    }  # fmt: skip
-    told = {
+        "invocations": [invocation],
+        "results": [_sarif_result(place, kinds) for place in own],
+    }
+    document = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
         "runs": [run],
     }
-    return json.dumps(told, indent=2) + "\n"
+    return json.dumps(document, indent=2) + "\n"
 
 
 #: By the ending of the file's name.
@@ -152,54 +123,70 @@ def format_of(file: str) -> Callable[[Report], str] | None:
     return FORMATS.get(PurePath(file).suffix.lower())
 
 
-def _sentence(clause: str) -> str:
-    return clause[:1].upper() + clause[1:]
-
-
 # --- Markdown -------------------------------------------------------------------------------------------
 
 
-def _incomplete(report: Report) -> list[str]:
-    if not report.failure:
+def _nothing_recorded(report: Report) -> str:
+    """Return what a report without assumptions means, which depends on how far the program came."""
+    if report.failed:
+        return "No place was recorded before the program failed."
+    if report.used_device:
+        return "Nothing outside torch was written for one vendor's device."
+    return "No place was recorded; code for a device did not run."
+
+
+def _next_step(report: Report) -> list[str]:
+    """Return the command that runs a program for CUDA to its end, if it came to none here."""
+    is_for_cuda = any(place.type == "cuda" for place in report.places)
+    came_to_end = not report.failed and report.used_device is not False
+    if came_to_end or not is_for_cuda or report.simulated.startswith("cuda"):
         return []
-    return [f"{_sentence(report.failure)}: code that did not run is not in it.", ""]
+    command = f"accel simulate --report cuda.md cuda -- {shlex.join(report.command)}"
+    return [
+        "",
+        "On a simulated cuda the whole program runs, and everything that it does for CUDA alone is listed:",
+        f"`{command}`",
+    ]
 
 
 def _count(places: Sequence[Place]) -> str:
+    """Return how many places there are: "2 places in 1 file"."""
     number, files = len(places), len({place.file for place in places})
     return f"{number} place{'s' * (number != 1)} in {files} file{'s' * (files != 1)}"
 
 
-def _packages(places: Sequence[Place]) -> list[list[str]]:
-    by_name: dict[str, list[Place]] = {}
+def _packages(places: Sequence[Place]) -> list[str]:
+    """Return the table of packages, the one with most calls first."""
+    by_package: dict[str, list[Place]] = {}
     for place in places:
-        by_name.setdefault(place.package or "(this project)", []).append(place)
+        by_package.setdefault(place.package or "(this project)", []).append(place)
     rows = [
-        (sum(p.times for p in part), name, len(part)) for name, part in by_name.items()
+        (sum(place.times for place in places), package, len(places))
+        for package, places in by_package.items()
     ]
-    return [
-        [name, str(number), str(times)]
-        for times, name, number in sorted(rows, reverse=True)
-    ]
+    rows.sort(reverse=True)
+    cells = [[package, str(number), str(times)] for times, package, number in rows]
+    return ["", *_table(("package", "places", "times"), cells)]
 
 
-def _files(
-    places: Iterable[Place], titles: Sequence[str], cells: Callable[[Place], list[str]]
-) -> Iterable[str]:
-    for file, part in itertools.groupby(places, lambda place: place.file):
-        yield from (
-            "",
-            f"### {_escaped(file)}",
-            "",
-            *_table(titles, [cells(place) for place in part]),
-        )
+def _files(places: Iterable[Place], titles: Sequence[str]) -> Iterator[str]:
+    """Yield a heading and a table for each file."""
+    for file, places_of_file in itertools.groupby(places, lambda place: place.file):
+        rows = [_row(place, titles) for place in places_of_file]
+        yield from ("", f"### {_escape(file)}", "", *_table(titles, rows))
 
 
-def _assumption(place: Place) -> list[str]:
-    return [
-        str(place.line), str(place.times), _code(place.what), place.instead, _code(place.text),
-        _escaped(place.raised),
-    ]  # fmt: skip
+def _row(place: Place, titles: Sequence[str]) -> list[str]:
+    """Return a place's cells for the columns with these titles."""
+    cells = {
+        "line": str(place.line),
+        "times": str(place.times),
+        "what": _code(place.what),
+        "instead": place.instead,
+        "code": _code(place.text),
+        "raised": _escape(place.raised),
+    }
+    return [cells[title] for title in titles]
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -207,44 +194,67 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _code(text: str) -> str:
-    """Code in a table's cell, where a bar ends the cell and a backquote the code."""
+    """Return code for a table's cell, where a bar ends the cell and a backquote the code."""
     if not text:
         return ""
-    longest = max(
-        (len(list(run)) for mark, run in itertools.groupby(text) if mark == "`"),
-        default=0,
-    )
-    fence, blank = "`" * (longest + 1), " " * ("`" in text)
-    return f"{fence}{blank}{text.replace('|', chr(92) + '|')}{blank}{fence}"
+    runs = [len(list(run)) for mark, run in itertools.groupby(text) if mark == "`"]
+    fence = "`" * (max(runs, default=0) + 1)
+    blank = " " if runs else ""
+    escaped = text.replace("|", "\\|")
+    return f"{fence}{blank}{escaped}{blank}{fence}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
+    """Return text in which no character has a meaning for Markdown."""
     return "".join(f"\\{mark}" if mark in "\\`*_[]<>|#" else mark for mark in text)
 
 
 # --- SARIF ----------------------------------------------------------------------------------------------
 
 
-def _level(kind: str) -> str:
+def _sarif_rule(kind: str) -> dict[str, Any]:
+    """Return the rule that stands for a kind of place."""
+    return {
+        "id": f"vendor-{kind}",
+        "shortDescription": {"text": advice.KINDS[kind]},
+        "fullDescription": {"text": f"{advice.KINDS[kind]} {_HELP}"},
+        "help": {"text": _HELP},
+        "defaultConfiguration": {"level": _sarif_level(kind)},
+    }
+
+
+def _sarif_level(kind: str) -> str:
     return "note" if kind == "ask" else "warning"
 
 
-def _result(place: Place, kinds: list[str]) -> dict[str, Any]:
-    said = f"{place.what} is for {place.type} alone ({place.times} time{'s' * (place.times != 1)})"
-    raised = f" It raised {place.raised}." if place.raised else ""
-    region = {
-        "startLine": place.line,
-        **({"snippet": {"text": place.text}} if place.text else {}),
-    }
-    where = {"artifactLocation": {"uri": quote(place.file)}, "region": region}
+def _sarif_notifications(report: Report) -> list[dict[str, Any]]:
+    """Return what happened, and what could not be seen."""
+    level = "warning" if report.failed else "note"
+    notifications = [{"level": level, "message": {"text": report.outcome}}]
+    for note in report.notes:
+        notifications.append(
+            {"level": "note", "message": {"text": f"Not seen: {note}."}}
+        )
+    return notifications
+
+
+def _sarif_result(place: Place, kinds: list[str]) -> dict[str, Any]:
+    """Return a place as a result of its rule."""
+    times = f"{place.times} time{'s' * (place.times != 1)}"
+    message = f"{place.what} is not for every device ({times})."
+    if place.raised:
+        message += f" It raised {place.raised}."
+    region: dict[str, Any] = {"startLine": place.line}
+    if place.text:
+        region["snippet"] = {"text": place.text}
+    location = {"artifactLocation": {"uri": quote(place.file)}, "region": region}
+    fingerprint = f"{place.file}:{place.kind}:{place.what}:{place.text}"
     return {
         "ruleId": f"vendor-{place.kind}",
         "ruleIndex": kinds.index(place.kind),
-        "level": _level(place.kind),
-        "message": {"text": f"{said}.{raised} Instead: {place.instead}."},
-        "locations": [{"physicalLocation": where}],
-        "partialFingerprints": {
-            "vendorCode/v1": f"{place.file}:{place.kind}:{place.what}:{place.text}"
-        },
+        "level": _sarif_level(place.kind),
+        "message": {"text": f"{message} Instead: {place.instead}."},
+        "locations": [{"physicalLocation": location}],
+        "partialFingerprints": {"vendorCode/v1": fingerprint},
         "occurrenceCount": place.times,
     }

@@ -1,9 +1,9 @@
-"""One process's findings, written to disk at once: it may end by a signal the next moment.
+"""Write one process's places to disk at once, because a signal may end the process the next moment.
 
-Two files a process: `NAME.jsonl`, with a line for each place when it is first seen, and `NAME.counts`, a
-count of eight bytes for each, in memory that the kernel keeps when the process dies. A process that finds
-nothing writes nothing, and one that cannot write (the report was made and the folder is gone, the disk is
-full) goes on without.
+A process has two files: `NAME.jsonl`, with a line for each place when it is first recorded, and
+`NAME.counts`, with a count of eight bytes for each place, in memory that the kernel keeps when the process
+dies. A process without places writes only what it allocated, if it imported torch. A process that cannot
+write (the report was made and the folder is gone, the disk is full) continues without.
 """
 
 from __future__ import annotations
@@ -16,129 +16,151 @@ import sys
 from types import FrameType
 from typing import Any, TypeAlias
 
-from accel_simulated.detector import blame
+from accel_simulated.detector import attribution
+from accel_simulated.detector.attribution import Owner
 
-__all__ = ["PLACES", "Counter", "Log"]
+__all__ = ["MAX_PLACES", "NOT_RECORDED", "Counter", "Log"]
 
 #: How many places a process can have: 64 KiB of counts.
-PLACES = 8192
-#: A count, as its place in the table of all.
+MAX_PLACES = 8192
+#: A place's index in the table of counts.
 Counter: TypeAlias = int
-#: For a place that is not recorded.
+#: The counter of a place that is not recorded.
 NOT_RECORDED = -1
 
 
 class Log:
-    """The places that this process has found."""
+    """The places of this process, and how often each ran."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, own: str = "") -> None:
+        """Write into `folder`; `own` is torch's type of the simulated device."""
         self._folder = folder
-        self._begin()
-        # A forked child has found nothing yet, and its parent's files are not its own.
-        os.register_at_fork(after_in_child=self._begin)
+        self._own = own
+        self._reset()
+        # A forked child has no places yet, and must not write into its parent's files.
+        os.register_at_fork(after_in_child=self._reset)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
+        """Forget all places and files."""
         self._numbers = itertools.count()
         self._file = ""
         self._counts: Any = None
         self._broken = False
-        #: By the caller's code, instruction and what it did: short for finding whose place it is again.
+        #: The counters by the caller's code, instruction and what it did, for calls after the first.
         self._calls: dict[tuple[int, int, str], Counter] = {}
-        #: Those codes: the number of one that is gone would become another's.
+        #: Keeps these codes alive: another code could get the id of one that is gone.
         self._codes: list[object] = []
         self._places: dict[tuple[str, int, str, str], Counter] = {}
-        #: By file, line and device type, for an error that shows when the place is known.
+        #: By file, line and device type, for an error that appears when the place is known.
         self._lines: dict[tuple[str, int, str], Counter] = {}
-        self._raised: set[Counter] = set()
+        self._failed: set[Counter] = set()
 
-    def seen(self, frame: FrameType, kind: str, what: str, of: str) -> Counter:
-        """Count one more `what` ("torch.cuda.synchronize") for the caller at `frame`; return the counter.
+    def record(
+        self, frame: FrameType, kind: str, what: str, device_type: str, word: str = ""
+    ) -> Counter:
+        """Count one more `what` ("torch.cuda.synchronize()") for the caller at `frame`; return the counter.
 
-        Returns `NOT_RECORDED` if torch's own code is the caller.
+        Returns `NOT_RECORDED` if torch itself is the caller. `word` is as in `counter_of`.
         """
         key = (id(frame.f_code), frame.f_lasti, what)
         counter = self._calls.get(key)
         if counter is None:
-            found = blame.place(frame)
-            counter = (
-                NOT_RECORDED if found is None else self.place(found, kind, what, of)
-            )
+            user = attribution.user_frame(frame)
+            counter = NOT_RECORDED
+            if user is not None:
+                counter = self.counter_of(user, kind, what, device_type, word)
             # Through Python's library each call may come from another place.
-            if blame.whose(frame) != blame.PASSED:
+            if attribution.owner_of(frame) is not Owner.FORWARDER:
                 self._codes.append(frame.f_code)
                 self._calls[key] = counter
-        if counter >= 0:
-            self._counts[counter] += 1
+        self.count(counter)
         return counter
 
-    def again(self, counter: Counter) -> None:
+    def count(self, counter: Counter) -> None:
         """Count a place once more."""
         if counter >= 0:
             self._counts[counter] += 1
 
-    def place(self, frame: FrameType, kind: str, what: str, of: str) -> Counter:
-        """Return the counter of a place outside torch."""
-        file, line = frame.f_code.co_filename, frame.f_lineno or 0
+    def counter_of(
+        self, user: FrameType, kind: str, what: str, device_type: str, word: str = ""
+    ) -> Counter:
+        """Return the counter of the place at which a user's frame is.
+
+        `word` is the vendor's name in a string that torch received. A name of the simulated device itself
+        counts only if the user's file spells it: `tensor.device.type` and `acc.device_name()` return the
+        name of every device.
+        """
+        file, line = user.f_code.co_filename, user.f_lineno or 0
+        if word and device_type == self._own and not attribution.has_string(file, word):
+            return NOT_RECORDED
         key = (file, line, kind, what)
         counter = self._places.get(key)
         if counter is None:
-            counter = self._place(file, line, kind, what, of)
+            counter = self._add_place(file, line, kind, what, device_type)
             self._places[key] = counter
-            self._lines[file, line, of] = counter
+            self._lines[file, line, device_type] = counter
         return counter
 
-    def raised(self, counter: Counter, text: str) -> None:
+    def record_error(self, counter: Counter, error: str) -> None:
         """Record the first error of a place."""
-        if counter >= 0 and counter not in self._raised:
-            self._raised.add(counter)
-            self._write({"place": counter, "raised": text})
+        if counter >= 0 and counter not in self._failed:
+            self._failed.add(counter)
+            self._write({"place": counter, "raised": error})
 
-    def at(self, frame: FrameType, of: str) -> Counter:
-        """Return the counter of the line that `frame` is at, as a place that names the device type `of`."""
-        return self._lines.get(
-            (frame.f_code.co_filename, frame.f_lineno or 0, of), NOT_RECORDED
-        )
+    def counter_at_line(self, frame: FrameType, device_type: str) -> Counter:
+        """Return the counter of a place on the frame's line that names the device type."""
+        file, line = frame.f_code.co_filename, frame.f_lineno or 0
+        return self._lines.get((file, line, device_type), NOT_RECORDED)
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Record what cannot be detected in this process."""
         self._write({"note": text})
 
-    def _place(self, file: str, line: int, kind: str, what: str, of: str) -> Counter:
+    def record_allocation(self, size: int) -> None:
+        """Record the most bytes that this process had on a device at one time."""
+        self._write({"allocated": size})
+
+    def _add_place(
+        self, file: str, line: int, kind: str, what: str, device_type: str
+    ) -> Counter:
+        """Write a new place; return its counter, or `NOT_RECORDED` if there is no room for it."""
         number = next(self._numbers)
-        if number >= PLACES:
-            if number == PLACES:
-                self.note(
-                    f"a process has more than {PLACES} places: the others are not here"
-                )
+        if number == MAX_PLACES:
+            self.add_note(
+                f"a process has more than {MAX_PLACES} places: the others are not here"
+            )
+        if number >= MAX_PLACES:
             return NOT_RECORDED
-        # In full: where it is relative, it is so to the folder of this moment.
-        told = {
+        entry = {
             "place": number,
+            # In full: a relative path is relative to the current folder, which may change.
             "file": os.path.abspath(file),
             "line": line,
             "kind": kind,
             "what": what,
-            "of": of,
+            "type": device_type,
         }
-        return number if self._write(told) else NOT_RECORDED
+        return number if self._write(entry) else NOT_RECORDED
 
-    def _write(self, told: dict[str, Any]) -> bool:
-        if self._broken or not (self._file or self._open()):
+    def _write(self, entry: dict[str, Any]) -> bool:
+        """Append a line to this process's file; return whether the file can be written."""
+        if self._broken or not (self._file or self._create_files()):
             return False
         try:
-            # Opened for each line: a number that is kept is another's file once a daemon has closed them all.
+            # Opened for each line: once a daemon has closed all files, a number that we kept is another file.
             file = os.open(
                 self._file, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600
             )
             try:
-                os.write(file, json.dumps(told).encode() + b"\n")
+                os.write(file, json.dumps(entry).encode() + b"\n")
             finally:
                 os.close(file)
         except OSError:
             self._broken = True
         return not self._broken
 
-    def _open(self) -> bool:
+    def _create_files(self) -> bool:
+        """Create this process's two files; return whether that succeeded."""
         name = os.path.join(self._folder, f"{os.getpid()}-{os.urandom(4).hex()}")
         try:
             counts = os.open(
@@ -148,8 +170,8 @@ class Log:
             )
             try:
                 # All of it now: to write where the disk has no room would end the process.
-                os.posix_fallocate(counts, 0, PLACES * 8)
-                self._counts = memoryview(mmap.mmap(counts, PLACES * 8)).cast("Q")
+                os.posix_fallocate(counts, 0, MAX_PLACES * 8)
+                self._counts = memoryview(mmap.mmap(counts, MAX_PLACES * 8)).cast("Q")
             finally:
                 os.close(counts)
         except (OSError, ValueError):

@@ -1,7 +1,9 @@
-"""Record in one process of a run, from Python's start."""
+"""Record places in one process of a run, from Python's start."""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import os
 from types import ModuleType
@@ -12,38 +14,64 @@ from accel_simulated.detector.log import Log
 
 __all__ = ["begin"]
 
-_log: Log
-_foreign: dict[str, names.Names]
-_library: ctypes.CDLL | None = None
-
 
 def begin(own: str) -> None:
-    """Start to record code for other vendors, in a process that simulates torch's device type `own`."""
-    global _log, _foreign
-    _log = Log(os.environ[VARIABLE])
-    _foreign = names.foreign(own)
-    environment.watch(_log, _foreign)
-    imports.change("torch", before=_before_torch, after=_with_torch)
+    """Start to record vendors' names in this process; `own` is torch's type of the simulated device."""
+    _Recording(own)
 
 
-def _before_torch() -> None:
-    """Stand before torch's own functions, which it looks up when it is loaded."""
-    from accel_simulated.detector import strings
+class _Recording:
+    """The recording of one process, before and after it imports torch."""
 
-    global _library
-    _library = strings.load(os.environ[VARIABLE])
+    def __init__(self, own: str) -> None:
+        self._own = own
+        self._log = Log(os.environ[VARIABLE], own)
+        self._names = names.recorded_types(own)
+        self._library: ctypes.CDLL | None = None
+        environment.watch(self._log, self._names)
+        imports.change("torch", before=self._load_library, after=self._watch_torch)
 
+    def _load_library(self) -> None:
+        """Load the library of device strings, which torch finds only if it is loaded first."""
+        from accel_simulated.detector import device_strings
 
-def _with_torch(_: ModuleType) -> None:
-    """Watch what came with torch."""
-    from accel_simulated.detector import strings, torch_names
+        self._library = device_strings.load(os.environ[VARIABLE])
 
-    torch_names.watch(_log, _foreign)
-    if _library is not None and strings.check(_library):
-        strings.watch(_library, _log, _foreign)
-    else:
+    def _watch_torch(self, torch: ModuleType) -> None:
+        """Record the uses of torch's functions, its device strings, and how much was allocated at the end."""
+        from multiprocessing import util
+
+        from accel_simulated.asked import asked
+        from accel_simulated.detector import device_strings, torch_names
+        from accel_simulated.detector.arguments import Arguments
+
+        simulated = asked()
+        collective = simulated.vendor.collective if simulated is not None else ""
+        torch_names.watch(self._log, self._names)
+        Arguments(self._log, self._names, self._own, collective).watch()
+        library = self._library
+        if library is not None and device_strings.intercepts_torch(library):
+            device_strings.watch(library, self._log, self._names)
+        else:
+            self._log.add_note(
+                f"device strings, which torch {torch.__version__} does not pass to the detector"
+            )
+        atexit.register(self._record_allocation)
+        # A forked worker ends without `atexit`.
+        util.register_after_fork(self, _Recording._record_at_end_of_worker)
+
+    def _record_at_end_of_worker(self) -> None:
+        from multiprocessing import util
+
+        util.Finalize(None, self._record_allocation, exitpriority=0)
+
+    def _record_allocation(self) -> None:
+        """Record, as this process ends, the most bytes that its devices had at one time."""
         import torch
 
-        _log.note(
-            f"torch {torch.__version__} does not tell of device strings: none is here"
-        )
+        size = 0
+        with contextlib.suppress(Exception):  # a device that did not start
+            for index in range(torch.accelerator.device_count()):
+                statistics = torch.accelerator.memory_stats(index)
+                size += int(statistics.get("allocated_bytes.all.peak", 0))
+        self._log.record_allocation(size)

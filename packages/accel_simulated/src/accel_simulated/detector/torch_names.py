@@ -1,4 +1,4 @@
-"""Record calls of `torch.cuda` and its like, `.cuda()`, and arguments that name a vendor.
+"""Record calls of `torch.cuda` and the like, `.cuda()`, `.is_cuda`, and lookups of absent modules.
 
 A wrapper replaces a function everywhere in the module's tree, with its name and signature, so that it can be
 found, pickled and compared by identity as before. Of a class only the method that makes an object is wrapped.
@@ -10,370 +10,208 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-from collections.abc import Callable, Mapping
-from types import FunctionType, ModuleType
+from collections.abc import Iterable, Iterator, Mapping
+from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
-from accel_simulated import imports
-from accel_simulated.detector import blame
+from accel_simulated.detector import attribution
 from accel_simulated.detector.log import NOT_RECORDED, Log
-from accel_simulated.detector.names import Names
+from accel_simulated.detector.names import VendorNames
+from accel_simulated.detector.wrapping import (
+    FUNCTION_TYPES,
+    Use,
+    first_line,
+    hide_frame,
+    is_question,
+    recorded,
+)
 
-__all__ = ["first_line", "is_question", "watch"]
+__all__ = ["watch"]
 
-_Chooser = Callable[[tuple[Any, ...], dict[str, Any]], "tuple[str, str] | None"]
 _frame = sys._getframe
-_FUNCTIONS = (FunctionType, functools._lru_cache_wrapper)
 
 
-def watch(log: Log, foreign: Mapping[str, Names]) -> None:
-    """Wrap the functions to watch: those that exist after `import torch`, and others when they are
-    imported.
-    """
-    import torch
-
-    for kind in foreign:
-        module = f"torch.{kind}"
-        if module in sys.modules:
-            _watch_modules(log, kind, module)
-            _watch_lazy_start(log, kind, sys.modules[module])
-    if "mps" in foreign:  # where the question is asked
+def watch(log: Log, names: Mapping[str, VendorNames]) -> None:
+    """Wrap what `import torch` brought: the modules, methods and attributes of these device types."""
+    for device_type in names:
+        module = sys.modules.get(f"torch.{device_type}")
+        if module is not None:
+            _watch_modules(log, device_type, module.__name__)
+            _watch_lazy_start(log, device_type, module)
+    if "mps" in names:  # its questions are asked here
         _watch_modules(log, "mps", "torch.backends.mps")
-    _watch_methods(log, foreign)
-    _watch_absent(log, foreign, torch)
-    watcher = _Arguments(log, foreign)
-    watcher.method(
-        torch.amp.grad_scaler.GradScaler,
-        "precision",
-        "GradScaler({})",
-        1,
-        "device",
-        "cuda",
-    )
-    _when_imported("torch.utils.data.dataloader", watcher.loaders)
-    _when_imported("torch.distributed.distributed_c10d", watcher.groups)
-    _when_imported("torch.distributed.device_mesh", watcher.meshes)
-
-
-def is_question(name: str) -> bool:
-    """Return whether a function only asks what is present: `is_available`, `device_count`."""
-    return (
-        name.lstrip("_").startswith(("is_", "has_", "can_")) or name == "device_count"
-    )
-
-
-def first_line(error: BaseException | str, kind: str = "") -> str:
-    """Return an error in one line: "AssertionError: Torch not compiled with CUDA enabled"."""
-    kind = kind or type(error).__name__
-    return f"{kind}: {next(iter(str(error).splitlines()), '')[:200]}"
-
-
-def _when_imported(module: str, change: Callable[[ModuleType], None]) -> None:
-    if module in sys.modules:
-        change(sys.modules[module])
-    else:
-        imports.change(module, after=change)
-
-
-def _put(module: ModuleType, old: Any, new: Any) -> None:
-    """Put `new` in the place of a module's function, and of its package's where that has it already."""
-    name: str = old.__name__
-    for place in (module, sys.modules[module.__name__.rpartition(".")[0]]):
-        if getattr(place, name, None) is old:
-            setattr(place, name, new)
-
-
-def _unseen(wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """Let `warnings` pass over a wrapper, as it does over frames of this name, and blame who called it."""
-    unseen: Any = wrapper
-    unseen.__code__ = unseen.__code__.replace(
-        co_filename="<accel_simulated importlib._bootstrap>"
-    )
-    return wrapper
-
-
-def _wrapped(
-    log: Log, function: Callable[..., Any], kind: str, what: str, of: str
-) -> Callable[..., Any]:
-    """`function`, whose callers are recorded."""
-    seen, raised = log.seen, log.raised
-
-    @_unseen
-    @functools.wraps(function)
-    def watched(*arguments: Any, **named: Any) -> Any:
-        counter = seen(_frame(1), kind, what, of)
-        if counter < 0:
-            return function(*arguments, **named)
-        try:
-            return function(*arguments, **named)
-        except Exception as error:
-            raised(counter, first_line(error))
-            raise
-
-    if isinstance(function, functools._lru_cache_wrapper):
-        vars(watched).update(
-            cache_clear=function.cache_clear, cache_info=function.cache_info
-        )
-    return watched
+    _watch_methods(log, names)
+    _watch_absent_modules(log, names)
+    for device_type in names:
+        module = sys.modules.get(f"torch.{device_type}")
+        if module is not None and not hasattr(module, "__getattr__"):
+            _watch_tensor_types(log, device_type, module)
 
 
 # --- the vendor's modules -------------------------------------------------------------------------------
 
 
-def _watch_modules(log: Log, of: str, root: str) -> None:
-    """Wrap each function and class of a module and of those below it that are loaded."""
-    known: dict[int, Any] = {}
-    for name in sorted(
+def _watch_modules(log: Log, device_type: str, root: str) -> None:
+    """Wrap each function and class of a module, and of the loaded modules below it."""
+    wrapped: dict[int, Any] = {}
+    for module, name, member in _members(root):
+        what = f"{module.__name__}.{name}"
+        if id(member) in wrapped:
+            if not isinstance(member, type):
+                setattr(module, name, wrapped[id(member)])
+        elif isinstance(member, type):
+            wrapped[id(member)] = member
+            _watch_class(log, member, what, device_type)
+        else:
+            use = Use(_kind_of_function(module, name), f"{what}()", device_type)
+            wrapped[id(member)] = recorded(log, member, use)
+            setattr(module, name, wrapped[id(member)])
+
+
+def _members(root: str) -> Iterator[tuple[ModuleType, str, Any]]:
+    """Yield the functions and classes of a module's tree, each with the module and the name that hold it."""
+    modules = [
         name for name in sys.modules if name == root or name.startswith(f"{root}.")
-    ):
-        module = sys.modules[name]
-        for attribute, value in list(vars(module).items()):
-            if (
-                not str(getattr(value, "__module__", "")).startswith(root)
-                or attribute == "_lazy_init"
-            ):
-                continue
-            what = f"{name}.{attribute}"
-            if isinstance(value, type):
-                if id(value) not in known:
-                    known[id(value)] = value
-                    _watch_class(log, value, what, of)
-            elif isinstance(value, _FUNCTIONS):
-                if id(value) not in known:
-                    kind = (
-                        "ask"
-                        if is_question(attribute)
-                        else "precision"
-                        if ".amp" in name
-                        else "call"
-                    )
-                    known[id(value)] = _wrapped(log, value, kind, f"{what}()", of)
-                setattr(module, attribute, known[id(value)])
+    ]
+    for module in map(sys.modules.__getitem__, sorted(modules)):
+        for name, member in list(vars(module).items()):
+            is_own = str(getattr(member, "__module__", "")).startswith(root)
+            is_wrappable = isinstance(member, (type, *FUNCTION_TYPES))
+            if is_own and is_wrappable and name != "_lazy_init":
+                yield module, name, member
 
 
-def _watch_class(log: Log, cls: type, what: str, of: str) -> None:
+def _kind_of_function(module: ModuleType, name: str) -> str:
+    """Return the kind of place (`advice.KINDS`) that a call of a module's function is."""
+    if is_question(name):
+        return "ask"
+    return "precision" if ".amp" in module.__name__ else "call"
+
+
+def _watch_class(log: Log, cls: type, what: str, device_type: str) -> None:
+    """Wrap the method of a class that makes an object; errors are left alone."""
     if issubclass(cls, BaseException):
         return
-    kind = "precision" if ".amp" in what else "call"
-    for method in ("__init__", "__new__"):
-        if isinstance(function := _plain(vars(cls).get(method)), FunctionType):
-            wrapped = _wrapped(log, function, kind, f"{what}()", of)
-            setattr(
-                cls, method, staticmethod(wrapped) if method == "__new__" else wrapped
-            )
+    use = Use("precision" if ".amp" in what else "call", f"{what}()", device_type)
+    for name in ("__init__", "__new__"):
+        method = vars(cls).get(name)
+        if isinstance(method, staticmethod):
+            method = method.__func__
+        if isinstance(method, FunctionType):
+            wrapper: Any = recorded(log, method, use)
+            setattr(cls, name, staticmethod(wrapper) if name == "__new__" else wrapper)
             return
 
 
-def _plain(method: Any) -> Any:
-    return method.__func__ if isinstance(method, staticmethod) else method
-
-
-def _watch_lazy_start(log: Log, of: str, module: ModuleType) -> None:
-    """Note which error a tensor on the device gives: torch calls this from C++, in the caller's own frame."""
+def _watch_lazy_start(log: Log, device_type: str, module: ModuleType) -> None:
+    """Record the error of a tensor on the device: torch starts the device from C++, in the caller's frame."""
     start = getattr(module, "_lazy_init", None)
     if not isinstance(start, FunctionType):
         return
 
-    @_unseen
+    @hide_frame
     @functools.wraps(start)
-    def watched() -> Any:
+    def wrapper() -> Any:
         try:
             return start()
         except Exception as error:
-            found, _ = blame.past_torch(_frame(1))
-            if found is not None:
-                log.raised(log.at(found, of), first_line(error))
+            user, _ = attribution.user_frame_beyond_torch(_frame(1))
+            if user is not None:
+                counter = log.counter_at_line(user, device_type)
+                log.record_error(counter, first_line(error))
             raise
 
-    module._lazy_init = watched  # type: ignore[attr-defined]
+    module._lazy_init = wrapper  # type: ignore[attr-defined]
 
 
 # --- methods and attributes -----------------------------------------------------------------------------
 
 
-def _watch_methods(log: Log, foreign: Mapping[str, Names]) -> None:
+def _watch_methods(log: Log, device_types: Iterable[str]) -> None:
+    """Wrap `.cuda()` of tensors, modules and storages, and `.is_cuda` of tensors."""
     import torch
     from torch.nn.utils.rnn import PackedSequence
 
-    for of in foreign:
-        for cls in (
-            torch.Tensor,
-            torch.nn.Module,
-            torch.UntypedStorage,
-            torch.TypedStorage,
-            PackedSequence,
-        ):
-            method = getattr(cls, of, None)
+    classes = (
+        torch.Tensor,
+        torch.nn.Module,
+        torch.UntypedStorage,
+        torch.TypedStorage,
+        PackedSequence,
+    )
+    for device_type in device_types:
+        use = Use("move", f".{device_type}()", device_type)
+        for cls in classes:
+            method = getattr(cls, device_type, None)
             if callable(method):
-                setattr(cls, of, _wrapped(log, method, "move", f".{of}()", of))
-        attribute = f"is_{of}"
-        getter = getattr(torch.Tensor, attribute, None)
-        if getter is not None and hasattr(getter, "__get__"):
-            setattr(torch.Tensor, attribute, _question(log, getter, attribute, of))
+                setattr(cls, device_type, recorded(log, method, use))
+        name = f"is_{device_type}"
+        descriptor = getattr(torch.Tensor, name, None)
+        if descriptor is not None and hasattr(descriptor, "__get__"):
+            setattr(
+                torch.Tensor, name, _recorded_property(log, descriptor, device_type)
+            )
 
 
-def _question(log: Log, getter: Any, attribute: str, of: str) -> property:
-    seen, get = log.seen, getter.__get__
+def _recorded_property(log: Log, descriptor: Any, device_type: str) -> property:
+    """Return a property like `Tensor.is_cuda` that records who reads it."""
+    record, get = log.record, descriptor.__get__
+    use = Use("ask", f".is_{device_type}", device_type)
 
     def read(tensor: Any) -> Any:
-        seen(_frame(1), "ask", f".{attribute}", of)
+        record(_frame(1), *use)
         return get(tensor)
 
-    return property(read, doc=getter.__doc__)
+    return property(read, doc=descriptor.__doc__)
 
 
-def _watch_absent(log: Log, foreign: Mapping[str, Names], torch: Any) -> None:
-    """`torch.npu`, where there is none; and torch's old types of tensors on a device."""
+def _watch_absent_modules(log: Log, device_types: Iterable[str]) -> None:
+    """Record who looks up a module that torch lacks, such as `torch.npu`."""
+    import torch
+
     missing = torch.__getattr__
+    types = frozenset(device_types)
 
-    @_unseen
+    @hide_frame
     @functools.wraps(missing)
-    def absent(name: str) -> Any:
-        asks = name not in foreign or not _reads_attribute(_frame(1))
-        counter = NOT_RECORDED
-        if name in foreign:
-            counter = log.seen(
-                _frame(1), "ask" if asks else "call", f"torch.{name}", name
-            )
+    def wrapper(name: str) -> Any:
+        if name not in types:
+            return missing(name)
+        is_read = _reads_attribute(_frame(1))
+        kind = "call" if is_read else "ask"
+        counter = log.record(_frame(1), kind, f"torch.{name}", name)
         try:
             return missing(name)
         except AttributeError as error:
-            if not asks:
-                log.raised(counter, first_line(error))
+            log.record_error(counter if is_read else NOT_RECORDED, first_line(error))
             raise
 
-    torch.__getattr__ = absent
-    for of in foreign:
-        module = sys.modules.get(f"torch.{of}")
-        if module is not None and not hasattr(module, "__getattr__"):
-            _watch_tensor_types(log, of, module)
+    torch.__getattr__ = wrapper  # type: ignore[method-assign]
 
 
-def _reads_attribute(frame: Any) -> bool:
-    # `torch.npu` and not `hasattr(torch, "npu")`, which only asks.
-    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in (
-        "LOAD_ATTR",
-        "LOAD_METHOD",
-    )
+def _reads_attribute(frame: FrameType) -> bool:
+    """Return whether a frame reads an attribute: `torch.npu`, and not `hasattr(torch, "npu")`."""
+    instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return instruction in ("LOAD_ATTR", "LOAD_METHOD")
 
 
-def _watch_tensor_types(log: Log, of: str, module: ModuleType) -> None:
-    """`torch.cuda.FloatTensor` is no class that can be changed: see who looks it up."""
-    legacy = {
-        name: value
-        for name, value in vars(module).items()
-        if type(value).__name__ == "tensortype"
+def _watch_tensor_types(log: Log, device_type: str, module: ModuleType) -> None:
+    """Record who looks up `torch.cuda.FloatTensor` and the like, which are classes that cannot be changed."""
+    tensor_types = {
+        name: member
+        for name, member in vars(module).items()
+        if type(member).__name__ == "tensortype"
     }
 
-    def looked_up(name: str) -> Any:
-        if name not in legacy:
+    def look_up(name: str) -> Any:
+        if name not in tensor_types:
             raise AttributeError(
                 f"module {module.__name__!r} has no attribute {name!r}"
             )
-        log.seen(_frame(1), "type", f"{module.__name__}.{name}", of)
-        return legacy[name]
+        log.record(_frame(1), "type", f"{module.__name__}.{name}", device_type)
+        return tensor_types[name]
 
-    if legacy:
-        for name in legacy:
+    if tensor_types:
+        for name in tensor_types:
             delattr(module, name)
-        module.__getattr__ = looked_up  # type: ignore[method-assign]
-
-
-# --- arguments ------------------------------------------------------------------------------------------
-
-
-class _Arguments:
-    """Functions of torch's that take a vendor's name which is no device string."""
-
-    def __init__(self, log: Log, foreign: Mapping[str, Names]) -> None:
-        self._log = log
-        self._foreign = foreign
-        self._collectives = {
-            name: of for of, names in foreign.items() for name in names.collectives
-        }
-
-    def method(
-        self, cls: Any, kind: str, what: str, at: int, name: str, default: Any = None
-    ) -> None:
-        """Record who gives this parameter of a class's another type."""
-        cls.__init__ = self._watched(
-            cls.__init__, kind, self._type(at, name, what, default)
-        )
-
-    def loaders(self, module: ModuleType) -> None:
-        self.method(
-            module.DataLoader,
-            "pinning",
-            "pin_memory_device={}",
-            99,
-            "pin_memory_device",
-        )
-
-    def meshes(self, module: Any) -> None:
-        self.method(module.DeviceMesh, "device", "DeviceMesh({})", 1, "device_type")
-        what = self._type(0, "device_type", "init_device_mesh({})", None)
-        _put(
-            module,
-            module.init_device_mesh,
-            self._watched(module.init_device_mesh, "device", what),
-        )
-
-    def groups(self, module: Any) -> None:
-        for name, at in (("init_process_group", 0), ("new_group", 2)):
-            what = self._collective(at, "backend", f"{name}({{}})")
-            function = getattr(module, name)
-            _put(module, function, self._watched(function, "collective", what))
-        for collective, of in self._collectives.items():
-            asks = getattr(module, f"is_{collective}_available", None)
-            if asks is not None:
-                _put(
-                    module,
-                    asks,
-                    _wrapped(self._log, asks, "ask", f"{asks.__name__}()", of),
-                )
-
-    def _type(self, at: int, name: str, what: str, default: Any) -> _Chooser:
-        def choose(
-            arguments: tuple[Any, ...], named: dict[str, Any]
-        ) -> tuple[str, str] | None:
-            given = arguments[at] if len(arguments) > at else named.get(name, default)
-            of = str(given).partition(":")[0]
-            return (
-                (what.format(f'"{given}"'), of)
-                if given and of in self._foreign
-                else None
-            )
-
-        return choose
-
-    def _collective(self, at: int, name: str, what: str) -> _Chooser:
-        def choose(
-            arguments: tuple[Any, ...], named: dict[str, Any]
-        ) -> tuple[str, str] | None:
-            given = arguments[at] if len(arguments) > at else named.get(name)
-            for part in str(given or "").lower().replace(":", ",").split(","):
-                if part in self._collectives:
-                    return what.format(f'"{given}"'), self._collectives[part]
-            return None
-
-        return choose
-
-    def _watched(
-        self, function: Callable[..., Any], kind: str, choose: _Chooser
-    ) -> Callable[..., Any]:
-        log = self._log
-
-        @_unseen
-        @functools.wraps(function)
-        def watched(*arguments: Any, **named: Any) -> Any:
-            found = choose(arguments, named)
-            if found is None:
-                return function(*arguments, **named)
-            counter = log.seen(_frame(1), kind, *found)
-            try:
-                return function(*arguments, **named)
-            except Exception as error:
-                log.raised(counter, first_line(error))
-                raise
-
-        return watched
+        module.__getattr__ = look_up  # type: ignore[method-assign]

@@ -1,0 +1,158 @@
+"""Find who is responsible for a call: the nearest frame of the user's code, or of a library that he uses.
+
+Frames of torch, of vendors and of accel may name a vendor; frames of Python's library only forward a call.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import linecache
+import os
+import re
+from types import FrameType
+from typing import Any
+
+__all__ = [
+    "Owner", "has_string", "owner_of", "user_frame", "user_frame_beyond_torch", "was_argument",
+]  # fmt: skip
+
+
+class Owner(enum.Enum):
+    """Whose code a frame runs."""
+
+    #: Python's library, test runners, this package, and code without a file: they only forward a call.
+    FORWARDER = enum.auto()
+    #: torch, a vendor's package, or accel: there a vendor may be named.
+    VENDOR = enum.auto()
+    #: Everybody else.
+    USER = enum.auto()
+
+
+_DETECTOR = os.path.dirname(os.path.abspath(__file__))
+_PYTHON = os.path.dirname(os.path.abspath(os.__file__))
+#: Packages of torch, of vendors, and accel's.
+_VENDOR_PACKAGES = frozenset({
+    "torch", "torchgen", "functorch", "triton", "nvidia", "cuda",
+    "accel_core", "accel_train", "accel_tools", "accel_testing", "accel_simulated",
+    "torch_acme", "torch_plain", "torch_npu", "torchair", "habana_frameworks",
+    "intel_extension_for_pytorch", "oneccl_bindings_for_pytorch",
+    "torch_mlu", "torch_sdaa", "torch_supa", "torch_musa", "torch_xmlir", "torch_xla",
+})  # fmt: skip
+#: Packages that forward calls, as Python's library does: `monkeypatch.setenv` writes for its test.
+_FORWARDING_PACKAGES = frozenset({
+    "_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothesis", "coverage", "debugpy", "pydevd",
+    "mock", "typing_extensions", "decorator", "wrapt",
+})  # fmt: skip
+_owners: dict[str, Owner] = {}
+
+
+def owner_of(frame: FrameType) -> Owner:
+    """Return whose code a frame runs, judged by its file."""
+    file = frame.f_code.co_filename
+    owner = _owners.get(file)
+    if owner is None:
+        owner = _owners[file] = _judge(file, frame)
+    return owner
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the nearest frame that does more than forward; `None` if that frame is a vendor's or torch's."""
+    while frame is not None:
+        owner = owner_of(frame)
+        if owner is not Owner.FORWARDER:
+            return frame if owner is Owner.USER else None
+        frame = frame.f_back
+    return None
+
+
+def user_frame_beyond_torch(
+    frame: FrameType | None,
+) -> tuple[FrameType | None, FrameType | None]:
+    """Return the nearest frame of a user, and the frame of torch or of a vendor that it called."""
+    entered = None
+    while frame is not None:
+        owner = owner_of(frame)
+        if owner is Owner.USER:
+            return frame, entered
+        if owner is Owner.VENDOR:
+            entered = frame
+        frame = frame.f_back
+    return None, entered
+
+
+def was_argument(frame: FrameType, text: str) -> bool:
+    """Return whether a running function received `text` as an argument, alone or in a collection."""
+    code = frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS)
+    count += bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    values = frame.f_locals
+    return any(_contains(values.get(name), text) for name in code.co_varnames[:count])
+
+
+@functools.cache
+def has_string(file: str, word: str) -> bool:
+    """Return whether a source file has a string that begins with `word`, as `"cuda:0"` does with `cuda`."""
+    pattern = re.compile(rf"""["']{re.escape(word)}""")
+    return any(pattern.search(line) for line in linecache.getlines(file))
+
+
+def _contains(value: Any, text: str) -> bool:
+    """Return whether a value is the text, or a list, tuple or dictionary of which one value is."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return any(isinstance(part, str) and part == text for part in value)
+    return isinstance(value, str) and value == text
+
+
+def _judge(file: str, frame: FrameType) -> Owner:
+    """Return the owner of a file that runs for the first time."""
+    if file.startswith("<") or _is_below(file, _DETECTOR):
+        return Owner.FORWARDER
+    package = _installed_package(file)
+    if _is_below(file, _PYTHON) and not package:
+        return Owner.FORWARDER
+    package = package or _source_package(frame, file)
+    if package in _FORWARDING_PACKAGES or package.startswith("pytest_"):
+        return Owner.FORWARDER
+    if package in _VENDOR_PACKAGES or package in _plugin_packages():
+        return Owner.VENDOR
+    return Owner.USER
+
+
+def _installed_package(file: str) -> str:
+    """Return the package of a file below `site-packages`; empty for a file elsewhere."""
+    for folder in ("site-packages", "dist-packages"):
+        _, separator, inside = file.rpartition(f"{os.sep}{folder}{os.sep}")
+        if separator:
+            return inside.partition(os.sep)[0].removesuffix(".py")
+    return ""
+
+
+def _is_below(file: str, folder: str) -> bool:
+    return file.startswith(folder + os.sep)
+
+
+def _source_package(frame: FrameType, file: str) -> str:
+    """Return the package of a file in a source tree; empty if no folder above the file has its name."""
+    # `python -m torch.distributed.run` is called `__main__`.
+    spec = frame.f_globals.get("__spec__")
+    name = str(getattr(spec, "name", None) or frame.f_globals.get("__name__", ""))
+    package = name.partition(".")[0]
+    # A user's script may have the name of a package: torch.py.
+    return package if f"{os.sep}{package}{os.sep}" in file else ""
+
+
+@functools.cache
+def _plugin_packages() -> frozenset[str]:
+    """Return the packages of accel's installed plugins, which exist to name a vendor."""
+    from accel_core import packages
+    from accel_core.backend import ENTRY_POINT_GROUP
+
+    return frozenset(
+        entry_point.module.partition(".")[0]
+        for entry_point in packages.entry_points(ENTRY_POINT_GROUP)
+    )
