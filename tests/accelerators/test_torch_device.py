@@ -1,6 +1,7 @@
 """`TorchAccelerator` over a simulated vendor, and over the device modules that torch ships.
 
-Here what is bound, devices, random numbers and streams; the rest is in `test_torch_device_work.py`.
+Here what is bound, devices, random numbers and streams; the rest is in `test_torch_device_work.py` and
+`test_training.py`.
 """
 
 import functools

@@ -18,10 +18,6 @@ from accel_core.errors import SettingWarning
 from accel_core.sandbox import guard
 from accel_testing.conformance import forks
 
-# ---------------------------------------------------------------------------- current forks
-# A fork before, after and amid the choice leaves both sides working.
-
-
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform"),
     pytest.mark.filterwarnings(
@@ -156,9 +152,6 @@ def test_where_there_is_no_fork_nothing_is_registered(world):
         "import accel_core.current\nprint(json.dumps(True))"
     )
     assert world.child(code, bare=False).answer is True
-
-
-# ---------------------------------------------------------------------------- with the real torch
 
 
 @pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")

@@ -1,8 +1,11 @@
 """What several test files ask of accel_core, and two plugins to ask about."""
 
 import os
+import warnings
 from unittest import mock
 
+import accel_core
+from accel_core import current
 from accel_core.backend import Provenance
 from accel_core.hardware.visible_devices import set_variables
 from accel_core.plugins import find_backends
@@ -26,6 +29,16 @@ def error(**environ):
     assert found.name is None
     assert found.problem == str(found.error)
     return found.error
+
+
+def fallback_warnings(call=accel_core.get_accelerator):
+    """What Python's warnings say while `call` chooses, as in a process that has not chosen yet."""
+    accel_core.set_accelerator(None)
+    current._warned.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return caught
 
 
 def statuses(selection):
