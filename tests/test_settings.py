@@ -51,7 +51,8 @@ READ = [
 )
 def test_what_is_read(variable, text, value):
     found = variable.read({variable.name: text})
-    assert (type(found), found) == (type(value), value)
+    assert type(found) == type(value)
+    assert found == value
 
 
 SECONDS = "a number of seconds above 0"

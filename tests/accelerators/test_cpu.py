@@ -12,7 +12,8 @@ from accel_core import SettingError, UnsupportedError, hardware
 
 @pytest.mark.parametrize("index", [None, 0, 3])
 def test_torch_knows_one_cpu_whatever_the_index(cpu, index):
-    assert cpu.device_name(index) == cpu.current_device_name() == "cpu"
+    assert cpu.device_name(index) == "cpu"
+    assert cpu.current_device_name() == "cpu"
     assert cpu.device(index) == torch.device("cpu")
 
 
@@ -38,7 +39,8 @@ def test_properties_are_the_processors(cpu):
     properties = cpu.device_properties()
     assert properties.name
     assert properties.total_memory == cpu.total_memory()
-    assert properties.to_dict()["uuid"] is cpu.device_uuid() is None
+    assert properties.to_dict()["uuid"] is None
+    assert cpu.device_uuid() is None
     cpu.synchronize()
     cpu.synchronize(0)
 
@@ -132,7 +134,8 @@ class _Torch:
 
 
 def test_a_graph_that_would_replay_nothing_is_loud_once(cpu):
-    assert cpu.supports_graphs() is cpu.is_current_stream_capturing() is False
+    assert cpu.supports_graphs() is False
+    assert cpu.is_current_stream_capturing() is False
     weight = torch.zeros(())
     with pytest.warns(
         UserWarning,

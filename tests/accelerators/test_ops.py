@@ -19,9 +19,11 @@ def test_an_operator_that_nobody_provides_says_so(bare):
     assert issubclass(kind, NotImplementedBuilder)
     assert kind.__name__ == "NotImplementedBuilder"
     assert kind.op == "NoSuchBuilder"
-    assert kind.NAME == kind.name == "not_implemented"
+    assert kind.NAME == "not_implemented"
+    assert kind.name == "not_implemented"
     builder = bare.create_op_builder("NoSuchBuilder")
-    assert builder.is_compatible() is builder.is_built() is False
+    assert builder.is_compatible() is False
+    assert builder.is_built() is False
     assert "no installed distribution provides NoSuchBuilder" in builder.compatibility()
     for call in (builder.load, builder.builder):
         with pytest.raises(
@@ -151,7 +153,8 @@ def test_every_operator_is_listed_with_all_who_provide_it(bare):
         ours(backend),
     ]
     known = bare.operators()
-    assert list(known) == sorted(known) == sorted(bare.op_builders())
+    assert sorted(known) == list(known)
+    assert sorted(bare.op_builders()) == list(known)
     adam = known["FusedAdamBuilder"]
     assert adam.name == "FusedAdamBuilder"
     assert [(c.provider, c.kind, c.verdict) for c in adam.candidates] == [

@@ -39,7 +39,8 @@ def test_a_device_without_hooks_has_ordinary_memory_for_page_locked():
     torch._register_device_module("bare", module)
     bare = TorchAccelerator(Backend(name="bare", priority=1, device_type="bare"))
     pinned = bare.pin_memory(torch.ones(2))
-    assert (pinned.tolist(), bare.is_pinned(pinned)) == ([1, 1], False)
+    assert pinned.tolist() == [1, 1]
+    assert bare.is_pinned(pinned) is False
     assert bare.pin_empty(3, dtype=torch.int8).shape == (3,)
 
 
@@ -93,7 +94,8 @@ def test_memory_on_the_device_is_not_page_locked(simulated, monkeypatch):
 def test_free_memory_is_what_the_device_says(simulated):
     assert simulated.available_memory(1) == 700
     assert simulated.mem_get_info() == (700, 1 << 30)
-    assert simulated.total_memory() == simulated.total_memory(1) == 1 << 30
+    assert simulated.total_memory() == 1 << 30
+    assert simulated.total_memory(1) == 1 << 30
 
 
 def test_free_memory_without_the_devices_word_is_what_is_not_reserved(without):
@@ -269,7 +271,8 @@ def test_what_a_vendors_graph_lacks_is_named(simulated, vendor, name, given):
     ):
         member(graph, *given)
     setattr(graph, name, lambda *arguments: vendor.asked.append([*arguments]))
-    assert member(graph, *given) is member(None, *given) is None
+    assert member(graph, *given) is None
+    assert member(None, *given) is None
     assert vendor.asked == [given]
     with pytest.raises(
         UnsupportedError, match=r"^simulated: Graph with keep_graph is not supported"

@@ -84,11 +84,14 @@ def test_every_command_says_what_the_choice_does(
         )
     except accel_core.AccelError as error:
         chosen, how, problem = (None, None), None, str(error)
-    assert chosen[0] == listed["chosen"] == name, problem
-    assert ((why["chosen"], why["distribution"]), why["problem"]) == (chosen, problem)
+    assert chosen[0] == name, problem
+    assert listed["chosen"] == name, problem
+    assert (why["chosen"], why["distribution"]) == chosen
+    assert why["problem"] == problem
     assert (text.returncode == 0) is bool(name)
     if name:
-        assert why["how"] == listed["how"] == how
+        assert why["how"] == how
+        assert listed["how"] == how
         assert [
             key(backend) for backend in listed["backends"] if backend["marked"]
         ] == [chosen]

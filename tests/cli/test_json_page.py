@@ -121,11 +121,10 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(
         "What fails": accel.json("why", "nowhere", status=2),
     }
     (origin,) = said["accel why NAME"]["backends"]
-    assert (origin["distribution"], origin["version"]) == ("accel-early", "1.0")
-    assert (origin["entry_point_name"], origin["entry_point"]) == (
-        "early",
-        "accel_early",
-    )
+    assert origin["distribution"] == "accel-early"
+    assert origin["version"] == "1.0"
+    assert origin["entry_point_name"] == "early"
+    assert origin["entry_point"] == "accel_early"
     vendor = {
         "module": "torch_vendored",
         "distribution": "torch-vendored",

@@ -46,7 +46,8 @@ def test_what_is_pinned_has_the_verdict_that_it_has_as_a_pin(accel):
     """It needs no device."""
     accel.install("off", OFF)
     case = only(accel.json("why", "off", DS_ACCELERATOR="off"))
-    assert (case["usable"], case["chosen"]) == (True, True)
+    assert case["usable"] is True
+    assert case["chosen"] is True
     assert (
         "It would be chosen by DS_ACCELERATOR='off'"
         in accel("why", "off", DS_ACCELERATOR="off").stdout
@@ -57,12 +58,10 @@ def test_a_usable_backend_that_ranks_below(accel):
     accel.install("top", priority=999)
     accel.install("npu", url="https://example.org", description="somebody's card")
     case = only(accel.json("why", "npu"))
-    assert (case["usable"], case["chosen"], case["rank"], case["of"]) == (
-        True,
-        False,
-        2,
-        4,
-    )
+    assert case["usable"] is True
+    assert case["chosen"] is False
+    assert case["rank"] == 2
+    assert case["of"] == 4
     assert case["outranked_by"] == [
         {"name": "top", "distribution": "accel-top", "status": "usable"}
     ]
@@ -174,7 +173,8 @@ def test_what_is_not_usable_is_told_with_its_cause_and_ends_with_1(
     for distribution in ("first-npu", "second-npu"):
         accel.install("npu", distribution=distribution)
     done = accel("why", *filter(None, [settings.pop("of", "")]), **settings)
-    assert (done.returncode, done.stderr) == (1, "")
+    assert done.returncode == 1
+    assert done.stderr == ""
     for words in told:
         assert words in done.stdout
 
@@ -192,11 +192,9 @@ def test_a_bad_setting_is_one_clean_message_and_status_2(accel, command, given):
     setting = dict([given.replace("'", "").split("=")])
     done = accel(*command, **setting)
     (line,) = done.stderr.splitlines()
-    assert (done.returncode, done.stdout, accel("--help", **setting).returncode) == (
-        2,
-        "",
-        0,
-    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert accel("--help", **setting).returncode == 0
     assert line.startswith(f"Error: {given} is not valid, expected {BAD[given]}")
     assert accel.json(*command, status=2, **setting)["error"]["type"] == "SettingError"
 

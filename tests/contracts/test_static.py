@@ -126,7 +126,7 @@ def test_every_name_of_torch_accelerator_itself_is_some_vendors():
     }
     # The word that is still asked for, beside those for bfloat16 and 8 bits that vendors do give.
     assert asked - known == {"is_fp16_supported"}
-    # What is newer than the surface: tests/test_plugin_pages.py holds it against the torch that is here.
+    # What is newer than the surface: tests/test_member_page.py holds it against the torch that is here.
     newer = {"random.initial_seed", "random.get_rng_state"}
     assert (
         in_torch - newer

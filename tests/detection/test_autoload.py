@@ -61,7 +61,8 @@ def test_a_claimed_package_that_breaks_torch_is_named_by_commands_with_both_reme
     assert found.autoload == (f"{SAID}. {HELPS}",)
     assert "torch_npu" not in sys.modules
     generic = found.verdicts[1]
-    assert (generic.name, generic.status) == ("generic", Status.NO_DEVICE)
+    assert generic.name == "generic"
+    assert generic.status is Status.NO_DEVICE
     assert "torch-npu: npu" in generic.reason
     assert "no package announces" not in generic.reason
 
@@ -79,7 +80,8 @@ def test_what_a_verdict_says_is_said_once(autoload_world):
     announce(autoload_world, "npu", BROKEN)
     found = commanded()
     broken = only_verdict(found, "torch-npu")
-    assert (broken.reason, broken.hint) == (SAID, HELPS)
+    assert broken.reason == SAID
+    assert broken.hint == HELPS
     assert found.autoload == ()
 
 

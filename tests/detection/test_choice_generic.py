@@ -34,7 +34,9 @@ def test_a_device_that_only_torch_knows_is_generic(torch_world, monkeypatch, pin
     announce(torch_world, BRINGS)
     monkeypatch.setenv("DS_ACCELERATOR", pin)
     acc = accel_core.get_accelerator()
-    assert (acc.name, acc.device_name(), acc.device_count()) == ("generic", "foo", 3)
+    assert acc.name == "generic"
+    assert acc.device_name() == "foo"
+    assert acc.device_count() == 3
     reasons = [str(verdict) for verdict in accel_core.selection().verdicts]
     assert any(
         "torch-foo 1.0 registers 'foo' with torch, and counts 3" in reason
@@ -48,7 +50,8 @@ def test_what_registers_a_device_and_counts_none_is_named(torch_world):
     lost = "def lost(): raise RuntimeError('no device')\ntorch.lost = lost\n"
     announce(torch_world, BRINGS.replace("3", "0").rstrip() + none + lost)
     told = select(read()).verdicts[1]
-    assert (told.name, told.status) == ("generic", Status.NO_DEVICE)
+    assert told.name == "generic"
+    assert told.status is Status.NO_DEVICE
     assert (
         told.reason == "torch-foo 1.0 registers 'foo' with torch, and counts no device"
     )
@@ -90,7 +93,8 @@ def test_a_package_that_announces_nothing_can_be_named(
     torch_world.module("torch_foo", BRINGS_AT_IMPORT)
     monkeypatch.setenv("ACCEL_IMPORT", " torch_foo ,")
     found = select(read(), isolated=isolated)
-    assert (found.name, found.verdicts[0].devices) == ("generic", 3)
+    assert found.name == "generic"
+    assert found.verdicts[0].devices == 3
     assert ("torch_foo" in sys.modules) is not isolated
 
 
@@ -155,7 +159,8 @@ def test_a_torch_built_for_what_a_plugin_claims_stands_aside_unimported(world):
     world.backend("cuda", extra=NO_DEVICE)
     found = chosen()
     generic = found.verdicts[1]
-    assert (generic.name, generic.status) == ("generic", Status.STANDS_ASIDE)
+    assert generic.name == "generic"
+    assert generic.status is Status.STANDS_ASIDE
     assert generic.reason == "an installed plugin claims cuda"
 
 

@@ -51,7 +51,9 @@ CHOSEN = [
 @pytest.mark.parametrize(("environ", "name", "how", "all_of"), CHOSEN, ids=str)
 def test_what_settings_choose(several, environ, name, how, all_of):
     found = chosen(**environ)
-    assert (found.name, found.how, found.environ) == (name, how, environ)
+    assert found.name == name
+    assert found.how == how
+    assert found.environ == environ
     assert all_of in (None, statuses(found))
 
 

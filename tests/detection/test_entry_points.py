@@ -21,9 +21,11 @@ def test_the_first_distribution_on_the_path_counts(only, tmp_path):
     layouts.dist_info(first, "accel-npu", "1.0", {GROUP: {"npu": "old"}})
     layouts.dist_info(second, "Accel.NPU", "2.0", {GROUP: {"npu": "new"}})
     only([first, second])
-    assert ours() == oracle() == [("npu", "old", "accel-npu", "1.0")]
+    assert ours() == [("npu", "old", "accel-npu", "1.0")]
+    assert oracle() == [("npu", "old", "accel-npu", "1.0")]
     only([second, first])
-    assert ours() == oracle() == [("npu", "new", "Accel.NPU", "2.0")]
+    assert ours() == [("npu", "new", "Accel.NPU", "2.0")]
+    assert oracle() == [("npu", "new", "Accel.NPU", "2.0")]
 
 
 def test_groups_are_kept_apart(only, tmp_path):
@@ -67,7 +69,8 @@ def test_paths_that_hold_nothing_are_passed_over(only, tmp_path):
     layouts.dist_info(root, "accel-npu", "1.0", ONE)
     (tmp_path / "text.zip").write_text("no archive")
     only([tmp_path / "missing", tmp_path / "text.zip", root])
-    assert ours() == oracle() == [NPU]
+    assert ours() == [NPU]
+    assert oracle() == [NPU]
 
 
 @pytest.mark.parametrize("metadata_bytes", [None, b"", b"Name: \xff\n"])
@@ -88,7 +91,8 @@ def test_a_newer_release_without_the_entry_point_hides_the_older_one(only, tmp_p
     layouts.dist_info(first, "accel-npu", "2.0", {"console_scripts": {"x": "y"}})
     layouts.dist_info(second, "Accel.NPU", "1.0", ONE)
     only([first, second])
-    assert ours() == oracle() == []
+    assert ours() == []
+    assert oracle() == []
 
 
 def test_a_finder_that_fails_hides_nobody(only, tmp_path, monkeypatch):
@@ -114,10 +118,12 @@ def test_an_installation_and_a_removal_are_noticed(only, tmp_path):
     assert ours() == []
     layouts.dist_info(root, "accel-npu", "1.0", ONE)
     _age(root, 10)
-    assert ours() == oracle() == [NPU]
+    assert ours() == [NPU]
+    assert oracle() == [NPU]
     shutil.rmtree(root / "accel_npu-1.0.dist-info")
     _age(root, 20)
-    assert ours() == oracle() == []
+    assert ours() == []
+    assert oracle() == []
 
 
 def test_a_new_path_entry_and_a_new_finder_are_noticed(only, tmp_path, monkeypatch):
@@ -139,7 +145,8 @@ def test_an_entry_point_names_a_module_or_an_object_in_it():
     assert point("os.path").load() is os.path
     assert point("os:path.join [extra]").load() is os.path.join
     assert point(" os.path :join").module == "os.path"
-    assert point("").module == "" == point(":x").module
+    assert point("").module == ""
+    assert point(":x").module == ""
 
 
 def test_the_version_of_a_distribution_that_is_missing_or_broken_is_none(world):

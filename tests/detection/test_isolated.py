@@ -91,7 +91,8 @@ def test_declarations_come_through_a_child_as_they_are(torch_world):
     for far, near in zip(there, here, strict=True):
         if near.backend is not None:
             assert far.backend is not None
-            assert (far.backend, far.provenance) == (near.backend, near.provenance)
+            assert far.backend == near.backend
+            assert far.provenance == near.provenance
         else:
             assert isolation.encode(far) == isolation._encode(near)
 
@@ -207,7 +208,8 @@ def test_another_plugins_hint_is_asked_for_in_the_child_alone(torch_world):
         "mlu", 300, extra=hook("accel_explain", "backend, error", "return 'from mlu'")
     )
     found = chosen(ACCEL_PROBE="isolated", ACCEL_BLOCK="generic")
-    assert (found.name, found.verdicts[0].hint) == ("mlu", "from mlu")
+    assert found.name == "mlu"
+    assert found.verdicts[0].hint == "from mlu"
     assert judge(isolated=True).hint == "from mlu"
 
 
@@ -255,7 +257,8 @@ class TestPolicy:
     @posix
     def test_applies_to_the_child_that_imports(self, spy):
         found = chosen(ACCEL_BLOCK="spy", ACCEL_PROBE="isolated")
-        assert (found.name, statuses(found)["spy"]) == ("npu", "blocked")
+        assert found.name == "npu"
+        assert statuses(found)["spy"] == "blocked"
         assert not spy.exists()
 
     def test_a_name_with_its_distribution_allows_that_to_be_imported(self, spy):
@@ -267,7 +270,8 @@ class TestPolicy:
 
     def test_a_blocked_name_that_another_plugin_declares_blocks_that_backend(self, spy):
         found = chosen(ACCEL_BLOCK="other,npu")
-        assert (found.name, statuses(found)["other"]) == ("spy", "blocked")
+        assert found.name == "spy"
+        assert statuses(found)["other"] == "blocked"
 
     @posix
     @pytest.mark.parametrize("mode", ["inline", "isolated"])
@@ -282,7 +286,8 @@ class TestPolicy:
         torch_world.backend("spy", 900, vendor_import="torch_spy")
         found = chosen(ACCEL_BLOCK="spy", ACCEL_PROBE=mode)
         generic = next(v for v in found.verdicts if v.name == "generic")
-        assert (found.name, generic.status) == ("cpu", Status.NO_DEVICE)
+        assert found.name == "cpu"
+        assert generic.status is Status.NO_DEVICE
         assert (
             "a plugin claims what announces one to torch (torch-spy: spy)"
             in generic.reason

@@ -51,7 +51,8 @@ def test_a_field_that_this_core_does_not_have(torch_world, field):
     torch_world.plugin("npu", declaring(f"{arguments('npu')}, {field}"))
     found = only("npu")
     assert found.backend is None
-    assert (found.status, found.hint) == (Status.INCOMPATIBLE, UPGRADE)
+    assert found.status is Status.INCOMPATIBLE
+    assert found.hint == UPGRADE
     assert "unexpected keyword argument 'heat'" in found.reason
 
 

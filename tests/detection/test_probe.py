@@ -152,11 +152,9 @@ def test_what_is_known_without_an_import(torch_world, what):
     torch_world.distribution("private", "our build 7")
     torch_world.backend("npu", **fields)
     found = judge(settings=Settings(allow=allow, block=block))
-    assert (found.status, found.hint, found.usable) == (
-        status,
-        hint,
-        status is Status.USABLE,
-    )
+    assert found.status == status
+    assert found.hint == hint
+    assert found.usable == (status is Status.USABLE)
     assert found.reason.startswith(
         reason.format(*map(repr, fields.get("requires", ())))
     )
@@ -214,10 +212,8 @@ def test_torch_missing_is_told_by_name(world):
     assert found.reason.startswith("torch is not installed: accel setup")
     cpu = next(c for c in discover() if c.name == "cpu")
     judged = Prober(Settings()).probe(cpu, (cpu,))
-    assert (judged.status, judged.reason) == (
-        Status.NOT_INSTALLED,
-        "torch is not installed",
-    )
+    assert judged.status is Status.NOT_INSTALLED
+    assert judged.reason == "torch is not installed"
     assert judged.hint == vendors.command_with_its_package("accel setup cpu")
 
 
@@ -226,10 +222,8 @@ def test_a_claim_that_nobody_loaded_is_not_probed(torch_world):
     loaded = next(c for c in discover() if c.name == "npu")
     claim = replace(loaded, backend=None, why=Why(Reason.NOT_LOADED))
     judged = Prober(Settings()).probe(claim, (claim,))
-    assert (judged.status, judged.reason) == (
-        Status.NOT_PROBED,
-        "its plugin was not loaded",
-    )
+    assert judged.status is Status.NOT_PROBED
+    assert judged.reason == "its plugin was not loaded"
 
 
 def test_an_exceptions_frames_keep_nothing_alive(torch_world):

@@ -112,11 +112,9 @@ def test_a_vendor_that_fails_politely_in_a_child_says_the_same_as_here(torch_wor
         extra=hook("accel_explain", "backend, error", "return 'source set_env.sh'"),
     )
     here, there = judge(), judge(isolated=True)
-    assert (there.status, there.reason, there.hint) == (
-        here.status,
-        here.reason,
-        here.hint,
-    )
+    assert there.status == here.status
+    assert there.reason == here.reason
+    assert there.hint == here.hint
 
 
 @posix
@@ -140,8 +138,10 @@ def test_the_child_finds_the_very_candidate(torch_world):
         ),
     )
     first, second = [alone(c) for c in discover() if c.name == "xpu"]
-    assert (first.priority, first.status) == (800, Status.NO_DEVICE)
-    assert (second.priority, second.status) == (790, Status.USABLE)
+    assert first.priority == 800
+    assert first.status is Status.NO_DEVICE
+    assert second.priority == 790
+    assert second.status is Status.USABLE
 
 
 @posix

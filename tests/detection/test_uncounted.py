@@ -81,7 +81,8 @@ def test_why_the_runtime_counts_none(tmp_path, monkeypatch, what):
     visible = changes.pop("visibility", {})
     found = replace(CARDS, visibility=replace(CARDS.visibility, **visible), **changes)
     outcome = counts_none(found, machine.path)
-    assert (outcome.status, outcome.devices) == (Status.NO_DEVICE, 0)
+    assert outcome.status is Status.NO_DEVICE
+    assert outcome.devices == 0
     assert outcome.reason == reason or (
         "…" in reason and outcome.reason.startswith(reason.strip("…"))
     )

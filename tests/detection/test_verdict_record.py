@@ -23,7 +23,8 @@ def test_a_verdict_is_printable_and_json(torch_world):
     assert record["entry_point"] == "accel_npu"
     assert record["vendor_import"] == ["json", "torch"]
     assert record["status"] == "usable"
-    assert (record["description"], record["url"]) == ("a device", "https://example.org")
+    assert record["description"] == "a device"
+    assert record["url"] == "https://example.org"
     assert str(found) == "npu (accel-npu 1.0): usable"
     backend = next(v for v in discover() if v.name == "npu")
     why = Why(Reason.PLUGIN_ANSWERS, {"text": "none", "step": "look again"})

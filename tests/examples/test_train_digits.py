@@ -73,7 +73,8 @@ def test_a_resumed_run_is_bit_equal_to_one_that_was_never_stopped(tmp_path, prec
     resumed = report(*common, "--resume", checkpoint)
     assert half["parameters_sha256"] != whole["parameters_sha256"]
     assert resumed["parameters_sha256"] == whole["parameters_sha256"]
-    assert resumed["epochs"] == whole["epochs"] == 2
+    assert resumed["epochs"] == 2
+    assert whole["epochs"] == 2
     assert whole["backend"] == "cpu"
     assert whole["test_accuracy"] > 0.5
     assert whole["images_per_second"] > 0
@@ -146,4 +147,5 @@ def test_another_accelerators_checkpoint_is_resumed(tmp_path):
     )
     resumed = example.Trainer(cpu, torch.float32, 1)
     assert resumed.load(checkpoint) == "npu"
-    assert (resumed.epoch, resumed.digest()) == (1, trainer.digest())
+    assert resumed.epoch == 1
+    assert resumed.digest() == trainer.digest()

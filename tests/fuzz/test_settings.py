@@ -106,5 +106,6 @@ def test_what_ray_and_slurm_read_is_what_was_given(given):
             as_slurm(given)
         )  # as sbatch reads a line: with quotes
         whole, *pairs = option.removeprefix("--export=").split(",")
-        assert (comment, whole) == ("#SBATCH", "ALL")
+        assert comment == "#SBATCH"
+        assert whole == "ALL"
         assert dict(pair.split("=", 1) for pair in pairs) == given

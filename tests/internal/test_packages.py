@@ -44,7 +44,8 @@ def test_a_package_is_found_and_not_imported(package, there, name, found):
     if there == name:
         assert package_folders(name) == [str(folder)]
         (folder / "__init__.py").unlink()  # a folder without it is no package
-        assert (is_installed(name), package_folders(name)) == (False, [])
+        assert is_installed(name) is False
+        assert package_folders(name) == []
 
 
 def test_what_sys_modules_says_counts(package, monkeypatch):

@@ -83,7 +83,9 @@ def test_one_variable(backend, count, value, seen, lost, better):
     found = masks(backend, {CUDA: value}, present)
     [effect] = found.effects
     assert masks(backend, {}, present) == Masks()
-    assert (found.devices, effect.ignored, effect.suggestion) == (seen, lost, better)
+    assert found.devices == seen
+    assert effect.ignored == lost
+    assert effect.suggestion == better
     assert bool(effect.malformed) == (seen is None and value != "")
 
 
@@ -105,11 +107,9 @@ def test_a_filter_first_and_the_other_counts_among_what_is_left(
     environ, seen, said, step
 ):
     found = masks(AMD, environ, Inventory(4))
-    assert (found.devices, str(found), found.faulty and found.next_step) == (
-        seen,
-        said,
-        step or [],
-    )
+    assert found.devices == seen
+    assert str(found) == said
+    assert (found.faulty and found.next_step) == (step or [])
 
 
 #: Issues on GitHub: what was set, on how many devices of whose, what is seen, and the next step.
@@ -151,10 +151,8 @@ REPORTS = {
 def test_what_people_met(report):
     backend, count, environ, seen, step = REPORTS[report]
     found = masks(backend, environ, Inventory(count))
-    assert (found.devices, found.faulty and found.next_step) == (
-        seen,
-        f"export {step}" if step else [],
-    )
+    assert found.devices == seen
+    assert (found.faulty and found.next_step) == (f"export {step}" if step else [])
     assert [e.variable for e in found.effects if e.overruled_by] == [CUDA] * (
         {CUDA, HIP} <= environ.keys()
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accel_core.backend import GRAMMARS
+from accel_core.backend import GRAMMARS, Backend, Visibility
 from accel_core.errors import SettingError
 from accel_core.hardware.visible_devices import (
     Inventory,
@@ -192,4 +192,5 @@ def test_a_value_is_mended_from_what_was_meant(grammar, value, note, suggestion)
     visibility = Visibility(("ACME_MASK",), grammar=grammar)
     backend = Backend("acme", 1, "acme", visibility=visibility)
     found = masks(backend, {"ACME_MASK": value}, Inventory(4))
-    assert (found.effects[0].ignored, found.effects[0].suggestion) == (note, suggestion)
+    assert found.effects[0].ignored == note
+    assert found.effects[0].suggestion == suggestion
