@@ -119,7 +119,7 @@ def test_a_change_without_a_test_near_it_has_none():
     assert _AFFECTED.near_tests(TREE, ["changelog.d/25.misc.1.md"], []) == []
 
 
-def test_what_no_time_is_left_for_is_skipped(monkeypatch):
+def test_a_test_that_no_time_is_left_for_is_skipped(monkeypatch):
     monkeypatch.setenv(_AFFECTED.UNTIL, "0")
     with pytest.raises(pytest.skip.Exception, match="no time is left"):
         _AFFECTED.pytest_runtest_setup()

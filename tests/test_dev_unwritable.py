@@ -76,7 +76,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("what", LACKING)
-def test_what_is_lacking_is_said_with_what_helps(clone, what):
+def test_dev_says_what_a_machine_lacks_and_what_helps(clone, what):
     names = {
         "clone": clone,
         "python": sys.executable,

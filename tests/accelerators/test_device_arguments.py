@@ -79,7 +79,8 @@ def test_every_member_that_takes_a_device_is_here():
 
 
 @pytest.fixture
-def whole(simulated, vendor, monkeypatch):
+def initialized(simulated, vendor, monkeypatch):
+    """The simulated device after its vendor's `init()`, with every member."""
     vendor.init()
     # No tensor can be made on the simulated device.
     monkeypatch.setattr(
@@ -90,7 +91,7 @@ def whole(simulated, vendor, monkeypatch):
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_a_devices_module_sees_an_index_however_the_device_is_named(
-    whole, vendor, name
+    initialized, vendor, name
 ):
     seen = []
     # "1": DeepSpeed names a rank's device so, by os.environ["LOCAL_RANK"].
@@ -98,21 +99,29 @@ def test_a_devices_module_sees_an_index_however_the_device_is_named(
         if device is None and name in ("set_device", "fork_rng"):
             continue
         vendor.asked.clear()
-        CHECKED[name](whole, device)
+        CHECKED[name](initialized, device)
         seen.append(vendor.asked[:])
         vendor.current = 0
     assert seen[1] == seen[0]
     assert seen[2] == seen[0]
     assert seen[3] == seen[0]
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_device_that_is_not_there_is_out_of_range(initialized, name):
     for device in (2, "maia:2", torch.device("maia", 2)):
         with pytest.raises(
             InvalidDeviceError,
             match=r"simulated: device index 2 is out of range, 2 devices",
         ):
-            CHECKED[name](whole, device)
+            CHECKED[name](initialized, device)
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_value_that_names_no_device_is_refused(initialized, name):
     for device, error, words in WRONG:
         with pytest.raises(error, match=words.format("simulated", "maia")):
-            CHECKED[name](whole, device)
+            CHECKED[name](initialized, device)
 
 
 def test_the_cpu_is_one_device_under_any_number(cpu):
@@ -131,21 +140,23 @@ BY_KEYWORD = [*(name for name in CHECKED if name != "fork_rng"), *NAMED]
 
 
 @pytest.mark.parametrize("name", BY_KEYWORD)
-def test_torchs_keyword_names_the_same_device(whole, vendor, name):
+def test_torchs_keyword_names_the_same_device(initialized, vendor, name):
     asked = []
     for keyword in ("device_index", "device"):
         vendor.asked.clear()
-        getattr(whole, name)(**{keyword: "maia:1"}, **OTHERS.get(name, {}))
+        getattr(initialized, name)(**{keyword: "maia:1"}, **OTHERS.get(name, {}))
         asked.append((vendor.asked[:], vendor.current))
         vendor.current = 0
     assert asked[0] == asked[1]
 
 
 @pytest.mark.parametrize("name", BY_KEYWORD)
-def test_a_device_can_be_named_by_both_keywords_if_it_is_the_same(whole, cpu, name):
+def test_a_device_can_be_named_by_both_keywords_if_it_is_the_same(
+    initialized, cpu, name
+):
     others = OTHERS.get(name, {})
-    getattr(whole, name)(device_index=1, device=torch.device("maia", 1), **others)
-    for accelerator in (whole, cpu):
+    getattr(initialized, name)(device_index=1, device=torch.device("maia", 1), **others)
+    for accelerator in (initialized, cpu):
         with pytest.raises(
             InvalidArgumentError,
             match=r": device_index=1 and device=0 name different devices: pass one",
@@ -154,29 +165,47 @@ def test_a_device_can_be_named_by_both_keywords_if_it_is_the_same(whole, cpu, na
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_name_is_made_of_what_torch_takes(simulated, cpu, name):
+def test_a_name_is_made_of_what_torch_takes(simulated, name):
     ask = NAMED[name]
     assert ask(simulated, "maia:7") == ask(simulated, 7)
     assert ask(simulated, torch.device("maia", 7)) == ask(simulated, 7)
-    assert ask(simulated, 7) == ask(
-        simulated, "7"
-    )  # so DeepSpeed asks, with os.environ["LOCAL_RANK"]
-    assert (
-        str(ask(simulated, "maia:7")) == "maia:7"
-    )  # a value, as torch.device: nobody looks for it
+    # So DeepSpeed asks, with os.environ["LOCAL_RANK"].
+    assert ask(simulated, "7") == ask(simulated, 7)
+    # A value, as torch.device: nobody looks for it.
+    assert str(ask(simulated, "maia:7")) == "maia:7"
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_name_without_an_index_is_the_device_types(simulated, name):
+    ask = NAMED[name]
     assert ask(simulated, None) == ask(simulated, "maia")
     assert ask(simulated, torch.device("maia")) == ask(simulated, "maia")
-    with pytest.raises(InvalidArgumentError, match=r"7.0 \(float\) is not a device"):
-        ask(simulated, 7.0)  # equal to a key that is there
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_cpus_name_has_no_index(cpu, name):
+    ask = NAMED[name]
     assert str(ask(cpu, "cpu:0")) == "cpu"
     assert str(ask(cpu, 5)) == "cpu"
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_float_that_equals_an_index_is_refused(simulated, name):
+    ask = NAMED[name]
+    ask(simulated, 7)  # a key that 7.0 equals
+    with pytest.raises(InvalidArgumentError, match=r"7.0 \(float\) is not a device"):
+        ask(simulated, 7.0)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_no_name_is_made_of_what_names_no_device(simulated, cpu, name):
+    ask = NAMED[name]
     for accelerator in (simulated, cpu):
         with pytest.raises(InvalidDeviceError, match="device index -1 is negative"):
             ask(accelerator, -1)
         for device, error, words in WRONG:
-            with pytest.raises(
-                error, match=words.format(accelerator.name, accelerator.device_type)
-            ):
+            message = words.format(accelerator.name, accelerator.device_type)
+            with pytest.raises(error, match=message):
                 ask(accelerator, device)
 
 

@@ -101,23 +101,33 @@ def test_every_yes_or_no_is_in_one_record(cpu):
 # Devices
 
 
-def test_three_members_give_all_the_device_calls(small):
+def test_a_device_that_can_be_counted_is_available(small):
     assert small.is_available() is True
     assert small.is_initialized() is True
+
+
+def test_names_are_made_of_the_device_type_and_the_index(small):
     small.set_device(2)
     assert small.current_device() == 2
     assert small.current_device_name() == "maia:2"
     assert small.device_name() == "maia"
     assert small.device() == torch.device("maia")
     assert small.device(1) == torch.device("maia", 1)
+
+
+def test_after_a_guard_the_device_is_the_one_before(small):
+    small.set_device(2)
     for guarded in (1, 2):
         with small.device_guard(guarded):
             assert small.current_device() == guarded
             small.set_device(0)
         assert small.current_device() == 2
-    small.set_device(torch.device("maia", 0))
+
+
+def test_a_device_without_an_index_leaves_the_current_one(small):
+    small.set_device(torch.device("maia", 1))
     small.set_device(torch.device("maia"))
-    assert small.current_device() == 0
+    assert small.current_device() == 1
 
 
 @pytest.mark.parametrize("index", [-1, 3])
@@ -182,7 +192,7 @@ def test_properties_leave_out_what_nobody_knows(small, backend):
         ("set_per_process_memory_fraction", (0.5, 0)),
     ],
 )
-def test_what_would_be_a_lie_is_refused(bare, member, arguments):
+def test_a_member_that_would_have_to_lie_is_refused(bare, member, arguments):
     with pytest.raises(
         UnsupportedError, match=r"^simulated: \w+ is not supported by torch 2\."
     ) as caught:
@@ -231,7 +241,9 @@ def test_one_generator_a_device_gives_all_the_random_calls(small):
     assert small.generators[0].initial_seed() == 5
     state = small.get_rng_state()
     states = [generator.get_state() for generator in small.generators]
-    assert [*map(torch.equal, small.get_rng_state_all(), states)] == [True, True, True]
+    restored = small.get_rng_state_all()
+    assert len(restored) == 3
+    assert all(map(torch.equal, restored, states))
     first = torch.rand(4, generator=small.generators[1])
     small.set_rng_state(state)
     assert torch.equal(torch.rand(4, generator=small.generators[1]), first)

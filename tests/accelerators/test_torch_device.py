@@ -36,7 +36,7 @@ SAME = (
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_what_means_the_same_is_the_vendors_function(simulated, vendor, name):
+def test_a_member_that_means_the_same_is_the_vendors_function(simulated, vendor, name):
     member = getattr(simulated, name)
     assert (member.__wrapped__ if name in QUESTIONS else member) is getattr(
         vendor, name

@@ -191,7 +191,7 @@ def test_a_device_on_which_nothing_computes_says_no_and_why(simulated):
             assert simulated.is_fp16_supported() is False
 
 
-def test_what_a_trial_tells():
+def test_a_trial_tells_in_which_data_types_a_device_computes():
     assert computes_in(torch, "cpu", torch.bfloat16) is True
     assert (
         computes_in(torch, "cpu", torch.float8_e4m3fn) is False

@@ -62,7 +62,7 @@ def custom(request):
         ("visible_devices_envs", []),
     ],
 )
-def test_what_it_states_is_believed(custom, member, answer):
+def test_answers_of_the_users_class_are_believed(custom, member, answer):
     stated = getattr(custom, member)
     assert (stated() if callable(stated) else stated) == answer
 
@@ -78,7 +78,7 @@ def test_what_it_states_is_believed(custom, member, answer):
         (lambda acc: acc.device(0), "device"),
     ],
 )
-def test_what_it_does_not_implement_is_named(custom, use, member):
+def test_a_member_that_the_users_class_lacks_is_named(custom, use, member):
     with pytest.raises(
         UnsupportedError,
         match=rf"^MyCustomAccelerator: {member} is not implemented[:;]",
@@ -86,7 +86,7 @@ def test_what_it_does_not_implement_is_named(custom, use, member):
         use(custom)
 
 
-def test_it_is_itself_here_and_its_class_in_another_process(custom):
+def test_a_pickle_of_the_users_object_is_of_its_class(custom):
     assert type(pickle.loads(pickle.dumps(custom))) is MyCustomAccelerator
     assert str(accel_core.selection()).startswith("custom: set by the program")
     with accel_core.use_accelerator(MyCustomAccelerator) as inner:

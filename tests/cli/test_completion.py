@@ -26,7 +26,7 @@ TYPED = {
 
 
 @pytest.mark.parametrize("words", TYPED)
-def test_what_is_offered(accel, words):
+def test_completion_offers(accel, words):
     accel.world.plugin("npu", "raise SystemExit('it was imported')")
     place = str(len(words.split()) - 1)
     done = accel(

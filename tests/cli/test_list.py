@@ -292,48 +292,90 @@ def test_declarations_of_one_backend_share_a_row(accel):
 BUILT_FOR_ANOTHER = "torch 2.99.0+simulated is a CPU build, without ROCm"
 
 
+@pytest.fixture
+def two_makers(accel):
+    """`two_makers(nodes)`: acme by two makers, of which torch is built for the first; nodes of the second."""
+
+    def install(nodes):
+        first = Hardware("Acme GPU", nodes=HERE)
+        second = Hardware("Other GPU", nodes=nodes)
+        step = {"install_hint": "pip install it"}
+        ways = [
+            arguments("acme", 9, hardware=first, in_torch=accel_core.InTorch(), **step),
+            arguments(
+                "acme",
+                8,
+                hardware=second,
+                in_torch=accel_core.InTorch(builds=("hip",)),
+                **step,
+            ),
+        ]
+        accel.world.plugin("acme", declaring(*ways) + NO_DEVICE)
+        return accel
+
+    return install
+
+
 @pytest.mark.parametrize(
     ("nodes", "names"),
     [((), ["acme"]), (("/dev/zero",), ["acme (Acme GPU)", "acme (Other GPU)"])],
     ids=["one", "both"],
 )
-def test_of_the_makers_that_share_a_name_the_ones_that_matter_are_told_apart(
-    torch_world, accel, nodes, names
+def test_of_the_makers_that_share_a_name_those_that_are_here_are_listed(
+    two_makers, nodes, names
 ):
     """torch is built for the one, and nobody need read about the other, unless that is here too."""
-    hardware = [Hardware("Acme GPU", nodes=HERE), Hardware("Other GPU", nodes=nodes)]
-    builds = [accel_core.InTorch(), accel_core.InTorch(builds=("hip",))]
-    both = zip((9, 8), hardware, builds, strict=True)
-    step = {"install_hint": "pip install it"}
-    ways = [
-        arguments("acme", rank, hardware=of, in_torch=torch, **step)
-        for rank, of, torch in both
-    ]
-    accel.world.plugin("acme", declaring(*ways) + NO_DEVICE)
+    listed = two_makers(nodes)("list").stdout
     rows = [
-        re.split("  +", row[2:])[0]
-        for row in accel("list").stdout.splitlines()
-        if row[2:6] == "acme"
+        re.split("  +", row[2:])[0] for row in listed.splitlines() if row[2:6] == "acme"
     ]
     assert rows == names
-    why = accel("why").stdout
-    of_acme = accel("why", "acme").stdout
-    with pytest.warns(accel_core.AcceleratorFallbackWarning) as caught:
-        accel_core.get_accelerator()
-    warning = str(caught[0].message)
-    for text in (why, of_acme, warning):
-        assert "nothing on the bus" in text
-        assert (BUILT_FOR_ANOTHER in text) is (len(names) > 1)
-    if len(names) > 1:
-        assert (
-            "-  acme (Other GPU, accel-acme 1.0, priority 8): no device: torch 2.99"
-            in why
-        )
-        assert "acme (Other GPU, accel-acme 1.0): no device: torch 2.99" in warning
-    assert "acme (Acme GPU, accel-acme 1.0): no device" in of_acme
-    every = accel("list", "--all").stdout
+
+
+@pytest.mark.parametrize("nodes", [(), ("/dev/zero",)], ids=["one", "both"])
+def test_every_maker_is_listed_with_all(two_makers, nodes):
+    every = two_makers(nodes)("list", "--all").stdout
     assert "acme (Acme GPU) " in every
     assert "acme (Other GPU) " in every
+
+
+def fall_backs_warning():
+    with pytest.warns(accel_core.AcceleratorFallbackWarning) as caught:
+        accel_core.get_accelerator()
+    return str(caught[0].message)
+
+
+def test_why_and_the_warning_leave_out_a_maker_that_is_not_here(
+    torch_world, two_makers
+):
+    accel = two_makers(())
+    for text in (
+        accel("why").stdout,
+        accel("why", "acme").stdout,
+        fall_backs_warning(),
+    ):
+        assert "nothing on the bus" in text
+        assert BUILT_FOR_ANOTHER not in text
+
+
+def test_why_and_the_warning_tell_makers_that_are_both_here_apart(
+    torch_world, two_makers
+):
+    accel = two_makers(("/dev/zero",))
+    why, warning = accel("why").stdout, fall_backs_warning()
+    for text in (why, accel("why", "acme").stdout, warning):
+        assert "nothing on the bus" in text
+        assert BUILT_FOR_ANOTHER in text
+    assert (
+        "-  acme (Other GPU, accel-acme 1.0, priority 8): no device: torch 2.99" in why
+    )
+    assert "acme (Other GPU, accel-acme 1.0): no device: torch 2.99" in warning
+
+
+@pytest.mark.parametrize("nodes", [(), ("/dev/zero",)], ids=["one", "both"])
+def test_why_a_shared_name_shows_the_maker_that_is_here(two_makers, nodes):
+    of_acme = two_makers(nodes)("why", "acme").stdout
+    assert "acme (Acme GPU, accel-acme 1.0): no device" in of_acme
 
 
 def test_an_address_in_a_hint_is_not_torn(accel):

@@ -9,8 +9,8 @@ from accel_core.hardware import bus, vendors
 OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
 
 
-def only(document):
-    """The one case of a document."""
+def the_backend(document):
+    """The one backend of a document."""
     assert len(document["backends"]) == 1
     return document["backends"][0]
 
@@ -45,7 +45,7 @@ def test_a_choice_that_fails_ends_with_1_and_its_record(accel):
 def test_what_is_pinned_has_the_verdict_that_it_has_as_a_pin(accel):
     """It needs no device."""
     accel.install("off", OFF)
-    case = only(accel.json("why", "off", DS_ACCELERATOR="off"))
+    case = the_backend(accel.json("why", "off", DS_ACCELERATOR="off"))
     assert case["usable"] is True
     assert case["chosen"] is True
     assert (
@@ -54,10 +54,16 @@ def test_what_is_pinned_has_the_verdict_that_it_has_as_a_pin(accel):
     )
 
 
-def test_a_usable_backend_that_ranks_below(accel):
+@pytest.fixture
+def outranked(accel):
+    """A machine where npu is usable, and top ranks above it."""
     accel.install("top", priority=999)
     accel.install("npu", url="https://example.org", description="somebody's card")
-    case = only(accel.json("why", "npu"))
+    return accel
+
+
+def test_the_document_of_a_usable_backend_has_its_rank_and_what_is_above(outranked):
+    case = the_backend(outranked.json("why", "npu"))
     assert case["usable"] is True
     assert case["chosen"] is False
     assert case["rank"] == 2
@@ -65,10 +71,17 @@ def test_a_usable_backend_that_ranks_below(accel):
     assert case["outranked_by"] == [
         {"name": "top", "distribution": "accel-top", "status": "usable"}
     ]
-    text = accel("why", "npu").stdout
+
+
+def test_a_usable_backend_that_ranks_below_is_told_what_is_above(outranked):
+    text = outranked("why", "npu").stdout
     assert "npu (accel-npu 1.5): usable. top is usable too and ranks above it" in text
     assert "2 of 4, with priority 990" in text
     assert "top (usable)" in text
+
+
+def test_a_backend_is_shown_with_its_page_and_its_description(outranked):
+    text = outranked("why", "npu").stdout
     assert "https://example.org" in text
     assert "somebody's card" in text
 

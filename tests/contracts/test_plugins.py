@@ -143,43 +143,86 @@ def test_the_next_step_after_an_error_that_users_met(seen, message, words):
     }
 
 
-def test_it_explains_only_what_it_knows(plugin):
+def test_a_plugin_explains_no_error_that_it_does_not_know(plugin):
     assert {step for message in NOBODYS for step in explained(plugin, message)} == {""}
 
 
-def test_who_has_a_library_of_cudas_name():
+def test_three_plugins_explain_a_missing_library_of_cudas_name():
     known = {plugin.name for plugin in PLUGINS if explained(plugin, CUDAS) != {""}}
     assert known == {"accel_cuda", "accel_klxpu", "accel_supa"}
 
 
-@pytest.mark.parametrize(
-    ("name", "kept", "forwarded"),
-    [
-        ("cuda", "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES", "NCCL_DEBUG RCCL_MSCCL FI_PROVIDER UCX_TLS"),
-        ("hpu", "HABANA_VISIBLE_MODULES HABANA_VISIBLE_DEVICES HLS_MODULE_ID",
-         "PT_HPU_LAZY_MODE HCCL_OVER_OFI HABANA_LOGS HABANA_PROFILE"),
-        ("mlu", "MLU_VISIBLE_DEVICES CN_VISIBLE_DEVICES", "NEUWARE_HOME CNCL_MEM"),
-        ("musa", "MUSA_VISIBLE_DEVICES", "MUSA_HOME MCCL_X TORCH_MCCL_X PYTORCH_MUSA_ALLOC_CONF"),
-        ("npu", "", "ASCEND_HOME_PATH HCCL_IF_IP"),
-        ("rbln", "RBLN_LOCAL_IP RBLN_RDMA_IP RBLN_DEVICES",
-         "RBLN_ROOT_IP RBLN_NPUS_PER_DEVICE TORCH_RBLN_LOG_LEVEL"),
-        ("xpu", "ZE_AFFINITY_MASK ONEAPI_DEVICE_SELECTOR",
-         "CCL_WORKER_COUNT FI_PROVIDER ZE_FLAT_DEVICE_HIERARCHY SYCL_CACHE_PERSISTENT"),
-        ("supa", "", "BCCL_X BIREN_X SUPA_X BRTB_X"),
-        ("sdaa", "", "TCCL_X SDAA_X TECO_X TORCH_SDAA_X"),
-        ("klxpu", "CUDA_VISIBLE_DEVICES", "BKCL_X XPU_X XMLIR_X"),
-    ],
-)  # fmt: skip
-def test_which_variables_go_to_other_hosts(name, kept, forwarded):
+#: By plugin: variables that are each host's own, and variables that go to the job's other hosts.
+VARIABLES = {
+    "cuda": {
+        "kept": ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"],
+        "forwarded": ["NCCL_DEBUG", "RCCL_MSCCL", "FI_PROVIDER", "UCX_TLS"],
+    },
+    "hpu": {
+        "kept": ["HABANA_VISIBLE_MODULES", "HABANA_VISIBLE_DEVICES", "HLS_MODULE_ID"],
+        "forwarded": [
+            "PT_HPU_LAZY_MODE",
+            "HCCL_OVER_OFI",
+            "HABANA_LOGS",
+            "HABANA_PROFILE",
+        ],
+    },
+    "mlu": {
+        "kept": ["MLU_VISIBLE_DEVICES", "CN_VISIBLE_DEVICES"],
+        "forwarded": ["NEUWARE_HOME", "CNCL_MEM"],
+    },
+    "musa": {
+        "kept": ["MUSA_VISIBLE_DEVICES"],
+        "forwarded": ["MUSA_HOME", "MCCL_X", "TORCH_MCCL_X", "PYTORCH_MUSA_ALLOC_CONF"],
+    },
+    "npu": {"kept": [], "forwarded": ["ASCEND_HOME_PATH", "HCCL_IF_IP"]},
+    "rbln": {
+        "kept": ["RBLN_LOCAL_IP", "RBLN_RDMA_IP", "RBLN_DEVICES"],
+        "forwarded": ["RBLN_ROOT_IP", "RBLN_NPUS_PER_DEVICE", "TORCH_RBLN_LOG_LEVEL"],
+    },
+    "xpu": {
+        "kept": ["ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"],
+        "forwarded": [
+            "CCL_WORKER_COUNT",
+            "FI_PROVIDER",
+            "ZE_FLAT_DEVICE_HIERARCHY",
+            "SYCL_CACHE_PERSISTENT",
+        ],
+    },
+    "supa": {"kept": [], "forwarded": ["BCCL_X", "BIREN_X", "SUPA_X", "BRTB_X"]},
+    "sdaa": {"kept": [], "forwarded": ["TCCL_X", "SDAA_X", "TECO_X", "TORCH_SDAA_X"]},
+    "klxpu": {
+        "kept": ["CUDA_VISIBLE_DEVICES"],
+        "forwarded": ["BKCL_X", "XPU_X", "XMLIR_X"],
+    },
+}
+
+
+def declared_prefixes(name):
+    """The beginnings of names that each backend of this plugin declares as forwarded."""
+    backends = declared(ROOT / f"plugins/accel_{name}")
+    return [backend.environment.forward for backend in backends]
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_variables_that_are_each_hosts_own_stay_on_it(name):
     """What selects devices, and a host's own addresses, are each host's affair."""
-    for backend in declared(ROOT / f"plugins/accel_{name}"):
-        for variable in kept.split():
-            assert not variable.startswith(backend.environment.forward)
-        for variable in forwarded.split():
-            assert variable.startswith(backend.environment.forward)
-        assert not {"LD_LIBRARY", "PATH"} & {
-            *backend.environment.forward
-        }  # which go for every vendor
+    for prefixes in declared_prefixes(name):
+        for variable in VARIABLES[name]["kept"]:
+            assert not variable.startswith(prefixes)
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_variables_of_the_vendor_go_to_other_hosts(name):
+    for prefixes in declared_prefixes(name):
+        for variable in VARIABLES[name]["forwarded"]:
+            assert variable.startswith(prefixes)
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_no_plugin_forwards_the_paths_that_go_for_every_vendor(name):
+    for prefixes in declared_prefixes(name):
+        assert not {"LD_LIBRARY", "PATH"} & {*prefixes}
 
 
 @pytest.mark.parametrize("installed", [True, False])
@@ -229,7 +272,7 @@ def test_it_imports_only_the_public_root_of_the_core(plugin):
                 ), path
 
 
-def test_it_ships_what_a_distribution_needs(plugin):
+def test_a_plugin_ships_licence_types_entry_point_and_installing(plugin):
     assert (plugin / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
     assert (plugin / "src" / plugin.name / "py.typed").exists()
     project = (plugin / "pyproject.toml").read_text()

@@ -96,7 +96,7 @@ def test_misspelling_any_one_name_and_one_argument_too_many_fail():
         ("try: import torch_mlu.nothing\n  except ModuleNotFoundError: pass", False),
     ],
 )
-def test_what_is_wrong_is_found(body, is_wrong):
+def test_a_name_or_a_call_that_the_surface_lacks_is_found(body, is_wrong):
     tree = ast.parse(f"import torch\ndef f(self):\n  {body}")
     assert bool(violations(tree, surfaces.load("mlu"), "mlu")) is is_wrong
 

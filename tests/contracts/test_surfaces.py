@@ -15,7 +15,7 @@ FULL = Path(__file__).parents[3] / "shared" / "vendor_surfaces"
 
 
 @pytest.mark.parametrize("name", [*surfaces.files()])
-def test_it_says_where_it_comes_from(name):
+def test_a_surface_names_its_package_and_its_evidence(name):
     source = json.loads((surfaces.FOLDER / f"{name}.json").read_text())["source"]
     assert source["vendor"] == name
     assert source["package"]

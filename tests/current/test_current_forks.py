@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 import pytest
 from accel_tests.forks import forked
-from accel_tests.processes import beside
+from accel_tests.processes import in_threads
 
 import accel_core
 from accel_core.errors import SettingWarning
@@ -90,7 +90,7 @@ def test_fork_while_another_thread_chooses_waits_for_it(mlu):
     """The child has the parent's accelerator, whole, or chooses; it never hangs on a dead thread's lock."""
     mlu.module("slow_vendor", "import time; time.sleep(0.5)")
     mlu.backend("slow", 900, vendor_import="slow_vendor")
-    with beside(accel_core.get_accelerator):
+    with in_threads(accel_core.get_accelerator):
         while not guard._selecting_pid:
             time.sleep(0.001)
         child = in_fork(mine)
@@ -145,7 +145,7 @@ def test_many_forks_beside_many_choosers_all_end(mlu):
 
     # First of all: a fork amid the import of the module itself is Python's own deadlock.
     accel_core.get_accelerator()
-    with beside(churn, churn):
+    with in_threads(churn, churn):
         children = [in_fork(mine)[0] for _ in range(15)]
     assert {*children} == {"mlu"}
 
@@ -160,9 +160,15 @@ def test_where_there_is_no_fork_nothing_is_registered(world):
 
 @pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 @forked("torch")
-def test_with_the_real_torch_the_cpu_is_chosen_forks_and_pickles():
+def test_with_the_real_torch_a_fork_chooses_the_cpu_before_its_parent():
     os.environ["DS_ACCELERATOR"] = "cpu"
     assert in_fork(lambda: mine()[:2]) == ["cpu", "cpu"]
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+@forked("torch")
+def test_with_the_real_torch_the_cpu_computes_here_and_in_a_fork():
+    os.environ["DS_ACCELERATOR"] = "cpu"
     acc = accel_core.get_accelerator()
     import torch
 
@@ -172,16 +178,28 @@ def test_with_the_real_torch_the_cpu_is_chosen_forks_and_pickles():
             float(torch.ones(3, device=acc.device()).sum()),
         ]
 
-    assert pickle.loads(pickle.dumps(acc)) is acc
-    assert copy.deepcopy(acc) is acc
     assert in_fork(computed) == ["cpu", 3.0]
     assert computed() == ["cpu", 3.0]
-    if not torch.accelerator.is_available():
-        del os.environ["DS_ACCELERATOR"]
-        accel_core.set_accelerator(None)
-        record = accel_core.selection().to_dict()
-        assert record["chosen"] == "cpu"
-        assert record["how"] == "fallback"
-        assert {v["name"]: v["status"] for v in record["verdicts"]}[
-            "generic"
-        ] == "no_device"
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+@forked("torch")
+def test_with_the_real_torch_a_pickle_and_a_copy_are_the_same_object():
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    acc = accel_core.get_accelerator()
+    assert pickle.loads(pickle.dumps(acc)) is acc
+    assert copy.deepcopy(acc) is acc
+
+
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
+@forked("torch")
+def test_where_the_real_torch_has_no_device_the_cpu_is_the_fallback():
+    import torch
+
+    if torch.accelerator.is_available():
+        return  # then that one is chosen
+    record = accel_core.selection().to_dict()
+    statuses = {verdict["name"]: verdict["status"] for verdict in record["verdicts"]}
+    assert record["chosen"] == "cpu"
+    assert record["how"] == "fallback"
+    assert statuses["generic"] == "no_device"

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 from accel_tests import layouts
-from accel_tests.asking import chosen, only
+from accel_tests.asking import chosen, discovered
 from accel_tests.plugins import NO_DEVICE, hook, takes_private_use1
 
 import accel_core
@@ -39,7 +39,7 @@ def announce(world, name, source):
 
 
 def told(backend="", timeout=10):
-    candidate = only(backend) if backend else None
+    candidate = discovered(backend) if backend else None
     backend = candidate.backend if candidate is not None else None
     return [str(conflict) for conflict in autoload_conflicts(backend, timeout)]
 
@@ -50,7 +50,7 @@ def commanded(**environ):
     return with_autoload(select(settings, isolated=True), settings)
 
 
-def test_a_claimed_package_that_breaks_torch_is_named_by_commands_with_both_remedies(
+def test_commands_name_a_package_that_breaks_torch_with_both_remedies(
     autoload_world,
 ):
     """Its device is missing, so no program imports it; the user's next `import torch` fails with it."""
@@ -224,7 +224,9 @@ def test_strict_imports_no_package_whose_device_is_missing(autoload_world):
     assert "torch_npu" not in sys.modules
 
 
-def test_why_says_besides(autoload_world):
+def test_commands_try_a_package_whose_device_is_missing_and_say_that_it_fails(
+    autoload_world,
+):
     """docs/explanation/choosing.md: the commands also try a vendor's package when its device is missing."""
     autoload_world.module("torch_npu", BROKEN)
     autoload_world.backend("npu", 900, vendor_import="torch_npu", extra=NO_DEVICE)

@@ -59,7 +59,9 @@ def test_what_registers_a_device_and_counts_none_is_named(torch_world):
 
 
 @pytest.mark.parametrize("pin", ["bar", "foo@other", "npu"])
-def test_of_another_name_or_distribution_it_is_not(torch_world, monkeypatch, pin):
+def test_a_pin_to_another_name_does_not_find_the_generic_device(
+    torch_world, monkeypatch, pin
+):
     """A package whose plugin we have is left to it: it only has to be installed."""
     announce(torch_world, BRINGS)
     announce(torch_world, BRINGS, "npu")

@@ -10,12 +10,20 @@ import accel_core
 from accel_core.hardware import bus, vendors
 
 
-def test_the_record_is_kept_printable_and_json(several, monkeypatch):
-    """A run that went to the CPU can be explained later: what was chosen, when, in which environment."""
+@pytest.fixture
+def record(several, monkeypatch):
+    """The record of a choice of mlu, where npu has no device and sdaa is blocked."""
     monkeypatch.setenv("ACCEL_BLOCK", "sdaa")
     accel_core.get_accelerator()
-    record = accel_core.selection()
-    assert record is accel_core.selection()
+    return accel_core.selection()
+
+
+def test_the_record_is_kept(record):
+    assert accel_core.selection() is record
+
+
+def test_the_record_as_json_says_what_was_chosen_when_and_in_which_environment(record):
+    """A run that went to the CPU can be explained later."""
     data = json.loads(json.dumps(record.to_dict()))
     assert data["chosen"] == "mlu"
     assert data["how"] == "ranked"
@@ -24,24 +32,32 @@ def test_the_record_is_kept_printable_and_json(several, monkeypatch):
     assert data["pid"] == os.getpid()
     assert data["environ"] == {"ACCEL_BLOCK": "sdaa"}
     assert data["ms"] > 0
-    # Of sdaa, which is blocked, the plugin is not imported: its priority is not known.
-    assert [v["name"] for v in data["verdicts"]] == [
-        "npu",
-        "mlu",
-        "generic",
-        "sdaa",
-        "cpu",
-    ]
-    text = str(record)
-    for line in (
+
+
+def test_the_verdicts_of_the_record_are_in_the_order_of_their_rank(record):
+    """Of sdaa, which is blocked, the plugin is not imported: its priority is not known."""
+    verdicts = record.to_dict()["verdicts"]
+    ranked = ["npu", "mlu", "generic", "sdaa", "cpu"]
+    assert [verdict["name"] for verdict in verdicts] == ranked
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
         "mlu (accel-mlu 1.0): the highest-ranking usable one.",
         "  npu (accel-npu 1.0): no device: nothing on the bus",
         "  sdaa (accel-sdaa 1.0): blocked: ACCEL_BLOCK names it.",
         "Variables: ACCEL_BLOCK='sdaa'",
         f"Chosen by process {os.getpid()} in ",
-    ):
-        assert line in text
-    assert "mlu (accel-mlu 1.0): usable" not in text
+    ],
+    ids=["chosen", "no device", "blocked", "variables", "process"],
+)
+def test_the_printed_record_has_a_line_on(record, line):
+    assert line in str(record)
+
+
+def test_the_printed_record_names_what_was_chosen_in_its_first_line_alone(record):
+    assert "mlu (accel-mlu 1.0): usable" not in str(record)
 
 
 @pytest.mark.parametrize(

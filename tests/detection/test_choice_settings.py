@@ -49,7 +49,9 @@ CHOSEN = [
 
 
 @pytest.mark.parametrize(("environ", "name", "how", "all_of"), CHOSEN, ids=str)
-def test_what_settings_choose(several, environ, name, how, all_of):
+def test_settings_choose_a_backend_and_are_in_the_record(
+    several, environ, name, how, all_of
+):
     found = chosen(**environ)
     assert found.name == name
     assert found.how == how
@@ -150,7 +152,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_refused(several, what):
+def test_a_setting_that_cannot_be_met_is_an_error_with_cause_and_next_step(
+    several, what
+):
     """The thing, its distribution, the cause, the next step; there is no fall-back from a pin."""
     installs, environ, kind, words = REFUSED[what]
     for install in installs:

@@ -74,7 +74,7 @@ RANKED = {
 
 
 @pytest.mark.parametrize("ranked", RANKED.values(), ids=RANKED.keys())
-def test_impersonators_stand(ranked):
+def test_an_impersonators_rank(ranked):
     found = [
         candidate(name, number, impersonates="".join(taken))
         for name, number, *taken in ranked

@@ -16,23 +16,23 @@ from accel_core.packages import entry_points as find_entry_points
 NPU = ("npu", "accel_npu", "accel-npu", "1.0")
 
 
-def test_the_first_distribution_on_the_path_counts(only, tmp_path):
+def test_the_first_distribution_on_the_path_counts(set_sys_path, tmp_path):
     first, second = site(tmp_path, "first"), site(tmp_path, "second")
     layouts.dist_info(first, "accel-npu", "1.0", {GROUP: {"npu": "old"}})
     layouts.dist_info(second, "Accel.NPU", "2.0", {GROUP: {"npu": "new"}})
-    only([first, second])
+    set_sys_path([first, second])
     assert ours() == [("npu", "old", "accel-npu", "1.0")]
     assert oracle() == [("npu", "old", "accel-npu", "1.0")]
-    only([second, first])
+    set_sys_path([second, first])
     assert ours() == [("npu", "new", "Accel.NPU", "2.0")]
     assert oracle() == [("npu", "new", "Accel.NPU", "2.0")]
 
 
-def test_groups_are_kept_apart(only, tmp_path):
+def test_groups_are_kept_apart(set_sys_path, tmp_path):
     layouts.dist_info(
         site(tmp_path), "both", "1.0", {GROUP: {"a": "m"}, "torch.backends": {"b": "n"}}
     )
-    only([tmp_path / "site"])
+    set_sys_path([tmp_path / "site"])
     assert [e.name for e in find_entry_points(GROUP)] == ["a"]
     assert [e.name for e in find_entry_points("torch.backends")] == ["b"]
 
@@ -48,7 +48,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_neighbour_whose_metadata_is_broken_hides_nobody(
-    only, tmp_path, caplog, damage
+    set_sys_path, tmp_path, caplog, damage
 ):
     """One broken distribution must not disable all the others."""
     root = site(tmp_path)
@@ -58,50 +58,52 @@ def test_a_neighbour_whose_metadata_is_broken_hides_nobody(
         file.unlink()
         DAMAGE[damage](file)
     layouts.dist_info(root, "accel-npu", "1.0", ONE)
-    only([root])
+    set_sys_path([root])
     assert NPU in ours()
     if damage == "not UTF-8":
         assert "aaa 1.0 is passed over, as its metadata cannot be read" in caplog.text
 
 
-def test_paths_that_hold_nothing_are_passed_over(only, tmp_path):
+def test_paths_that_hold_nothing_are_passed_over(set_sys_path, tmp_path):
     root = site(tmp_path)
     layouts.dist_info(root, "accel-npu", "1.0", ONE)
     (tmp_path / "text.zip").write_text("no archive")
-    only([tmp_path / "missing", tmp_path / "text.zip", root])
+    set_sys_path([tmp_path / "missing", tmp_path / "text.zip", root])
     assert ours() == [NPU]
     assert oracle() == [NPU]
 
 
 @pytest.mark.parametrize("metadata_bytes", [None, b"", b"Name: \xff\n"])
 def test_a_distribution_without_a_name_is_passed_over_alone(
-    only, tmp_path, metadata_bytes
+    set_sys_path, tmp_path, metadata_bytes
 ):
     root = site(tmp_path)
     layouts.dist_info(root, "accel-mlu", "3.0", {GROUP: {"mlu": "accel_mlu"}})
     layouts.dist_info(root, "accel-npu", "1.0", ONE)
     file = root / "accel_mlu-3.0.dist-info" / "METADATA"
     file.unlink() if metadata_bytes is None else file.write_bytes(metadata_bytes)
-    only([root])
+    set_sys_path([root])
     assert ours() == [NPU]
 
 
-def test_a_newer_release_without_the_entry_point_hides_the_older_one(only, tmp_path):
+def test_a_newer_release_without_the_entry_point_hides_the_older_one(
+    set_sys_path, tmp_path
+):
     first, second = site(tmp_path, "first"), site(tmp_path, "second")
     layouts.dist_info(first, "accel-npu", "2.0", {"console_scripts": {"x": "y"}})
     layouts.dist_info(second, "Accel.NPU", "1.0", ONE)
-    only([first, second])
+    set_sys_path([first, second])
     assert ours() == []
     assert oracle() == []
 
 
-def test_a_finder_that_fails_hides_nobody(only, tmp_path, monkeypatch):
+def test_a_finder_that_fails_hides_nobody(set_sys_path, tmp_path, monkeypatch):
     class Failing(Finder):
         def find_distributions(self, context=None):
             raise RuntimeError("no distributions today")
 
     layouts.dist_info(site(tmp_path), "accel-npu", "1.0", ONE)
-    only([tmp_path / "site"])
+    set_sys_path([tmp_path / "site"])
     monkeypatch.setattr(sys, "meta_path", [Failing(tmp_path), *sys.meta_path])
     assert ours() == [NPU]
 
@@ -112,9 +114,9 @@ def _age(path, seconds):
     os.utime(path, ns=(stamp, stamp))
 
 
-def test_an_installation_and_a_removal_are_noticed(only, tmp_path):
+def test_an_installation_and_a_removal_are_noticed(set_sys_path, tmp_path):
     root = site(tmp_path)
-    only([root])
+    set_sys_path([root])
     assert ours() == []
     layouts.dist_info(root, "accel-npu", "1.0", ONE)
     _age(root, 10)
@@ -126,11 +128,13 @@ def test_an_installation_and_a_removal_are_noticed(only, tmp_path):
     assert oracle() == []
 
 
-def test_a_new_path_entry_and_a_new_finder_are_noticed(only, tmp_path, monkeypatch):
+def test_a_new_path_entry_and_a_new_finder_are_noticed(
+    set_sys_path, tmp_path, monkeypatch
+):
     first, second = site(tmp_path, "first"), site(tmp_path, "second")
     layouts.dist_info(first, "accel-npu", "1.0", ONE)
     layouts.dist_info(second, "accel-mlu", "3.0", {GROUP: {"mlu": "accel_mlu"}})
-    only([first])
+    set_sys_path([first])
     assert [e.name for e in find_entry_points(GROUP)] == ["npu"]
     monkeypatch.setattr(
         sys, "meta_path", [*sys.meta_path, Finder(second / "accel_mlu-3.0.dist-info")]

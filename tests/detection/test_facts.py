@@ -176,7 +176,9 @@ ROWS = {
 
 
 @pytest.mark.parametrize("what", ROWS)
-def test_what_is_said(machine, monkeypatch, what):
+def test_files_and_variables_of_a_machine_rule_a_backend_out_or_not(
+    machine, monkeypatch, what
+):
     row = ROWS[what]
     for sign in row.files:
         machine.sign(sign)

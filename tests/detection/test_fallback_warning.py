@@ -85,7 +85,7 @@ def test_of_a_broken_device_one_rank_on_each_host_warns(torch_world, job_rank):
     assert len(fallback_warnings()) == (1 if job_rank["warns_of_broken"] else 0)
 
 
-def test_it_points_past_packages_at_the_users_own_line(torch_world, tmp_path):
+def test_the_warning_points_past_packages_at_the_users_own_line(torch_world, tmp_path):
     torch_world.backend("npu", extra=NO_DEVICE)
     between = torch_world.root / "site-packages" / "framework.py"
     between.write_text("import accel_core\naccel_core.get_accelerator()\n")

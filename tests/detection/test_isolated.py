@@ -94,7 +94,7 @@ def test_declarations_come_through_a_child_as_they_are(torch_world):
             assert far.backend == near.backend
             assert far.provenance == near.provenance
         else:
-            assert isolation.encode(far) == isolation._encode(near)
+            assert isolation.encode(far) == isolation.encode(near)
 
 
 @posix
@@ -310,7 +310,7 @@ def test_a_plugin_that_fails_here_after_it_lived_in_a_child_is_broken(torch_worl
 
 
 @posix
-def test_one_that_fails_beside_others_alone_says_so_and_its_advice_leads_to_the_culprit(
+def test_a_plugin_that_fails_only_beside_others_is_told_with_how_to_find_the_culprit(
     torch_world,
 ):
     torch_world.backend(

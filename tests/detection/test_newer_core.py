@@ -1,7 +1,7 @@
 """A plugin for a newer accel-core than this: whatever it uses, the verdict says what to install."""
 
 import pytest
-from accel_tests.asking import judge, only
+from accel_tests.asking import discovered, judge
 from accel_tests.plugins import arguments, declaring
 
 from accel_core import Status, Verdict, __version__
@@ -24,7 +24,7 @@ NEWER = {
 @pytest.mark.parametrize(("source", "missing"), NEWER.values(), ids=NEWER)
 def test_a_plugin_that_needs_a_newer_core_is_incompatible(torch_world, source, missing):
     torch_world.plugin("npu", f"{source}\n{declaring(arguments('npu'))}")
-    found = only("npu")
+    found = discovered("npu")
     assert found.backend is None
     assert found.status is Status.INCOMPATIBLE
     assert found.reason.startswith(f"it needs another accel-core than {__version__}: ")
@@ -33,12 +33,14 @@ def test_a_plugin_that_needs_a_newer_core_is_incompatible(torch_world, source, m
 
 
 @pytest.mark.parametrize(("source", "missing"), NEWER.values(), ids=NEWER)
-def test_an_accelerator_class_that_needs_a_newer_core_is_incompatible_when_it_is_imported(
+def test_an_accelerator_class_that_needs_a_newer_core_is_incompatible(
     torch_world, source, missing
 ):
     torch_world.module("mlu_device", source)
     torch_world.backend("mlu", accelerator="mlu_device:Device")
-    assert isinstance(only("mlu"), Verdict), "the declaration alone needs nothing newer"
+    assert isinstance(discovered("mlu"), Verdict), (
+        "the declaration alone needs nothing newer"
+    )
     verdict = judge("mlu")
     assert verdict.status is Status.INCOMPATIBLE
     assert "accelerator='mlu_device:Device'" in verdict.reason
@@ -49,7 +51,7 @@ def test_an_accelerator_class_that_needs_a_newer_core_is_incompatible_when_it_is
 @pytest.mark.parametrize("field", ["heat=1", "hardware=Hardware(heat=1)"])
 def test_a_field_that_this_core_does_not_have(torch_world, field):
     torch_world.plugin("npu", declaring(f"{arguments('npu')}, {field}"))
-    found = only("npu")
+    found = discovered("npu")
     assert found.backend is None
     assert found.status is Status.INCOMPATIBLE
     assert found.hint == UPGRADE
@@ -58,4 +60,4 @@ def test_a_field_that_this_core_does_not_have(torch_world, field):
 
 def test_what_anothers_package_lacks_is_no_matter_of_the_core(world):
     world.plugin("npu", f"from json import heat\n{declaring(arguments('npu'))}")
-    assert only("npu").status is Status.BROKEN
+    assert discovered("npu").status is Status.BROKEN

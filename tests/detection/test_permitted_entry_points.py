@@ -25,7 +25,7 @@ from accel_core.settings import permitted_entry_points
     ],
 )
 def test_code_of_every_group_is_asked_of_the_policy_and_ours_comes_first(
-    only, tmp_path, variables, left
+    set_sys_path, tmp_path, variables, left
 ):
     root = site(tmp_path)
     every = (
@@ -37,7 +37,7 @@ def test_code_of_every_group_is_asked_of_the_policy_and_ours_comes_first(
         layouts.dist_info(
             root, name, "1.0", {"accel.commands": {"doctor": module}, **more}
         )
-    only([root])
+    set_sys_path([root])
     with pytest.MonkeyPatch.context() as patch:
         for variable, value in variables.items():
             patch.setenv(variable, value)

@@ -60,7 +60,7 @@ def test_what_was_imported_without_a_device_keeps_the_slot_and_the_next_says_so(
         )
 
 
-def test_what_frees_the_slot_works(rivals):
+def test_a_pin_keeps_the_slot_free_for_its_backend(rivals):
     assert chosen(DS_ACCELERATOR="borealis").name == "borealis"
     assert sys.modules["torch"]._C.private_use1 == "borealis"
 

@@ -29,7 +29,7 @@ SAID = {
 
 @pytest.mark.parametrize("what", SAID)
 def test_a_plugins_own_word_on_its_device(torch_world, what):
-    answer, accelerator, pinned, *verdict = SAID[what]
+    answer, accelerator, pinned, status, reason, devices = SAID[what]
     torch_world.module(
         "npu_device", ACCELERATOR.format(count="raise RuntimeError('never asked')")
     )
@@ -40,7 +40,9 @@ def test_a_plugins_own_word_on_its_device(torch_world, what):
         **fields,
     )
     found = judge(pinned=pinned)
-    assert [found.status, found.reason, found.devices] == verdict
+    assert found.status is status
+    assert found.reason == reason
+    assert found.devices == devices
     assert found.status.is_failure is (found.status is Status.BROKEN)
     assert (found.hint == "a hint") is ("a hint" in answer)
     # Without a pin it is asked before anything is imported.

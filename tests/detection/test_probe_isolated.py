@@ -22,7 +22,7 @@ DIE = "import os; os._exit(3)"
 ISOLATED = Settings(isolated=True, probe_timeout=20)
 
 
-def alone(candidate):
+def probed_without_others(candidate):
     """The verdict on a candidate beside no other, in a child process only."""
     return Prober(Settings(), isolated=True).probe(candidate, (candidate,))
 
@@ -137,7 +137,7 @@ def test_the_child_finds_the_very_candidate(torch_world):
             arguments("xpu", 790),
         ),
     )
-    first, second = [alone(c) for c in discover() if c.name == "xpu"]
+    first, second = [probed_without_others(c) for c in discover() if c.name == "xpu"]
     assert first.priority == 800
     assert first.status is Status.NO_DEVICE
     assert second.priority == 790
@@ -149,7 +149,7 @@ def test_a_plugin_that_only_this_process_has_is_broken_in_the_child(torch_world)
     torch_world.backend("npu")
     found = next(c for c in discover() if c.name == "npu")
     (torch_world.site / "accel_npu.py").unlink()
-    assert alone(found).reason.startswith(
+    assert probed_without_others(found).reason.startswith(
         "the plugin failed to load: ModuleNotFoundError: "
     )
 
@@ -167,5 +167,5 @@ def test_no_child_to_be_had_is_a_verdict(torch_world, monkeypatch):
 
 def test_what_is_built_in_needs_no_child_for_its_answer(torch_world):
     cpu = next(c for c in discover() if c.name == "cpu")
-    assert alone(cpu).usable
+    assert probed_without_others(cpu).usable
     assert "torch" not in sys.modules

@@ -52,7 +52,7 @@ def test_strict_refuses_the_cpu_where_hardware_is_there(torch_world, monkeypatch
     assert isinstance(error(ACCEL_STRICT="1"), UNAVAILABLE)
 
 
-def test_strict_refuses_the_cpu_where_two_distributions_declare_the_hardware_that_is_there(
+def test_strict_refuses_the_cpu_where_two_distributions_claim_hardware_that_is_there(
     card,
 ):
     card.backend("npu", 700, distribution="accel-npu")

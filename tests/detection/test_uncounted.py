@@ -89,26 +89,8 @@ def test_why_the_runtime_counts_none(tmp_path, monkeypatch, what):
     assert hint in (None, outcome.hint)
 
 
-ASK = """
-import os, sys
-from accel_core.backend import Backend, Granted, Hardware
-from accel_tests.asking import counts_none
-backend = Backend(
-    name="acme", priority=350, device_type="acme",
-    hardware=Hardware(nodes=("/dev/acme[0-9]*",)), granted=Granted(slurm="gpu"),
-)
-import grp, stat  # all of it before this process is nobody, who may read none of it
-from accel_core.hardware import placement
-if os.geteuid() == 0:  # root may open every file
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-for job in ("", "4711"):
-    if job:
-        os.environ["SLURM_JOB_ID"] = job
-    outcome = counts_none(backend, ROOT)
-    print(outcome.reason, outcome.hint, sep=" | ")
-"""
+#: Asks as a user who may open nothing.
+COUNT_AS_NOBODY = Path(__file__).with_name("count_as_nobody.py")
 
 
 @pytest.mark.skipif(not hasattr(os, "chown"), reason="permissions as POSIX has them")
@@ -138,8 +120,9 @@ def test_nodes_that_this_process_may_not_open():
             node = dev / f"acme{number}"
             node.touch()
             node.chmod(0o660 if os.geteuid() == 0 else 0)
-        ended = children.run(f"ROOT = {folder!r}\n{ASK}", sys.path).succeeded()
-    alone, in_job = ended.stdout.splitlines()
+        program = COUNT_AS_NOBODY.read_text("utf-8")
+        ended = children.run(program, sys.path, {"COUNT_ROOT": folder}).succeeded()
+    outside, in_job = ended.stdout.splitlines()
     reason = "this process may not open /dev/acme0, /dev/acme1"
     if os.geteuid() == 0:
         import grp
@@ -150,7 +133,7 @@ def test_nodes_that_this_process_may_not_open():
         )
     else:
         step = "see `ls -l /dev/acme0`, and which devices its control group allows this process"
-    assert alone == f"{reason} | {step}"
+    assert outside == f"{reason} | {step}"
     assert in_job == (
         f"{reason}; Slurm gave the job 4711 none | "
         "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"

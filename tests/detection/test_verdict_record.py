@@ -3,21 +3,26 @@
 import json
 from dataclasses import replace
 
+import pytest
 from accel_tests.asking import judge
 
 from accel_core import discover
 from accel_core.verdict import Reason, Status, Why
 
 
-def test_a_verdict_is_printable_and_json(torch_world):
+@pytest.fixture
+def usable(torch_world):
     torch_world.backend(
         "npu",
         description="a device",
         url="https://example.org",
         vendor_import=("json", "torch"),
     )
-    found = judge()
-    record = json.loads(json.dumps(found.to_dict()))
+    return judge()
+
+
+def test_a_verdict_as_json_has_the_plugin_and_what_it_declares(usable):
+    record = json.loads(json.dumps(usable.to_dict()))
     assert record["name"] == "npu"
     assert record["distribution"] == "accel-npu"
     assert record["entry_point"] == "accel_npu"
@@ -25,7 +30,14 @@ def test_a_verdict_is_printable_and_json(torch_world):
     assert record["status"] == "usable"
     assert record["description"] == "a device"
     assert record["url"] == "https://example.org"
-    assert str(found) == "npu (accel-npu 1.0): usable"
+
+
+def test_a_usable_verdict_prints_its_plugin(usable):
+    assert str(usable) == "npu (accel-npu 1.0): usable"
+
+
+def test_a_verdict_without_a_device_prints_the_reason_and_the_next_step(torch_world):
+    torch_world.backend("npu")
     backend = next(v for v in discover() if v.name == "npu")
     why = Why(Reason.PLUGIN_ANSWERS, {"text": "none", "step": "look again"})
     answered = replace(backend, status=Status.NO_DEVICE, why=why)

@@ -1,5 +1,6 @@
 """Whatever a machine's files hold, `/proc`, `/sys`, `/etc` and `/run`: an answer of the right kind."""
 
+import contextlib
 import itertools
 import shutil
 
@@ -102,33 +103,54 @@ def base(tmp_path_factory):
     return tmp_path_factory.mktemp("machines")
 
 
-@fuzzed(files=st.fixed_dictionaries({}, optional=HOST))
-def test_any_files_are_a_machine(base, files):
-    folder = base / str(next(_runs))
+@contextlib.contextmanager
+def machine_of(folder, files):
+    """A machine of these files; its root."""
+    root = folder / str(next(_runs))
     for name, data in files.items():
-        file = folder / name
+        file = root / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
-    root = str(folder)
-    for found in (
-        hardware.cgroup_memory_limit(root),
-        hardware.cgroup_memory_available(root),
-    ):
-        assert found is None or (type(found) is int and found >= 0)
-    quota = hardware.cgroup_cpu_quota(root)
-    assert quota is None or quota >= 0
-    assert hardware.numa_node_count(root) >= 1
-    assert sum(map(len, physical_cores({0, 1}, root))) == 2
-    assert isinstance(processor_name(root), str)
-    assert (last_level_cache(root) or 0) >= 0
-    placed = placement(root, {})
-    assert placed.name
-    assert placed.scheduler_step(_BACKEND) is not None
-    for device in bus.pci_devices(root):
-        assert bus.matches_pci(device, [device.vendor])
-        assert (numa_node_of(device.address, root) or 0) >= 0
-        assert isinstance(driver_of(device.address, root), str)
-    shutil.rmtree(folder, ignore_errors=True)
+    yield str(root)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@fuzzed(files=st.fixed_dictionaries({}, optional=HOST))
+def test_any_files_give_a_control_groups_limits_or_none(base, files):
+    with machine_of(base, files) as root:
+        for found in (
+            hardware.cgroup_memory_limit(root),
+            hardware.cgroup_memory_available(root),
+        ):
+            assert found is None or (type(found) is int and found >= 0)
+        quota = hardware.cgroup_cpu_quota(root)
+        assert quota is None or quota >= 0
+
+
+@fuzzed(files=st.fixed_dictionaries({}, optional=HOST))
+def test_any_files_give_a_processor(base, files):
+    with machine_of(base, files) as root:
+        assert hardware.numa_node_count(root) >= 1
+        assert sum(map(len, physical_cores({0, 1}, root))) == 2
+        assert isinstance(processor_name(root), str)
+        assert (last_level_cache(root) or 0) >= 0
+
+
+@fuzzed(files=st.fixed_dictionaries({}, optional=HOST))
+def test_any_files_give_a_place_where_the_process_runs(base, files):
+    with machine_of(base, files) as root:
+        placed = placement(root, {})
+        assert placed.name
+        assert placed.scheduler_step(_BACKEND) is not None
+
+
+@fuzzed(files=st.fixed_dictionaries({}, optional=HOST))
+def test_any_files_give_pci_devices(base, files):
+    with machine_of(base, files) as root:
+        for device in bus.pci_devices(root):
+            assert bus.matches_pci(device, [device.vendor])
+            assert (numa_node_of(device.address, root) or 0) >= 0
+            assert isinstance(driver_of(device.address, root), str)
 
 
 @fuzzed(text=RANGES | st.text("0123456789,- \n", max_size=30) | st.text(max_size=20))

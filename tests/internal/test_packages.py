@@ -48,7 +48,7 @@ def test_a_package_is_found_and_not_imported(package, there, name, found):
         assert package_folders(name) == []
 
 
-def test_what_sys_modules_says_counts(package, monkeypatch):
+def test_an_entry_of_sys_modules_decides_before_the_path(package, monkeypatch):
     package("acme_torch")
     monkeypatch.setitem(sys.modules, "acme_torch", None)
     assert not is_installed("acme_torch")

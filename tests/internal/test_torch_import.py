@@ -119,7 +119,7 @@ def test_a_torch_that_another_thread_is_importing_is_waited_for(torch_world):
         "torch_entered", threading.Event()
     )
     try:
-        with processes.beside(lambda: __import__("torch")):
+        with processes.in_threads(lambda: __import__("torch")):
             assert entered.wait(10)
             assert import_torch().finished
     finally:
@@ -134,7 +134,7 @@ def test_a_package_that_torch_loads_may_come_here_while_another_thread_waits(
         "class Tensor: ...\nimport time; time.sleep(0.2)\n"
         "from accel_core.torch_import import import_torch\nassert import_torch().Tensor is Tensor\n",
     )
-    with processes.beside(lambda: __import__("torch")):
+    with processes.in_threads(lambda: __import__("torch")):
         time.sleep(0.05)
-        with processes.beside(import_torch):
+        with processes.in_threads(import_torch):
             pass

@@ -141,7 +141,7 @@ def build(machine, groups, files):
 
 
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
-def test_what_the_groups_allow(machine, tree):
+def test_the_least_that_any_group_above_allows_counts(machine, tree):
     groups, files, *allowed = tree
     build(machine, groups, files)
     assert asked(machine) == tuple(allowed)

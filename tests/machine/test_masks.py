@@ -148,7 +148,7 @@ REPORTS = {
 
 
 @pytest.mark.parametrize("report", REPORTS)
-def test_what_people_met(report):
+def test_masks_from_bug_reports_leave_the_devices_that_people_saw(report):
     backend, count, environ, seen, step = REPORTS[report]
     found = masks(backend, environ, Inventory(count))
     assert found.devices == seen
@@ -177,7 +177,7 @@ def built(machine, kind: str, count: int, numbers=None, uuids=()) -> Backend:
     return AMD
 
 
-def test_what_is_there(machine):
+def test_the_inventory_has_the_numbers_and_uuids_of_the_devices_that_are_there(machine):
     amd = built(machine, "amd", 3)  # before the bus is read, once for each process
     nvidia = built(machine, "nvidia", 2, (0, 3), (UUIDS[0], UUIDS[2]))
     assert inventory(nvidia, machine.path) == Inventory(2, (0, 3), (UUIDS[0], UUIDS[2]))

@@ -49,7 +49,8 @@ def names(verdicts):
     return [v.name for v in verdicts]
 
 
-def only(name):
+def discovered(name):
+    """The one backend of that name which `discover()` finds."""
     (found,) = [v for v in discover() if v.name == name]
     return found
 
