@@ -213,6 +213,16 @@ def test_another_plugins_hint_is_asked_for_in_the_child_alone(torch_world):
     assert judge(isolated=True).hint == "from mlu"
 
 
+#: Settings by which the user rules the plugin spy out.
+POLICIES = [
+    {"ACCEL_BLOCK": "spy"},
+    {"ACCEL_BLOCK": "spy@accel-spy"},
+    {"ACCEL_ALLOW": "npu,cpu"},
+    {"ACCEL_ALLOW": "npu,spy@another"},
+    {"ACCEL_ALLOW": "npu,other@accel-spy", "ACCEL_BLOCK": "spy"},
+]
+
+
 class TestPolicy:
     """A plugin that is blocked, or not allowed, is imported by nobody: not here, and in no child."""
 
@@ -227,28 +237,33 @@ class TestPolicy:
         torch_world.backend("npu", 100)
         return trace
 
-    @pytest.mark.parametrize(
-        "policy",
-        [
-            {"ACCEL_BLOCK": "spy"},
-            {"ACCEL_BLOCK": "spy@accel-spy"},
-            {"ACCEL_ALLOW": "npu,cpu"},
-            {"ACCEL_ALLOW": "npu,spy@another"},
-            {"ACCEL_ALLOW": "npu,other@accel-spy", "ACCEL_BLOCK": "spy"},
-        ],
-        ids=str,
-    )
-    def test_applies_before_the_import(self, spy, policy, monkeypatch):
+    @pytest.mark.parametrize("policy", POLICIES, ids=str)
+    def test_applies_before_the_import(self, spy, policy):
         found = chosen(**policy)
         assert found.name == "npu"
         assert statuses(found)["spy"] == "blocked"
-        verdict = next(v for v in found.verdicts if v.name == "spy")
+        assert not spy.exists()
+
+    @pytest.mark.parametrize("policy", POLICIES, ids=str)
+    def test_the_verdict_and_its_hint_name_the_variable(self, spy, policy):
+        verdict = next(v for v in chosen(**policy).verdicts if v.name == "spy")
         variable = "ACCEL_BLOCK" if "ACCEL_BLOCK" in policy else "ACCEL_ALLOW"
         assert variable in verdict.reason
         assert variable in verdict.hint
-        for pin in ("spy", "other", "spy@accel-spy"):
-            assert chosen(**policy, DS_ACCELERATOR=pin).name is None
+
+    @pytest.mark.parametrize("pin", ["spy", "other", "spy@accel-spy"])
+    @pytest.mark.parametrize("policy", POLICIES, ids=str)
+    def test_applies_to_a_pin(self, spy, policy, pin):
+        assert chosen(**policy, DS_ACCELERATOR=pin).name is None
+        assert not spy.exists()
+
+    @pytest.mark.parametrize("policy", POLICIES, ids=str)
+    def test_nobody_looks_into_the_plugin_for_another_name(self, spy, policy):
         assert look(Pin("other"), read(policy)) == ()
+        assert not spy.exists()
+
+    @pytest.mark.parametrize("policy", POLICIES, ids=str)
+    def test_the_plugin_is_listed_unimported(self, spy, policy, monkeypatch):
         for name, value in policy.items():
             monkeypatch.setenv(name, value)
         assert "spy" in names(accel_core.discover())
