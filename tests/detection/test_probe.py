@@ -3,6 +3,7 @@
 import os
 import sys
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 from accel_tests.asking import counting, judge, vendor
@@ -183,41 +184,76 @@ GONE = Hardware(nodes=("/dev/no-such-npu[0-9]*",))
 LACKS_NODE = "this machine has none of /dev/no-such-npu[0-9]*"
 COUNTS_NONE = "the vendor's runtime counts no device"
 FAILS = "raise ImportError('libhccl.so')"
-#: What the vendor's package does, or its count; the hardware, whether it is pinned; status, reason, devices.
+
+
+class Machine(NamedTuple):
+    """A vendor's package on a machine, and the verdict on it."""
+
+    #: The body of `device_count()`, or what the package does when it is imported.
+    source: str
+    hardware: Hardware
+    status: Status
+    reason: str = ""
+    devices: int | None = 0
+    pinned: bool = False
+
+
 ABSENT_HARDWARE = {
     # Without the hardware nobody needs to know first that the installed package is broken.
-    "no node and no PCI function end the search": (
-        FAILS, replace(GONE, pci_ids=("fffe",)), False, Status.NO_DEVICE, f"{LACKS_NODE}, PCI fffe", 0
+    "no node and no PCI function end the search": Machine(
+        FAILS,
+        replace(GONE, pci_ids=("fffe",)),
+        Status.NO_DEVICE,
+        f"{LACKS_NODE}, PCI fffe",
     ),
     # A driver may name its nodes otherwise; a container may show others: the vendor counts.
-    "only a node could tell, and none is counted": ("return 0", GONE, False, Status.NO_DEVICE, LACKS_NODE, 0),
-    "only a node could tell, and some are": ("return 3", GONE, False, Status.USABLE, "", 3),
-    "a vendor that raises where no node is": (FAILS, GONE, False, Status.NO_DEVICE, LACKS_NODE, 0),
-    "none is counted": ("return 0", Hardware(), False, Status.NO_DEVICE, COUNTS_NONE, 0),
-    # A login node, or an image build.
-    "pinned": ("return 0", Hardware(), True, Status.USABLE, f"pinned, though {COUNTS_NONE}", 0),
-    "a pin does not look for hardware": ("return 2", GONE, True, Status.USABLE, "", 2),
-    "a pin still needs a vendor that works": (
-        FAILS, GONE, True, Status.BROKEN, "torch_npu failed: ImportError: libhccl.so", None
+    "only a node could tell, and none is counted": Machine(
+        "return 0", GONE, Status.NO_DEVICE, LACKS_NODE
     ),
-}  # fmt: skip
+    "only a node could tell, and some are": Machine(
+        "return 3", GONE, Status.USABLE, devices=3
+    ),
+    "a vendor that raises where no node is": Machine(
+        FAILS, GONE, Status.NO_DEVICE, LACKS_NODE
+    ),
+    "none is counted": Machine("return 0", Hardware(), Status.NO_DEVICE, COUNTS_NONE),
+    # A login node, or an image build.
+    "pinned": Machine(
+        "return 0",
+        Hardware(),
+        Status.USABLE,
+        f"pinned, though {COUNTS_NONE}",
+        pinned=True,
+    ),
+    "a pin does not look for hardware": Machine(
+        "return 2", GONE, Status.USABLE, devices=2, pinned=True
+    ),
+    "a pin still needs a vendor that works": Machine(
+        FAILS,
+        GONE,
+        Status.BROKEN,
+        "torch_npu failed: ImportError: libhccl.so",
+        devices=None,
+        pinned=True,
+    ),
+}
 
 
 @pytest.mark.parametrize("what", ABSENT_HARDWARE)
 def test_where_no_hardware_is_seen(torch_world, monkeypatch, what):
     monkeypatch.setattr(hardware, "on_linux", lambda: True)
-    source, signs, pinned, status, reason, devices = ABSENT_HARDWARE[what]
-    counts = source.startswith("return")
+    case = ABSENT_HARDWARE[what]
+    counts = case.source.startswith("return")
     install = counting if counts else vendor
-    install(torch_world, source, hardware=signs)
-    found = judge(pinned=pinned)
-    assert found.status is status
-    assert found.reason == reason
-    assert found.devices == devices
+    install(torch_world, case.source, hardware=case.hardware)
+    found = judge(pinned=case.pinned)
+    assert found.status is case.status
+    assert found.reason == case.reason
+    assert found.devices == case.devices
     assert "torch_npu" not in sys.modules
-    if counts and not pinned:
+    if counts and not case.pinned:
         # Where no PCI id says that it is not here, the vendor counts.
-        assert ("npu_device" in sys.modules) is (not signs.pci_ids)
+        assert ("npu_device" in sys.modules) is (not case.hardware.pci_ids)
 
 
 def test_torch_missing_is_told_by_name(world):
