@@ -15,7 +15,9 @@ from accel_core.cli import accel, announced
 from accel_core.errors import AccelError, LaunchError
 from accel_train.launch import command_line, plan
 
-COMMANDS = {name: accel.get_command(click.Context(accel), name) for name in announced()}
+#: A command is made below it, as click keeps a command's names of `--help` from the first time.
+ACCEL = click.Context(accel, info_name="accel", **accel.context_settings)
+COMMANDS = {name: accel.get_command(ACCEL, name) for name in announced()}
 PARSED = sorted(
     set(COMMANDS) - {"run", "deepspeed"}
 )  # those two hand their arguments on
@@ -54,7 +56,7 @@ def test_arguments_are_understood_or_refused(name, words):
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.suppress(click.ClickException, click.exceptions.Exit),
     ):
-        COMMANDS[name].make_context(name, list(words))
+        COMMANDS[name].make_context(name, list(words), parent=ACCEL)
 
 
 MACHINE = plan.Machine("cpu", "cpu", "", True, 1, "gloo", ["cpu"], [None], [], "", "")
