@@ -25,8 +25,11 @@ def declare(**given):
 
 def test_the_least_declaration_has_defaults_for_the_rest():
     backend = declare()
-    assert (backend.name, backend.priority, backend.device_type) == ("npu", 700, "npu")
-    assert backend.vendor_imports == ("torch",) == backend.vendor_import
+    assert backend.name == "npu"
+    assert backend.priority == 700
+    assert backend.device_type == "npu"
+    assert backend.vendor_imports == ("torch",)
+    assert backend.vendor_import == ("torch",)
     assert backend.distribution == ""
 
 
@@ -45,7 +48,8 @@ def test_it_is_frozen_hashable_picklable_and_can_be_replaced():
     backend = declare(requires=("torch>=2.6",))
     with pytest.raises(AttributeError):
         backend.priority = 1
-    assert pickle.loads(pickle.dumps(backend)) == backend == copy.deepcopy(backend)
+    assert pickle.loads(pickle.dumps(backend)) == backend
+    assert copy.deepcopy(backend) == backend
     assert hash(replace(backend)) == hash(backend)
     from_somewhere = replace(backend, provenance=Provenance("accel-npu", "1.2"))
     assert from_somewhere.distribution == "accel-npu"

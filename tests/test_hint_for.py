@@ -36,6 +36,6 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("error", "hint"), ERRORS)
-def test_what_lies_below_counts_too(error, hint):
+def test_a_hint_is_found_for_the_cause_of_an_error_too(error, hint):
     assert hint_for(error, HINTS) == hint
     assert hint_for(error, ()) is None

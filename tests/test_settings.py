@@ -49,9 +49,10 @@ READ = [
     READ,
     ids=lambda each: getattr(each, "name", repr(each)),
 )
-def test_what_is_read(variable, text, value):
+def test_a_variable_is_read_as_its_type(variable, text, value):
     found = variable.read({variable.name: text})
-    assert (type(found), found) == (type(value), value)
+    assert type(found) is type(value)
+    assert found == value
 
 
 SECONDS = "a number of seconds above 0"
@@ -108,7 +109,7 @@ def test_a_variable_that_is_nearly_one_of_ours():
     assert read({"ACCEL_IMPORTS": "1"}).misspelt == (("ACCEL_IMPORTS", "ACCEL_IMPORT"),)
 
 
-def test_what_others_read_is_not_misspelt():
+def test_variables_of_our_other_distributions_are_not_misspelt():
     ours = [name for name in variables.NAMES if name.startswith("ACCEL_")]
     assert len(ours) > len(settings._ELSEWHERE)
     assert sorted(settings._ELSEWHERE) == sorted(

@@ -120,7 +120,7 @@ passed as `device_index`, as in DeepSpeed, or as `device`, as in torch. A missin
 `InvalidDeviceError` (a `ValueError`) that tells the range, and a value that names no device an
 `InvalidArgumentError` (a `TypeError`); a function that is bound as it is keeps its vendor's checks.
 
-accel-simulated's tests ask both on one device, `tests/test_plugin_pages.py` holds the names against torch's,
+accel-simulated's tests ask both on one device, `tests/test_member_page.py` holds the names against torch's,
 and `tests/accelerators/test_signatures.py` the signatures.
 
 Since when: {known["source"]}.

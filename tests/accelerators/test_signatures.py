@@ -1,6 +1,6 @@
 """Every call that torch documents is a call of ours: signatures against the torch that is installed.
 
-What DeepSpeed's interface accepts is held in `test_device_arguments.py`.
+What DeepSpeed's interface accepts is held in `test_deepspeed_calls.py`.
 """
 
 import inspect
@@ -12,7 +12,7 @@ from types import MethodType
 import pytest
 import torch
 
-from accel_core import Accelerator, TorchAccelerator, UnsupportedError
+from accel_core import Accelerator, TorchAccelerator
 
 ROOT = Path(__file__).parents[2]
 KIND = inspect.Parameter
@@ -20,7 +20,6 @@ POSITIONAL = (KIND.POSITIONAL_ONLY, KIND.POSITIONAL_OR_KEYWORD)
 NAMED = (KIND.POSITIONAL_OR_KEYWORD, KIND.KEYWORD_ONLY)
 PUBLIC = [name for name in dir(Accelerator) if not name.startswith("_")]
 
-# ---------------------------------------------------------------------------- torch's signatures
 
 #: Functions of torch that a member replaces under another name (docs/howto/from-torch-cuda.md).
 RENAMED = {
@@ -199,127 +198,3 @@ def test_every_exception_is_needed(exception, accelerators):
 def test_a_narrower_signature_is_noticed(ours, found):
     theirs = parameters(torch.cuda.synchronize)
     assert list(not_accepted(parameters(ours), theirs)) == found
-
-
-# ---------------------------------------------------------------------------- overrides
-# Classes written for DeepSpeed's interface know no `device`.
-
-
-class Own(Accelerator):
-    def device_count(self):
-        return 3
-
-    def synchronize(self, device_index=None):
-        return device_index
-
-    def set_rng_state(self, new_state, device_index=None):
-        return new_state, device_index
-
-    def is_bf16_supported(self):
-        return True
-
-    def is_bf16_native(self):
-        return False
-
-
-class Mixin:
-    def memory_allocated(self, device_index):
-        return device_index
-
-
-class Mixed(Mixin, Accelerator):
-    pass
-
-
-def test_an_override_takes_torchs_keyword_and_gets_an_index(backend):
-    own = Own(backend())
-    assert own.synchronize() is None
-    for device in (2, "2", "maia:2", torch.device("maia", 2)):
-        assert own.synchronize(device=device) == 2
-        assert own.set_rng_state("state", device=device) == ("state", 2)
-    assert own.set_rng_state("state", 1) == ("state", 1)
-    assert own.set_rng_state("state", device_index=1, device="maia:1") == ("state", 1)
-    assert own.is_bf16_supported(including_emulation=True) is True
-    assert own.is_bf16_supported(including_emulation=False) is False
-
-
-def test_an_override_of_a_base_outside_the_interface_takes_it_too(backend):
-    assert Mixed(backend()).memory_allocated(device=1) == 1
-
-
-def test_an_override_that_takes_it_is_left_alone(backend):
-    def synchronize(self, device_index=None, device=None): ...
-
-    kind = type("Whole", (Own,), {"synchronize": synchronize})
-    assert vars(kind)["synchronize"] is synchronize
-
-
-@pytest.mark.parametrize(
-    "synchronize",
-    [
-        lambda self, device_index=None, **options: options,
-        lambda self, *args: args,
-        lambda self, device_index=None, *, timeout=1: timeout,
-    ],
-)
-def test_an_override_of_another_shape_is_left_alone(synchronize):
-    kind = type("Other", (Accelerator,), {"synchronize": synchronize})
-    assert vars(kind)["synchronize"] is synchronize
-
-
-# ---------------------------------------------------------------------------- errors
-# An unexpected keyword is told by the member's name, not by that of the function behind it.
-
-
-@pytest.mark.parametrize(
-    "member",
-    [
-        "synchronize", "memory_allocated", "mem_get_info", "memory_summary", "get_rng_state", "set_rng_state",
-        "current_stream", "set_device", "is_bf16_supported", "autocast",
-    ],
-)  # fmt: skip
-def test_an_unexpected_keyword_names_the_member(member, cpu, simulated, backend):
-    arguments = {"new_state": None} if member == "set_rng_state" else {}
-    for accelerator in (cpu, simulated, Own(backend())):
-        with pytest.raises(
-            TypeError,
-            match=rf"^get_accelerator\(\)\.{member}\(\) got an unexpected keyword argument 'devcie'",
-        ):
-            getattr(accelerator, member)(**arguments, devcie=1)
-
-
-# ---------------------------------------------------------------------------- events
-
-
-def test_an_event_takes_every_keyword_of_torchs(cpu, simulated):
-    for accelerator in (cpu, simulated):
-        event = accelerator.Event(enable_timing=True, blocking=True, external=False)
-        assert isinstance(event, accelerator.Event)
-
-
-def test_an_event_of_the_vendors_class_is_one_of_ours(simulated, vendor):
-    assert issubclass(simulated.Event, vendor.Event)
-    assert isinstance(vendor.Event(), simulated.Event)
-    assert simulated.Event(True, blocking=True).enable_timing is True
-
-
-def test_what_the_vendors_event_cannot_do_is_refused(simulated, vendor):
-    with pytest.raises(
-        UnsupportedError, match=r"Event\(interprocess=True\) is not supported"
-    ):
-        simulated.Event(interprocess=True)
-    with pytest.raises(
-        UnsupportedError, match=r"Event\(external=True\) is not supported"
-    ):
-        simulated.Event(external=True)
-
-
-def test_without_graphs_an_external_event_is_an_event(simulated, vendor):
-    """`external` only says how a graph captures the event."""
-    del vendor.graph
-    assert isinstance(simulated.Event(external=True), vendor.Event)
-
-
-def test_a_class_that_takes_everything_stays_the_vendors(backend):
-    cuda = TorchAccelerator(backend(name="cuda", device_type="cuda"))
-    assert cuda.Event is torch.cuda.Event

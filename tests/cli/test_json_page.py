@@ -65,6 +65,18 @@ def plain(names):
     return {re.sub(r"\[\]$", "", name) for name in names}
 
 
+def install_early(accel):
+    """A plugin that imports torch, and whose vendor's package fails to load."""
+    accel.world.distribution("torch-vendored", "2.0")
+    accel.world.module(
+        "torch_vendored.__init__", "raise OSError('libvendored.so: no such file')"
+    )
+    early = plugins.declaring(
+        plugins.arguments("early", vendor_import="torch_vendored")
+    )
+    accel.world.plugin("early", f"import torch\n{early}")
+
+
 @pytest.mark.skipif(
     not PAGE.exists(), reason="the documents are not in this distribution"
 )
@@ -75,14 +87,7 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(
     monkeypatch.setattr("accel_tools.commands.setup.machines.here", lambda _: mac)
     pages = {title: plain(names) for title, names in documented().items()}
     accel.install_card()
-    accel.world.distribution("torch-vendored", "2.0")
-    accel.world.module(
-        "torch_vendored.__init__", "raise OSError('libvendored.so: no such file')"
-    )
-    early = plugins.declaring(
-        plugins.arguments("early", vendor_import="torch_vendored")
-    )
-    accel.world.plugin("early", f"import torch\n{early}")
+    install_early(accel)
     check = (
         "from accel_core import Check, CheckResult\nreturn [Check('a', 'A', "
         "lambda: CheckResult('ok', 'b'))]"
@@ -120,20 +125,28 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(
         "accel verify --list": accel.json("verify", "cpu", "--list"),
         "What fails": accel.json("why", "nowhere", status=2),
     }
-    (origin,) = said["accel why NAME"]["backends"]
-    assert (origin["distribution"], origin["version"]) == ("accel-early", "1.0")
-    assert (origin["entry_point_name"], origin["entry_point"]) == (
-        "early",
-        "accel_early",
-    )
-    vendor = {
-        "module": "torch_vendored",
-        "distribution": "torch-vendored",
-        "version": "2.0",
-    }
-    assert origin["vendor_packages"] == [vendor]
     assert pages.keys() == said.keys()
     for title, document in said.items():
         assert plain(set(keys_of(document))) == {"schema", *pages[title]}, title
         assert next(iter(document)) == "schema"
         assert document["schema"] == (2 if title == "accel facts" else 1)
+
+
+def test_why_a_backend_says_which_plugin_declares_it(accel):
+    install_early(accel)
+    (early,) = accel.json("why", "early", status=1)["backends"]
+    assert early["distribution"] == "accel-early"
+    assert early["version"] == "1.0"
+    assert early["entry_point_name"] == "early"
+    assert early["entry_point"] == "accel_early"
+
+
+def test_why_a_backend_says_which_distribution_its_vendors_package_is_of(accel):
+    install_early(accel)
+    (early,) = accel.json("why", "early", status=1)["backends"]
+    vendor = {
+        "module": "torch_vendored",
+        "distribution": "torch-vendored",
+        "version": "2.0",
+    }
+    assert early["vendor_packages"] == [vendor]

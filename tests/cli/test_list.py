@@ -40,7 +40,8 @@ def test_json_holds_every_backend_in_rank_order(accel, backend):
     document = accel.json("list")
     assert [b["name"] for b in document["backends"]] == ["zzz", "generic", "aaa", "cpu"]
     assert [b["marked"] for b in document["backends"]] == [True, False, False, False]
-    assert (document["chosen"], document["how"]) == ("zzz", "ranked")
+    assert document["chosen"] == "zzz"
+    assert document["how"] == "ranked"
     assert document["torch"] == "2.99.0+simulated"
 
 
@@ -59,10 +60,8 @@ def test_a_package_that_announces_nothing_is_imported_first_for_every_command(
     accel.world.module("torch_foo", BRINGS)
     assert accel.json("list")["chosen"] == "cpu"
     document = accel.json("--import", "torch_foo", "list")
-    assert (document["chosen"], backend(document, "generic")["devices"]) == (
-        "generic",
-        3,
-    )
+    assert document["chosen"] == "generic"
+    assert backend(document, "generic")["devices"] == 3
     for words in (["why", "generic"], ["info"], ["doctor", "--topic", "candidates"]):
         done = accel("--import", "torch_foo", *words)
         assert "generic" in done.stdout.partition("\n")[0], done.stdout + done.stderr
@@ -147,7 +146,8 @@ def test_this_process_imports_neither_torch_nor_a_vendor(accel, arguments):
 
 def test_a_name_is_for_why(accel):
     done = accel("list", "npu")
-    assert (done.returncode, done.stdout) == (2, "")
+    assert done.returncode == 2
+    assert done.stdout == ""
     assert done.stderr.endswith(
         "Error: accel list takes no name. For one backend: accel why npu\n"
     )
@@ -167,7 +167,8 @@ def test_a_page_is_as_wide_as_asked_and_whole(accel, columns):
     lines = accel("list", "--all", COLUMNS=columns).stdout.splitlines()
     assert columns not in ("40", "200") or max(map(len, lines)) <= int(columns)
     text = " ".join(" ".join(lines).split())
-    assert (text.count("reason"), "the last word" in text) == (30, True)
+    assert text.count("reason") == 30
+    assert "the last word" in text
     if (
         columns == "200"
     ):  # a name that is too long is folded, not cut: its letters are in its column
@@ -291,48 +292,90 @@ def test_declarations_of_one_backend_share_a_row(accel):
 BUILT_FOR_ANOTHER = "torch 2.99.0+simulated is a CPU build, without ROCm"
 
 
+@pytest.fixture
+def two_makers(accel):
+    """`two_makers(nodes)`: acme by two makers, of which torch is built for the first; nodes of the second."""
+
+    def install(nodes):
+        first = Hardware("Acme GPU", nodes=HERE)
+        second = Hardware("Other GPU", nodes=nodes)
+        step = {"install_hint": "pip install it"}
+        ways = [
+            arguments("acme", 9, hardware=first, in_torch=accel_core.InTorch(), **step),
+            arguments(
+                "acme",
+                8,
+                hardware=second,
+                in_torch=accel_core.InTorch(builds=("hip",)),
+                **step,
+            ),
+        ]
+        accel.world.plugin("acme", declaring(*ways) + NO_DEVICE)
+        return accel
+
+    return install
+
+
 @pytest.mark.parametrize(
     ("nodes", "names"),
     [((), ["acme"]), (("/dev/zero",), ["acme (Acme GPU)", "acme (Other GPU)"])],
     ids=["one", "both"],
 )
-def test_of_the_makers_that_share_a_name_the_ones_that_matter_are_told_apart(
-    torch_world, accel, nodes, names
+def test_of_the_makers_that_share_a_name_those_that_are_here_are_listed(
+    two_makers, nodes, names
 ):
     """torch is built for the one, and nobody need read about the other, unless that is here too."""
-    hardware = [Hardware("Acme GPU", nodes=HERE), Hardware("Other GPU", nodes=nodes)]
-    builds = [accel_core.InTorch(), accel_core.InTorch(builds=("hip",))]
-    both = zip((9, 8), hardware, builds, strict=True)
-    step = {"install_hint": "pip install it"}
-    ways = [
-        arguments("acme", rank, hardware=of, in_torch=torch, **step)
-        for rank, of, torch in both
-    ]
-    accel.world.plugin("acme", declaring(*ways) + NO_DEVICE)
+    listed = two_makers(nodes)("list").stdout
     rows = [
-        re.split("  +", row[2:])[0]
-        for row in accel("list").stdout.splitlines()
-        if row[2:6] == "acme"
+        re.split("  +", row[2:])[0] for row in listed.splitlines() if row[2:6] == "acme"
     ]
     assert rows == names
-    why = accel("why").stdout
-    of_acme = accel("why", "acme").stdout
-    with pytest.warns(accel_core.AcceleratorFallbackWarning) as caught:
-        accel_core.get_accelerator()
-    warning = str(caught[0].message)
-    for text in (why, of_acme, warning):
-        assert "nothing on the bus" in text
-        assert (BUILT_FOR_ANOTHER in text) is (len(names) > 1)
-    if len(names) > 1:
-        assert (
-            "-  acme (Other GPU, accel-acme 1.0, priority 8): no device: torch 2.99"
-            in why
-        )
-        assert "acme (Other GPU, accel-acme 1.0): no device: torch 2.99" in warning
-    assert "acme (Acme GPU, accel-acme 1.0): no device" in of_acme
-    every = accel("list", "--all").stdout
+
+
+@pytest.mark.parametrize("nodes", [(), ("/dev/zero",)], ids=["one", "both"])
+def test_every_maker_is_listed_with_all(two_makers, nodes):
+    every = two_makers(nodes)("list", "--all").stdout
     assert "acme (Acme GPU) " in every
     assert "acme (Other GPU) " in every
+
+
+def fall_backs_warning():
+    with pytest.warns(accel_core.AcceleratorFallbackWarning) as caught:
+        accel_core.get_accelerator()
+    return str(caught[0].message)
+
+
+def test_why_and_the_warning_leave_out_a_maker_that_is_not_here(
+    torch_world, two_makers
+):
+    accel = two_makers(())
+    for text in (
+        accel("why").stdout,
+        accel("why", "acme").stdout,
+        fall_backs_warning(),
+    ):
+        assert "nothing on the bus" in text
+        assert BUILT_FOR_ANOTHER not in text
+
+
+def test_why_and_the_warning_tell_makers_that_are_both_here_apart(
+    torch_world, two_makers
+):
+    accel = two_makers(("/dev/zero",))
+    why, warning = accel("why").stdout, fall_backs_warning()
+    for text in (why, accel("why", "acme").stdout, warning):
+        assert "nothing on the bus" in text
+        assert BUILT_FOR_ANOTHER in text
+    assert (
+        "-  acme (Other GPU, accel-acme 1.0, priority 8): no device: torch 2.99" in why
+    )
+    assert "acme (Other GPU, accel-acme 1.0): no device: torch 2.99" in warning
+
+
+@pytest.mark.parametrize("nodes", [(), ("/dev/zero",)], ids=["one", "both"])
+def test_why_a_shared_name_shows_the_maker_that_is_here(two_makers, nodes):
+    of_acme = two_makers(nodes)("why", "acme").stdout
+    assert "acme (Acme GPU, accel-acme 1.0): no device" in of_acme
 
 
 def test_an_address_in_a_hint_is_not_torn(accel):

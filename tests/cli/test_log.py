@@ -4,30 +4,47 @@ import io
 import logging
 import re
 
+import pytest
+
 from accel_core.backend import Hardware
 from accel_core.log import LOGGER, logged_by
 
+#: A line of the log: the time, the process, what is said.
+LINE = re.compile(r"\[accel \d\d:\d\d:\d\d\.\d{3} (\d+)\] (.*)")
 
-def test_verbose_says_what_is_tried_and_when_also_in_child_processes(accel):
+
+@pytest.fixture
+def talkative(accel):
+    """A machine whose vendor's package prints, and where a probe aborts its process."""
     accel.world.module("vendor_of_ours", "print('hello')")
     accel.world.backend("npu", 990, vendor_import="vendor_of_ours")
     accel.install("dying", "__import__('os').abort()", 5)
-    quiet, done = accel("list"), accel("-v", "list")
+    return accel
+
+
+def test_verbose_adds_lines_to_stderr_alone(talkative):
+    """The last words of what died are not lines of the log."""
+    quiet, verbose = talkative("list"), talkative("-v", "list")
     assert quiet.stderr == ""
-    assert (
-        done.stdout == quiet.stdout
-    )  # the last words of what died are not lines of the log
-    lines = done.stderr.splitlines()
-    assert all(
-        re.match(r"\[accel \d\d:\d\d:\d\d\.\d{3} \d+\] ", line) for line in lines
-    ), lines
-    said = [line.partition("] ")[2] for line in lines]
+    assert verbose.stdout == quiet.stdout
+    assert [
+        line for line in verbose.stderr.splitlines() if not LINE.fullmatch(line)
+    ] == []
+
+
+def test_verbose_says_what_is_tried_also_in_child_processes(talkative):
+    lines = LINE.findall(talkative("-v", "list").stderr)
+    said = [text for _, text in lines]
     assert "importing accel_npu, the plugin of accel-npu 1.0" in said
     assert "try npu (accel-npu 1.0) in a child process" in said
     assert "importing vendor_of_ours (accel-npu 1.0)" in said  # in the child
+    assert len({process for process, _ in lines}) >= 2
+
+
+def test_verbose_says_how_long_a_probe_and_the_choice_take(talkative):
+    said = [text for _, text in LINE.findall(talkative("-v", "list").stderr)]
     assert any(re.match(r"npu: usable, after [\d.]+ ms", line) for line in said)
     assert any(line.startswith("choose npu, after ") for line in said)
-    assert len({line.partition("] ")[0].split()[-1] for line in lines}) >= 2
 
 
 def test_a_program_that_logs_at_debug_hears_what_its_children_try(accel):

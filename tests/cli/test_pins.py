@@ -132,11 +132,13 @@ def test_the_commands_say_what_a_program_gets(accel, torch_world, case):
         for command in ("list", "why")
     )
     if case.chosen is None:
-        assert (listed["chosen"], why["chosen"]) == (None, None)
+        assert listed["chosen"] is None
+        assert why["chosen"] is None
         assert case.words in listed["problem"]
         return
     name, device = case.chosen
-    assert (listed["chosen"], why["chosen"]) == (name, name)
+    assert listed["chosen"] == name
+    assert why["chosen"] == name
     assert why["distribution"] == (
         f"torch-{device}" if name == "generic" else f"accel-{device}"
     )

@@ -9,8 +9,8 @@ from accel_core.hardware import bus, vendors
 OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
 
 
-def only(document):
-    """The one case of a document."""
+def the_backend(document):
+    """The one backend of a document."""
     assert len(document["backends"]) == 1
     return document["backends"][0]
 
@@ -45,31 +45,43 @@ def test_a_choice_that_fails_ends_with_1_and_its_record(accel):
 def test_what_is_pinned_has_the_verdict_that_it_has_as_a_pin(accel):
     """It needs no device."""
     accel.install("off", OFF)
-    case = only(accel.json("why", "off", DS_ACCELERATOR="off"))
-    assert (case["usable"], case["chosen"]) == (True, True)
+    case = the_backend(accel.json("why", "off", DS_ACCELERATOR="off"))
+    assert case["usable"] is True
+    assert case["chosen"] is True
     assert (
         "It would be chosen by DS_ACCELERATOR='off'"
         in accel("why", "off", DS_ACCELERATOR="off").stdout
     )
 
 
-def test_a_usable_backend_that_ranks_below(accel):
+@pytest.fixture
+def outranked(accel):
+    """A machine where npu is usable, and top ranks above it."""
     accel.install("top", priority=999)
     accel.install("npu", url="https://example.org", description="somebody's card")
-    case = only(accel.json("why", "npu"))
-    assert (case["usable"], case["chosen"], case["rank"], case["of"]) == (
-        True,
-        False,
-        2,
-        4,
-    )
+    return accel
+
+
+def test_the_document_of_a_usable_backend_has_its_rank_and_what_is_above(outranked):
+    case = the_backend(outranked.json("why", "npu"))
+    assert case["usable"] is True
+    assert case["chosen"] is False
+    assert case["rank"] == 2
+    assert case["of"] == 4
     assert case["outranked_by"] == [
         {"name": "top", "distribution": "accel-top", "status": "usable"}
     ]
-    text = accel("why", "npu").stdout
+
+
+def test_a_usable_backend_that_ranks_below_is_told_what_is_above(outranked):
+    text = outranked("why", "npu").stdout
     assert "npu (accel-npu 1.5): usable. top is usable too and ranks above it" in text
     assert "2 of 4, with priority 990" in text
     assert "top (usable)" in text
+
+
+def test_a_backend_is_shown_with_its_page_and_its_description(outranked):
+    text = outranked("why", "npu").stdout
     assert "https://example.org" in text
     assert "somebody's card" in text
 
@@ -174,7 +186,8 @@ def test_what_is_not_usable_is_told_with_its_cause_and_ends_with_1(
     for distribution in ("first-npu", "second-npu"):
         accel.install("npu", distribution=distribution)
     done = accel("why", *filter(None, [settings.pop("of", "")]), **settings)
-    assert (done.returncode, done.stderr) == (1, "")
+    assert done.returncode == 1
+    assert done.stderr == ""
     for words in told:
         assert words in done.stdout
 
@@ -192,11 +205,9 @@ def test_a_bad_setting_is_one_clean_message_and_status_2(accel, command, given):
     setting = dict([given.replace("'", "").split("=")])
     done = accel(*command, **setting)
     (line,) = done.stderr.splitlines()
-    assert (done.returncode, done.stdout, accel("--help", **setting).returncode) == (
-        2,
-        "",
-        0,
-    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert accel("--help", **setting).returncode == 0
     assert line.startswith(f"Error: {given} is not valid, expected {BAD[given]}")
     assert accel.json(*command, status=2, **setting)["error"]["type"] == "SettingError"
 

@@ -15,7 +15,6 @@ from accel_core.errors import (
     SettingWarning,
 )
 from accel_core.explain import messages
-from accel_core.hardware import bus, vendors
 from accel_core.select import select
 from accel_core.settings import read
 from accel_core.verdict import How
@@ -50,9 +49,13 @@ CHOSEN = [
 
 
 @pytest.mark.parametrize(("environ", "name", "how", "all_of"), CHOSEN, ids=str)
-def test_what_settings_choose(several, environ, name, how, all_of):
+def test_settings_choose_a_backend_and_are_in_the_record(
+    several, environ, name, how, all_of
+):
     found = chosen(**environ)
-    assert (found.name, found.how, found.environ) == (name, how, environ)
+    assert found.name == name
+    assert found.how == how
+    assert found.environ == environ
     assert all_of in (None, statuses(found))
 
 
@@ -149,7 +152,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_refused(several, what):
+def test_a_setting_that_cannot_be_met_is_an_error_with_cause_and_next_step(
+    several, what
+):
     """The thing, its distribution, the cause, the next step; there is no fall-back from a pin."""
     installs, environ, kind, words = REFUSED[what]
     for install in installs:
@@ -256,128 +261,3 @@ def test_a_sentence_of_somebody_elses_ends_with_one_full_stop(torch_world, body)
     ]
     assert [text for text in texts if ".." in text] == []
     assert not any(verdict.reason.endswith(".") for verdict in selection.verdicts)
-
-
-# ---------------------------------------------------------------------------- strict
-
-NVIDIA = vendors.Vendor(
-    "NVIDIA GPU", "cuda", evidence=bus.Evidence(nodes=("/dev/nvidia0",))
-)
-CARD = bus.Evidence(nodes=("/dev/davinci0",))
-
-
-@pytest.fixture
-def card(torch_world, monkeypatch):
-    """A machine with npu's card."""
-    monkeypatch.setattr(
-        bus,
-        "evidence",
-        lambda backend, root="/": CARD if backend.name == "npu" else None,
-    )
-    return torch_world
-
-
-def test_strict_refuses_the_cpu_where_a_plugin_is_broken(torch_world):
-    """A job for a GPU must not run on the CPU because a plugin fails to load."""
-    torch_world.plugin("npu", "raise ImportError('libfoo')")
-    found = error(ACCEL_STRICT="1")
-    assert str(found).startswith(
-        "ACCEL_STRICT=1 refuses the CPU, and no accelerator is usable:"
-    )
-    assert "libfoo" in str(found)
-    assert chosen(ACCEL_STRICT="0").name == "cpu"
-    assert chosen(ACCEL_STRICT="1", DS_ACCELERATOR="cpu").name == "cpu"
-
-
-def test_strict_refuses_the_cpu_where_hardware_is_there(torch_world, monkeypatch):
-    torch_world.backend("npu", extra=NO_DEVICE)
-    assert chosen(ACCEL_STRICT="1").name == "cpu"
-    monkeypatch.setattr(vendors, "known_hardware", lambda: (NVIDIA,))
-    assert "NVIDIA GPU is present (/dev/nvidia0)" in str(error(ACCEL_STRICT="1"))
-    monkeypatch.setattr(vendors, "known_hardware", lambda: ())
-    monkeypatch.setattr(bus, "evidence", lambda backend, root="/": CARD)
-    assert isinstance(error(ACCEL_STRICT="1"), UNAVAILABLE)
-
-
-def test_strict_refuses_the_cpu_where_two_distributions_declare_the_hardware_that_is_there(
-    card,
-):
-    card.backend("npu", 700, distribution="accel-npu")
-    card.backend("npu", 600, distribution="better-npu")
-    found = error(ACCEL_STRICT="1")
-    assert "npu (accel-npu 1.0): conflict: better-npu 1.0 declares npu too" in str(
-        found
-    )
-    assert chosen(ACCEL_STRICT="1", ACCEL_BLOCK="@better-npu").name == "npu"
-
-
-def test_strict_has_nothing_against_what_the_user_ruled_out(card):
-    card.backend("npu", extra=NO_DEVICE)
-    assert isinstance(error(ACCEL_STRICT="1"), UNAVAILABLE)
-    assert chosen(ACCEL_STRICT="1", ACCEL_BLOCK="npu").name == "cpu"
-
-
-def test_a_machine_without_accelerators_is_refused_the_cpu_always_only(torch_world):
-    """A job that a scheduler put on a node without devices must not train on the CPU."""
-    assert chosen(ACCEL_STRICT="1").name == "cpu"
-    found = error(ACCEL_STRICT="always")
-    assert isinstance(found, UNAVAILABLE)
-    assert str(found).startswith(
-        "ACCEL_STRICT=always refuses the CPU, and no accelerator is usable:\n"
-        "  no plugin of an accelerator is installed\n"
-    )
-    assert chosen(ACCEL_STRICT="always", DS_ACCELERATOR="cpu").name == "cpu"
-
-
-@posix
-# ---------------------------------------------------------------------------- notes, probing
-
-
-def test_hardware_without_its_plugin_is_named_with_the_command(
-    torch_world, monkeypatch
-):
-    integrated = vendors.Vendor(
-        "Intel integrated GPU",
-        "xpu",
-        evidence=bus.Evidence(pci=("8086",)),
-        is_integrated=True,
-    )
-    known = (NVIDIA, vendors.Vendor("Ascend NPU", "npu", evidence=CARD), integrated)
-    monkeypatch.setattr(vendors, "known_hardware", lambda: known)
-    torch_world.backend("npu", extra=NO_DEVICE)
-    assert chosen().missing_plugins == (
-        "NVIDIA GPU is present (/dev/nvidia0) and its plugin is not installed: pip install accel-cuda",
-    )
-    monkeypatch.setenv("ACCEL_BLOCK", "cuda")  # whose plugin would not be let in
-    assert chosen().missing_plugins == ()
-
-
-def test_settings_that_name_nothing_say_what_may_be_meant(torch_world):
-    torch_world.backend("npu", vendor_import="torch_npu")
-    record = chosen(
-        ACCEL_BLOCK="npv,mlu,zpu", ACCEL_STRIKT="1"
-    )  # zpu: another first letter, nobody's slip
-    assert record.notes == (
-        "accel-core has no setting ACCEL_STRIKT. Did you mean ACCEL_STRICT?",
-        "ACCEL_BLOCK names npv, which is not installed. Did you mean 'npu'?",
-    )
-    assert record.to_dict()["notes"] == list(record.notes)
-    assert chosen(ACCEL_BLOCK="mlu").notes == ()
-
-
-@posix
-def test_a_choice_in_children_only_imports_nothing_here(several):
-    for environ in ({}, pin("mlu")):
-        assert select(read(environ), isolated=True).name == "mlu"
-    assert "torch" not in sys.modules
-
-
-def test_a_pinned_entry_point_whose_plugin_declares_another_name_is_told(torch_world):
-    declares = "Backend(name='other', priority=1, device_type='cpu')"
-    torch_world.plugin(
-        "bad",
-        f"from accel_core import *\n{hook('accel_backends', '', f'return {declares}')}",
-    )
-    assert str(error(DS_ACCELERATOR="bad")) == (
-        "DS_ACCELERATOR='bad': the plugin of entry point bad declares another name: `accel list` shows it."
-    )

@@ -1,29 +1,18 @@
-"""What is told of a device before anything is imported, and why a runtime counts none: machines of files."""
+"""What is told of a device before anything is imported, by fields that no plugin here needs to have.
 
-import os
+The backend is nobody's, its machine is a tree of files on disk.
+"""
+
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
 
 import pytest
-from accel_tests import children
 from accel_tests.acme import ACME, acme
-from accel_tests.asking import counts_none, verdict_on
-from accel_tests.computers import Computer
 
-from accel_core import Backend, Hardware, Status, evidence
-from accel_core.checks import Context, run_checks, with_hardware
-from accel_core.hardware.placement import permission_step
-from accel_core.settings import Settings
-
-# ---------------------------------------------------------------------------- facts
-# What is told of a device before anything is imported, by fields that no plugin here needs to have.
-# The backend is nobody's, its machine is a tree of files on disk.
-
+from accel_core import Backend, Status, evidence
 
 #: What comes with torch itself.
 TORCH_OWN = acme(vendor_import="torch", in_torch={"builds": ("xpu",)})
@@ -38,30 +27,6 @@ BUS, DRIVER = "fade:0001 120000", "/sys/module/acme/refcnt"
 DOCKER, PODMAN = "/.dockerenv", "/run/.containerenv"
 OURS = "/dev/acme[0-9]* or /dev/accel/accel[0-9]*"
 CARD = "PCI fade:0001 at 0000:81:00.0"
-
-
-class Machine(Computer):
-    """A machine with a torch, which must not be imported."""
-
-    def torch(self, version, **builds):
-        kinds = "".join(
-            f"{name} = {builds.get(name)!r}\n" for name in ("cuda", "hip", "xpu")
-        )
-        self.write("/site/torch/__init__.py", "raise SystemExit('torch was imported')")
-        self.write("/site/torch/version.py", f"__version__ = {version!r}\n{kinds}")
-
-    def examine(self, backend=ACME, *, pinned=False):
-        """What rules a backend out, and what speaks against its device alone."""
-        verdict = with_hardware(verdict_on(backend), self.path)
-        return run_checks(verdict, Context(Settings(), pinned, self.path))
-
-
-@pytest.fixture
-def machine(tmp_path, monkeypatch):
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    monkeypatch.setattr("accel_core.hardware.on_linux", lambda: True)
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    return Machine(tmp_path)
 
 
 class Row(NamedTuple):
@@ -211,7 +176,9 @@ ROWS = {
 
 
 @pytest.mark.parametrize("what", ROWS)
-def test_what_is_said(machine, monkeypatch, what):
+def test_files_and_variables_of_a_machine_rule_a_backend_out_or_not(
+    machine, monkeypatch, what
+):
     row = ROWS[what]
     for sign in row.files:
         machine.sign(sign)
@@ -221,7 +188,8 @@ def test_what_is_said(machine, monkeypatch, what):
         machine.torch(row.torch[0], **row.torch[1])
     ruled_out, absence = machine.examine(row.backend)
     if row.said is None:
-        assert (ruled_out, absence) == (None, None)
+        assert ruled_out is None
+        assert absence is None
         return
     outcome = absence if row.doubt else ruled_out
     assert (ruled_out is None) is row.doubt
@@ -275,11 +243,9 @@ class TestNamespace:
 
     def aside(self, machine, backend, by):
         outcome, _ = machine.examine(backend)
-        assert (outcome.status, outcome.reason, outcome.hint) == (
-            Status.STANDS_ASIDE,
-            f"torch.acme is impersonated by {by}",
-            f"choose that vendor's own backend, or do not load {by}",
-        )
+        assert outcome.status is Status.STANDS_ASIDE
+        assert outcome.reason == f"torch.acme is impersonated by {by}"
+        assert outcome.hint == f"choose that vendor's own backend, or do not load {by}"
 
     def test_another_packages_functions_or_module(self, machine, monkeypatch):
         self.taken(monkeypatch, "torch_other.patch")
@@ -328,148 +294,3 @@ def test_a_device_that_runs_is_not_argued_with(machine, monkeypatch):
     assert machine.examine() == (None, None)
     outcome, _ = machine.examine(acme(in_torch={"builds": ("xpu",)}))
     assert outcome.reason.endswith("is a CPU build, without XPU")
-
-
-# ---------------------------------------------------------------------------- uncounted
-# Why a vendor's runtime counts no device: on machines that are trees of files, with nodes and variables.
-
-
-CARDS = acme(
-    hardware=Hardware(nodes=("/dev/acme[0-9]*", "/dev/doors/acme")),
-    granted={"slurm": "gpu", "apptainer": "--acme"},
-)
-ONE, OTHER, FILTER = "ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"
-ZERO = "the vendor's runtime counts no device"
-NAME = f"unset {ONE}, or name in it devices that exist"
-UNSET_IT = f"unset {ONE}, or name in it the devices to use"
-BY_INDEX = {"visibility": {"grammar": "indices"}}
-#: Variables, fields of the declaration; what is said, which may end in an ellipsis, and the next step.
-SAID = {
-    "nothing is known": ({}, {}, ZERO, ""),
-    **{
-        f"a number beyond the devices: {name}": (
-            {name: "99"}, {},
-            f"{name}='99' hides every device: there is no device 99",
-            f"export {name}=0,1",
-        )
-        for name in (ONE, OTHER, FILTER)
-    },
-    "one of them is there": (
-        {ONE: "2,1,7"}, {}, f"{ONE}='2,1,7' hides every device: there is no device 2…", f"export {ONE}=1",
-    ),
-    "one that another overrules is not blamed": ({ONE: "1", OTHER: "99"}, {}, f"{ZERO} with {ONE}='1'", NAME),
-    # What each grammar makes of a value with a number too high for two devices.
-    **{
-        f"in the grammar of {grammar}": (
-            {ONE: "7"}, {"visibility": {"grammar": grammar}},
-            f"{ONE}='7' hides every device: there is no device 7", None,
-        )
-        for grammar in ("cuda", "ascending", "mlu")
-    },
-    # A value that may be right is only named: modules are numbered by their places, one door leads to all, a
-    # card has several devices.
-    **{
-        f"it may be right: {value}, {changes}": ({ONE: value}, changes, f"{ZERO} with {ONE}={value!r}", NAME)
-        for value, changes in (
-            ("1", {}), ("GPU-8932f937", {}), ("7", {"visibility": {"grammar": "modules"}}),
-            ("7.0", {"visibility": {"grammar": "level-zero"}}), ("7", {"visibility": {"grammar": "indices"}}),
-            ("7", {"hardware": Hardware(nodes=("/dev/doors/acme",))}), ("7", {"hardware": Hardware()}),
-        )
-    },
-    "it hides all": ({ONE: ""}, {}, f"{ONE}='' hides every device", f"export {ONE}=0,1"),
-    "it cannot be read": ({ONE: "all"}, BY_INDEX, f"{ONE}='all' is not valid: …", UNSET_IT),
-    # Apptainer shows the host's /dev, and brings the driver's libraries in with a flag.
-    "nodes, and no libraries": (
-        {"APPTAINER_CONTAINER": "/a.sif"}, {},
-        f"{ZERO} in this Apptainer container, which shows /dev/acme0, /dev/acme1",
-        "start it with the host's devices: apptainer exec --acme",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("what", SAID)
-def test_why_the_runtime_counts_none(tmp_path, monkeypatch, what):
-    """On a machine with two cards, all of which may be opened."""
-    monkeypatch.setattr("accel_core.hardware.on_linux", lambda: True)
-    environ, changes, reason, hint = SAID[what]
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    machine = Computer(tmp_path)
-    for node in ("acme0", "acme1", *(["doors/acme"] if "door" in str(changes) else [])):
-        machine.write(f"dev/{node}")
-    visible = changes.pop("visibility", {})
-    found = replace(CARDS, visibility=replace(CARDS.visibility, **visible), **changes)
-    outcome = counts_none(found, machine.path)
-    assert (outcome.status, outcome.devices) == (Status.NO_DEVICE, 0)
-    assert outcome.reason == reason or (
-        "…" in reason and outcome.reason.startswith(reason.strip("…"))
-    )
-    assert hint in (None, outcome.hint)
-
-
-ASK = """
-import os, sys
-from accel_core.backend import Backend, Granted, Hardware
-from accel_tests.asking import counts_none
-backend = Backend(
-    name="acme", priority=350, device_type="acme",
-    hardware=Hardware(nodes=("/dev/acme[0-9]*",)), granted=Granted(slurm="gpu"),
-)
-import grp, stat  # all of it before this process is nobody, who may read none of it
-from accel_core.hardware import placement
-if os.geteuid() == 0:  # root may open every file
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-for job in ("", "4711"):
-    if job:
-        os.environ["SLURM_JOB_ID"] = job
-    outcome = counts_none(backend, ROOT)
-    print(outcome.reason, outcome.hint, sep=" | ")
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "chown"), reason="permissions as POSIX has them")
-def test_a_container_lacks_the_group_of_a_node_that_it_shows(monkeypatch, tmp_path):
-    """ROCm/ROCm-docker#116: started with its devices, whose group has no name there."""
-    (tmp_path / "kfd").write_text("")
-    (tmp_path / "kfd").chmod(0o660)
-    monkeypatch.setattr(os, "getgroups", list)
-    monkeypatch.setattr(os, "getegid", lambda: -1)
-    steps = [
-        permission_step("/kfd", str(tmp_path), start)
-        for start in ("docker run -it", "a pod")
-    ]
-    assert steps == [f"docker run -it --group-add {os.getgid()}", "a pod"]
-
-
-@pytest.mark.skipif(not hasattr(os, "setuid"), reason="permissions as POSIX has them")
-def test_nodes_that_this_process_may_not_open():
-    """By their modes here, by the job's control group on a cluster: the kernel asks both at once."""
-    with (
-        tempfile.TemporaryDirectory() as folder
-    ):  # pytest's own may be searched by nobody else
-        Path(folder).chmod(0o755)
-        dev = Path(folder, "dev")
-        dev.mkdir()
-        for number in range(2):
-            node = dev / f"acme{number}"
-            node.touch()
-            node.chmod(0o660 if os.geteuid() == 0 else 0)
-        ended = children.run(f"ROOT = {folder!r}\n{ASK}", sys.path).succeeded()
-    alone, in_job = ended.stdout.splitlines()
-    reason = "this process may not open /dev/acme0, /dev/acme1"
-    if os.geteuid() == 0:
-        import grp
-
-        name = grp.getgrgid(0).gr_name
-        step = (
-            f"join the group {name}: sudo usermod -aG {name} $USER, then log in again"
-        )
-    else:
-        step = "see `ls -l /dev/acme0`, and which devices its control group allows this process"
-    assert alone == f"{reason} | {step}"
-    assert in_job == (
-        f"{reason}; Slurm gave the job 4711 none | "
-        "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"
-    )

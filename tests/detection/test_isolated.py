@@ -1,23 +1,17 @@
-"""Plugins and vendors that end, crash or hang the process that loads or probes them: a verdict here."""
+"""Plugins that end, crash or hang the process that loads them; and plugins that nobody may load."""
 
 import sys
 import time
 from dataclasses import replace
 
 import pytest
-from accel_tests.asking import chosen, counting, judge, look, names, statuses, vendor
-from accel_tests.plugins import ACCELERATOR, HEAD, arguments, declaring, hook
+from accel_tests.asking import chosen, judge, look, names, statuses
+from accel_tests.plugins import HEAD, arguments, declaring, hook
 
 import accel_core
-from accel_core import Granted, Verdict, discover, isolation
-from accel_core.probe import Prober
-from accel_core.sandbox import child
+from accel_core import Granted, Verdict, isolation
 from accel_core.settings import Pin, Settings, read
 from accel_core.verdict import Status
-
-# ---------------------------------------------------------------------------- loading
-# Plugins that end, crash or hang the process that loads them; and plugins that nobody may load.
-
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 
@@ -97,9 +91,10 @@ def test_declarations_come_through_a_child_as_they_are(torch_world):
     for far, near in zip(there, here, strict=True):
         if near.backend is not None:
             assert far.backend is not None
-            assert (far.backend, far.provenance) == (near.backend, near.provenance)
+            assert far.backend == near.backend
+            assert far.provenance == near.provenance
         else:
-            assert isolation.encode(far) == isolation._encode(near)
+            assert isolation.encode(far) == isolation.encode(near)
 
 
 @posix
@@ -213,8 +208,19 @@ def test_another_plugins_hint_is_asked_for_in_the_child_alone(torch_world):
         "mlu", 300, extra=hook("accel_explain", "backend, error", "return 'from mlu'")
     )
     found = chosen(ACCEL_PROBE="isolated", ACCEL_BLOCK="generic")
-    assert (found.name, found.verdicts[0].hint) == ("mlu", "from mlu")
+    assert found.name == "mlu"
+    assert found.verdicts[0].hint == "from mlu"
     assert judge(isolated=True).hint == "from mlu"
+
+
+#: Settings by which the user rules the plugin spy out.
+POLICIES = [
+    {"ACCEL_BLOCK": "spy"},
+    {"ACCEL_BLOCK": "spy@accel-spy"},
+    {"ACCEL_ALLOW": "npu,cpu"},
+    {"ACCEL_ALLOW": "npu,spy@another"},
+    {"ACCEL_ALLOW": "npu,other@accel-spy", "ACCEL_BLOCK": "spy"},
+]
 
 
 class TestPolicy:
@@ -231,28 +237,33 @@ class TestPolicy:
         torch_world.backend("npu", 100)
         return trace
 
-    @pytest.mark.parametrize(
-        "policy",
-        [
-            {"ACCEL_BLOCK": "spy"},
-            {"ACCEL_BLOCK": "spy@accel-spy"},
-            {"ACCEL_ALLOW": "npu,cpu"},
-            {"ACCEL_ALLOW": "npu,spy@another"},
-            {"ACCEL_ALLOW": "npu,other@accel-spy", "ACCEL_BLOCK": "spy"},
-        ],
-        ids=str,
-    )
-    def test_applies_before_the_import(self, spy, policy, monkeypatch):
+    @pytest.mark.parametrize("policy", POLICIES, ids=str)
+    def test_applies_before_the_import(self, spy, policy):
         found = chosen(**policy)
         assert found.name == "npu"
         assert statuses(found)["spy"] == "blocked"
-        verdict = next(v for v in found.verdicts if v.name == "spy")
+        assert not spy.exists()
+
+    @pytest.mark.parametrize("policy", POLICIES, ids=str)
+    def test_the_verdict_and_its_hint_name_the_variable(self, spy, policy):
+        verdict = next(v for v in chosen(**policy).verdicts if v.name == "spy")
         variable = "ACCEL_BLOCK" if "ACCEL_BLOCK" in policy else "ACCEL_ALLOW"
         assert variable in verdict.reason
         assert variable in verdict.hint
-        for pin in ("spy", "other", "spy@accel-spy"):
-            assert chosen(**policy, DS_ACCELERATOR=pin).name is None
+
+    @pytest.mark.parametrize("pin", ["spy", "other", "spy@accel-spy"])
+    @pytest.mark.parametrize("policy", POLICIES, ids=str)
+    def test_applies_to_a_pin(self, spy, policy, pin):
+        assert chosen(**policy, DS_ACCELERATOR=pin).name is None
+        assert not spy.exists()
+
+    @pytest.mark.parametrize("policy", POLICIES, ids=str)
+    def test_nobody_looks_into_the_plugin_for_another_name(self, spy, policy):
         assert look(Pin("other"), read(policy)) == ()
+        assert not spy.exists()
+
+    @pytest.mark.parametrize("policy", POLICIES, ids=str)
+    def test_the_plugin_is_listed_unimported(self, spy, policy, monkeypatch):
         for name, value in policy.items():
             monkeypatch.setenv(name, value)
         assert "spy" in names(accel_core.discover())
@@ -261,7 +272,8 @@ class TestPolicy:
     @posix
     def test_applies_to_the_child_that_imports(self, spy):
         found = chosen(ACCEL_BLOCK="spy", ACCEL_PROBE="isolated")
-        assert (found.name, statuses(found)["spy"]) == ("npu", "blocked")
+        assert found.name == "npu"
+        assert statuses(found)["spy"] == "blocked"
         assert not spy.exists()
 
     def test_a_name_with_its_distribution_allows_that_to_be_imported(self, spy):
@@ -273,7 +285,8 @@ class TestPolicy:
 
     def test_a_blocked_name_that_another_plugin_declares_blocks_that_backend(self, spy):
         found = chosen(ACCEL_BLOCK="other,npu")
-        assert (found.name, statuses(found)["other"]) == ("spy", "blocked")
+        assert found.name == "spy"
+        assert statuses(found)["other"] == "blocked"
 
     @posix
     @pytest.mark.parametrize("mode", ["inline", "isolated"])
@@ -288,7 +301,8 @@ class TestPolicy:
         torch_world.backend("spy", 900, vendor_import="torch_spy")
         found = chosen(ACCEL_BLOCK="spy", ACCEL_PROBE=mode)
         generic = next(v for v in found.verdicts if v.name == "generic")
-        assert (found.name, generic.status) == ("cpu", Status.NO_DEVICE)
+        assert found.name == "cpu"
+        assert generic.status is Status.NO_DEVICE
         assert (
             "a plugin claims what announces one to torch (torch-spy: spy)"
             in generic.reason
@@ -311,7 +325,7 @@ def test_a_plugin_that_fails_here_after_it_lived_in_a_child_is_broken(torch_worl
 
 
 @posix
-def test_one_that_fails_beside_others_alone_says_so_and_its_advice_leads_to_the_culprit(
+def test_a_plugin_that_fails_only_beside_others_is_told_with_how_to_find_the_culprit(
     torch_world,
 ):
     torch_world.backend(
@@ -335,156 +349,3 @@ def test_one_that_fails_beside_others_alone_says_so_and_its_advice_leads_to_the_
             for each in look(None, replace(ISOLATED, block=(Pin(name),)))
         }
         assert (again["mlu"].backend is not None) is loads, name
-
-
-# ---------------------------------------------------------------------------- probe isolated
-# Probing in a child process: whatever a vendor does to it is a verdict here.
-
-
-def alone(candidate):
-    """The verdict on a candidate beside no other, in a child process only."""
-    return Prober(Settings(), isolated=True).probe(candidate, (candidate,))
-
-
-@posix
-def test_one_judge_asks_once(torch_world, monkeypatch):
-    ran = []
-    real = child.run
-    monkeypatch.setattr(
-        child, "run", lambda *args, **more: ran.append(args[0]) or real(*args, **more)
-    )
-    torch_world.backend("npu")
-    candidates = discover()
-    prober = Prober(Settings(), isolated=True)
-    first, again = [
-        [prober.probe(c, candidates) for c in candidates if c.name == "npu"]
-        for _ in ("one", "two")
-    ]
-    assert first == again
-    assert ran == [isolation._probe_in_child]
-
-
-REINSTALL = "reinstall the vendor's package"
-REPORT = "report this to the maintainers of accel-npu"
-IMPORTING = "importing torch_npu (accel-npu 1.0)"
-EXPLAINS = hook("accel_explain", "backend, error", DIE)
-#: The vendor's source, more of the plugin's, and its accelerator; how the child ends, where, and what helps.
-#: Each end, and what is quoted of it, is told in tests/internal/test_child.py.
-ENDS = {
-    "last words": (
-        f"import sys; sys.stderr.write('fatal: no CANN\\n'); sys.stderr.flush(); {DIE}", "", "",
-        f"exited with status 3 at: {IMPORTING}; last words: fatal: no CANN", REINSTALL,
-    ),
-    "accel_probe": (
-        "", hook("accel_probe", "backend, others", DIE), "",
-        "exited with status 3 at: accel_probe() of accel-npu 1.0", REPORT,
-    ),
-    "accel_create": (
-        "", hook("accel_create", "backend, others", DIE), "",
-        "exited with status 3 at: accel_create() of accel-npu 1.0", REPORT,
-    ),
-    "accelerator": (
-        "", "", "torch_dying:Any",
-        "exited with status 3 at: accelerator='torch_dying:Any' of accel-npu 1.0", REPORT,
-    ),
-    "while it looks for a hint": (
-        "", hook("accel_create", "backend, others", "raise OSError") + EXPLAINS, "",
-        "exited with status 3 at: accel_create() of accel-npu 1.0, and what its error means", REPORT,
-    ),
-}  # fmt: skip
-
-
-@posix
-@pytest.mark.parametrize("how", ENDS)
-def test_who_takes_the_process_down_is_named_with_the_step(torch_world, how):
-    source, extra, accelerator, ending, step = ENDS[how]
-    torch_world.module("torch_dying", DIE)
-    fields = {"accelerator": accelerator} if accelerator else {}
-    vendor(torch_world, source, extra=extra, **fields)
-    found = judge(settings=ISOLATED)
-    assert found.status is Status.CRASHED
-    assert found.reason == f"the process that probed it {ending}"
-    assert found.hint == f"{step}, or set ACCEL_BLOCK=npu"
-    assert "torch_npu" not in sys.modules
-
-
-@posix
-def test_a_vendor_that_hangs_is_timed_out_within_the_deadline(torch_world):
-    """A driver may hang in its first call until the job's time is over."""
-    vendor(torch_world, "import time; time.sleep(60)")
-    start = time.monotonic()
-    found = judge(settings=Settings(isolated=True, probe_timeout=2))
-    assert time.monotonic() - start < 6
-    assert found.status is Status.TIMED_OUT
-    assert (
-        found.reason
-        == "no answer within 2 s; it was at: importing torch_npu (accel-npu 1.0)"
-    )
-    assert found.hint == "raise ACCEL_PROBE_TIMEOUT, or set ACCEL_BLOCK=npu"
-
-
-@posix
-def test_a_vendor_that_fails_politely_in_a_child_says_the_same_as_here(torch_world):
-    vendor(
-        torch_world,
-        "print('{}'); raise ImportError('libhccl.so')",
-        extra=hook("accel_explain", "backend, error", "return 'source set_env.sh'"),
-    )
-    here, there = judge(), judge(isolated=True)
-    assert (there.status, there.reason, there.hint) == (
-        here.status,
-        here.reason,
-        here.hint,
-    )
-
-
-@posix
-def test_no_device_in_a_child_is_the_end_of_it_except_for_a_pin(torch_world):
-    counting(torch_world, "return 0")
-    assert judge(settings=ISOLATED).status is Status.NO_DEVICE
-    assert "torch" not in sys.modules
-    assert judge(settings=ISOLATED, pinned=True).usable
-    assert "torch" in sys.modules
-
-
-@posix
-def test_the_child_finds_the_very_candidate(torch_world):
-    """Two backends of one name and one distribution differ in their priority."""
-    torch_world.module("none_device", ACCELERATOR.format(count="return 0"))
-    torch_world.plugin(
-        "xpu",
-        declaring(
-            arguments("xpu", 800, accelerator="none_device:Simulated"),
-            arguments("xpu", 790),
-        ),
-    )
-    first, second = [alone(c) for c in discover() if c.name == "xpu"]
-    assert (first.priority, first.status) == (800, Status.NO_DEVICE)
-    assert (second.priority, second.status) == (790, Status.USABLE)
-
-
-@posix
-def test_a_plugin_that_only_this_process_has_is_broken_in_the_child(torch_world):
-    torch_world.backend("npu")
-    found = next(c for c in discover() if c.name == "npu")
-    (torch_world.site / "accel_npu.py").unlink()
-    assert alone(found).reason.startswith(
-        "the plugin failed to load: ModuleNotFoundError: "
-    )
-
-
-def test_no_child_to_be_had_is_a_verdict(torch_world, monkeypatch):
-    torch_world.backend("npu")
-    monkeypatch.setattr(sys, "executable", None)
-    found = judge(isolated=True)
-    assert found.status is Status.CRASHED
-    assert found.reason.startswith("no process could be started to ask it: ")
-    assert found.hint == ""
-    monkeypatch.setenv("ACCEL_PROBE", "isolated")
-    assert judge(isolated=True).hint == "unset ACCEL_PROBE to probe in this process"
-
-
-def test_what_is_built_in_needs_no_child_for_its_answer(torch_world):
-    cpu = next(c for c in discover() if c.name == "cpu")
-    assert alone(cpu).usable
-    assert "torch" not in sys.modules

@@ -1,22 +1,18 @@
 """The funnel: each status is reached by a real plugin, cheapest question first, and nothing is raised."""
 
-import json
 import os
 import sys
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
-from accel_tests.asking import counting, judge, names, vendor
-from accel_tests.plugins import ACCELERATOR, HEAD, arguments, hook
+from accel_tests.asking import counting, judge, vendor
 
-from accel_core import Hardware, InTorch, discover, hardware
+from accel_core import Hardware, discover, hardware
 from accel_core.hardware import bus, vendors
 from accel_core.probe import Prober
 from accel_core.settings import Pin, Settings
 from accel_core.verdict import Reason, Status, Why
-
-# ---------------------------------------------------------------------------- probe
-# The funnel: each status is reached by a real plugin, cheapest question first, and nothing is raised.
 
 
 def test_a_candidate_is_judged_by_the_cheapest_question(torch_world):
@@ -150,69 +146,114 @@ KNOWN = {
 }  # fmt: skip
 
 
+def judge_what_is_known(world, fields, settings, **options):
+    world.distribution("torch-npu", "2.6.0rc1")
+    world.distribution("private", "our build 7")
+    world.backend("npu", **fields)
+    return judge(settings=settings, **options)
+
+
 @pytest.mark.parametrize("what", KNOWN)
 def test_what_is_known_without_an_import(torch_world, what):
     fields, allow, block, (status, reason, hint) = KNOWN[what]
-    torch_world.distribution("torch-npu", "2.6.0rc1")
-    torch_world.distribution("private", "our build 7")
-    torch_world.backend("npu", **fields)
-    found = judge(settings=Settings(allow=allow, block=block))
-    assert (found.status, found.hint, found.usable) == (
-        status,
-        hint,
-        status is Status.USABLE,
-    )
+    settings = Settings(allow=allow, block=block)
+    found = judge_what_is_known(torch_world, fields, settings)
+    assert found.status is status
+    assert found.usable is (status is Status.USABLE)
+    assert found.hint == hint
     assert found.reason.startswith(
         reason.format(*map(repr, fields.get("requires", ())))
     )
     assert found.reason or found.usable
-    assert found.devices == (2 if found.usable else found.devices)
     assert found.ms > 0
-    if what in ("another platform", "no vendor's package"):
-        assert judge(pinned=True).status is status  # also if it is pinned
+    if found.usable:
+        assert found.devices == 2
+
+
+@pytest.mark.parametrize("what", ["another platform", "no vendor's package"])
+def test_a_pin_forgives_neither_another_platform_nor_a_missing_package(
+    torch_world, what
+):
+    fields, allow, block, (status, _, _) = KNOWN[what]
+    settings = Settings(allow=allow, block=block)
+    found = judge_what_is_known(torch_world, fields, settings, pinned=True)
+    assert found.status is status
 
 
 GONE = Hardware(nodes=("/dev/no-such-npu[0-9]*",))
 LACKS_NODE = "this machine has none of /dev/no-such-npu[0-9]*"
 COUNTS_NONE = "the vendor's runtime counts no device"
 FAILS = "raise ImportError('libhccl.so')"
-#: What the vendor's package does, or its count; the hardware, whether it is pinned; status, reason, devices.
+
+
+class Machine(NamedTuple):
+    """A vendor's package on a machine, and the verdict on it."""
+
+    #: The body of `device_count()`, or what the package does when it is imported.
+    source: str
+    hardware: Hardware
+    status: Status
+    reason: str = ""
+    devices: int | None = 0
+    pinned: bool = False
+
+
 ABSENT_HARDWARE = {
     # Without the hardware nobody needs to know first that the installed package is broken.
-    "no node and no PCI function end the search": (
-        FAILS, replace(GONE, pci_ids=("fffe",)), False, Status.NO_DEVICE, f"{LACKS_NODE}, PCI fffe", 0
+    "no node and no PCI function end the search": Machine(
+        FAILS,
+        replace(GONE, pci_ids=("fffe",)),
+        Status.NO_DEVICE,
+        f"{LACKS_NODE}, PCI fffe",
     ),
     # A driver may name its nodes otherwise; a container may show others: the vendor counts.
-    "only a node could tell, and none is counted": ("return 0", GONE, False, Status.NO_DEVICE, LACKS_NODE, 0),
-    "only a node could tell, and some are": ("return 3", GONE, False, Status.USABLE, "", 3),
-    "a vendor that raises where no node is": (FAILS, GONE, False, Status.NO_DEVICE, LACKS_NODE, 0),
-    "none is counted": ("return 0", Hardware(), False, Status.NO_DEVICE, COUNTS_NONE, 0),
-    # A login node, or an image build.
-    "pinned": ("return 0", Hardware(), True, Status.USABLE, f"pinned, though {COUNTS_NONE}", 0),
-    "a pin does not look for hardware": ("return 2", GONE, True, Status.USABLE, "", 2),
-    "a pin still needs a vendor that works": (
-        FAILS, GONE, True, Status.BROKEN, "torch_npu failed: ImportError: libhccl.so", None
+    "only a node could tell, and none is counted": Machine(
+        "return 0", GONE, Status.NO_DEVICE, LACKS_NODE
     ),
-}  # fmt: skip
+    "only a node could tell, and some are": Machine(
+        "return 3", GONE, Status.USABLE, devices=3
+    ),
+    "a vendor that raises where no node is": Machine(
+        FAILS, GONE, Status.NO_DEVICE, LACKS_NODE
+    ),
+    "none is counted": Machine("return 0", Hardware(), Status.NO_DEVICE, COUNTS_NONE),
+    # A login node, or an image build.
+    "pinned": Machine(
+        "return 0",
+        Hardware(),
+        Status.USABLE,
+        f"pinned, though {COUNTS_NONE}",
+        pinned=True,
+    ),
+    "a pin does not look for hardware": Machine(
+        "return 2", GONE, Status.USABLE, devices=2, pinned=True
+    ),
+    "a pin still needs a vendor that works": Machine(
+        FAILS,
+        GONE,
+        Status.BROKEN,
+        "torch_npu failed: ImportError: libhccl.so",
+        devices=None,
+        pinned=True,
+    ),
+}
 
 
 @pytest.mark.parametrize("what", ABSENT_HARDWARE)
 def test_where_no_hardware_is_seen(torch_world, monkeypatch, what):
     monkeypatch.setattr(hardware, "on_linux", lambda: True)
-    source, signs, pinned, *verdict = ABSENT_HARDWARE[what]
-    (counting if source.startswith("return") else vendor)(
-        torch_world, source, hardware=signs
-    )
-    found = judge(pinned=pinned)
-    assert [found.status, found.reason, found.devices] == verdict
+    case = ABSENT_HARDWARE[what]
+    counts = case.source.startswith("return")
+    install = counting if counts else vendor
+    install(torch_world, case.source, hardware=case.hardware)
+    found = judge(pinned=case.pinned)
+    assert found.status is case.status
+    assert found.reason == case.reason
+    assert found.devices == case.devices
     assert "torch_npu" not in sys.modules
-    if (
-        source.startswith("return") and not pinned
-    ):  # no PCI id says that it is not here: the vendor counts
-        assert ("npu_device" in sys.modules) is (not signs.pci_ids)
-
-
-# ---------------------------------------------------------------------------- faults, claims, no torch
+    if counts and not case.pinned:
+        # Where no PCI id says that it is not here, the vendor counts.
+        assert ("npu_device" in sys.modules) is (not case.hardware.pci_ids)
 
 
 def test_torch_missing_is_told_by_name(world):
@@ -222,10 +263,8 @@ def test_torch_missing_is_told_by_name(world):
     assert found.reason.startswith("torch is not installed: accel setup")
     cpu = next(c for c in discover() if c.name == "cpu")
     judged = Prober(Settings()).probe(cpu, (cpu,))
-    assert (judged.status, judged.reason) == (
-        Status.NOT_INSTALLED,
-        "torch is not installed",
-    )
+    assert judged.status is Status.NOT_INSTALLED
+    assert judged.reason == "torch is not installed"
     assert judged.hint == vendors.command_with_its_package("accel setup cpu")
 
 
@@ -234,10 +273,8 @@ def test_a_claim_that_nobody_loaded_is_not_probed(torch_world):
     loaded = next(c for c in discover() if c.name == "npu")
     claim = replace(loaded, backend=None, why=Why(Reason.NOT_LOADED))
     judged = Prober(Settings()).probe(claim, (claim,))
-    assert (judged.status, judged.reason) == (
-        Status.NOT_PROBED,
-        "its plugin was not loaded",
-    )
+    assert judged.status is Status.NOT_PROBED
+    assert judged.reason == "its plugin was not loaded"
 
 
 def test_an_exceptions_frames_keep_nothing_alive(torch_world):
@@ -258,284 +295,6 @@ def test_an_exceptions_frames_keep_nothing_alive(torch_world):
     assert found.error is not None
     assert reference() is None
 
-
-# ---------------------------------------------------------------------------- the verdict as a record
-
-
-def test_a_verdict_is_printable_and_json(torch_world):
-    torch_world.backend(
-        "npu",
-        description="a device",
-        url="https://example.org",
-        vendor_import=("json", "torch"),
-    )
-    found = judge()
-    record = json.loads(json.dumps(found.to_dict()))
-    assert record["name"] == "npu"
-    assert record["distribution"] == "accel-npu"
-    assert record["entry_point"] == "accel_npu"
-    assert record["vendor_import"] == ["json", "torch"]
-    assert record["status"] == "usable"
-    assert (record["description"], record["url"]) == ("a device", "https://example.org")
-    assert str(found) == "npu (accel-npu 1.0): usable"
-    backend = next(v for v in discover() if v.name == "npu")
-    why = Why(Reason.PLUGIN_ANSWERS, {"text": "none", "step": "look again"})
-    answered = replace(backend, status=Status.NO_DEVICE, why=why)
-    assert str(answered) == "npu (accel-npu 1.0): no device: none. look again"
-
-
-# --- A library that was built for another torch ----------------------------------------------------------
-
-LACKS = "/site/torch_npu/lib/libtorch_npu.so: undefined symbol: "
-
-
-@pytest.mark.parametrize(
-    "symbol",
-    [
-        "_ZN3c1021throwNullDataPtrErrorEv",
-        "_ZNK2at10TensorBase4sizeEl",
-        "_ZN5torch8autograd4Node4nameEv",
-        "_ZTIN3c105ErrorE",
-    ],
-)
-def test_a_library_that_lacks_a_symbol_of_torch_was_built_for_another_torch(
-    torch_world, symbol
-):
-    vendor(torch_world, f"raise ImportError({LACKS + symbol!r})")
-    found = judge()
-    assert found.status is Status.BROKEN
-    assert found.reason == (
-        f"torch_npu failed: built for another torch (yours is 2.99.0+simulated): ImportError: {LACKS}{symbol}"
-    )
-    assert found.hint == "install the vendor's wheel for this torch"
-    assert found.cause == f"ImportError: {LACKS}{symbol}"
-
-
-@pytest.mark.parametrize(
-    "symbol", ["aclInit", "_ZN4acme4opensERKN2at6TensorE", "_ZN6c10_npu3getEv"]
-)
-def test_a_symbol_of_anybody_else_tells_nothing_of_torch(torch_world, symbol):
-    vendor(torch_world, f"raise ImportError({LACKS + symbol!r})")
-    found = judge()
-    assert found.reason == f"torch_npu failed: ImportError: {LACKS}{symbol}"
-    assert found.hint == ""
-
-
-def test_a_hint_of_the_plugins_own_comes_before_that(torch_world):
-    vendor(
-        torch_world,
-        f"raise ImportError('{LACKS}_ZN3c104getEv')",
-        hints=(("undefined", "update CANN"),),
-    )
-    assert judge().hint == "update CANN"
-
-
-def test_a_torch_that_does_not_import_is_for_the_doctor(torch_world):
-    torch_world.module("torch", f"raise ImportError('{LACKS}_ZN3c104getEv')")
-    vendor(torch_world, "")
-    found = judge()
-    assert found.hint.startswith("run `accel doctor` in the program's folder")
-    assert "another torch" not in found.reason
-
-
-# --- A package that was built for one release of torch, told by metadata ---------------------------------
-
-OTHER = (
-    "torch-npu {0} works with torch 2.8 only, and torch 2.99.0+simulated is installed"
-)
-TORCH_2_8 = "pip install 'torch==2.8.*'"
-#: Its version, whether it is pinned, its own way out; status, reason, next step.
-RELEASES = [
-    ("2.8.10+xpu", False, "", Status.INCOMPATIBLE, OTHER, TORCH_2_8),
-    ("2.8.10+xpu", True, "", Status.INCOMPATIBLE, OTHER, TORCH_2_8),
-    ("2.8", False, "do this", Status.INCOMPATIBLE, OTHER, f"{TORCH_2_8}, or: do this"),
-    ("2.99.7.post1+cann", False, "", Status.USABLE, "", ""),
-    (
-        "",
-        False,
-        "do this",
-        Status.NOT_INSTALLED,
-        "torch-npu is not installed",
-        "do this",
-    ),
-]
-BUILT_FOR = InTorch(same_version=("torch-npu",))
-
-
-@pytest.mark.parametrize(
-    ("version", "pinned", "way_out", "status", "reason", "hint"), RELEASES
-)
-def test_a_package_of_another_release_of_torch_is_not_imported(
-    torch_world, version, pinned, way_out, status, reason, hint
-):
-    """Such a package may end the process when it is imported beside another torch."""
-    if version:
-        torch_world.distribution("torch-npu", version)
-    source = (
-        ""
-        if status is Status.USABLE
-        else "raise KeyboardInterrupt('imported beside another torch')"
-    )
-    vendor(torch_world, source, in_torch=BUILT_FOR, install_hint=way_out)
-    found = judge(pinned=pinned)
-    assert (found.status, found.reason, found.hint) == (
-        status,
-        reason.format(version),
-        hint,
-    )
-    assert found.usable or not {"torch", "torch_npu"} & set(sys.modules)
-
-
-def test_without_torch_it_is_torch_that_is_missing(world):
-    world.distribution("torch-npu", "2.8")
-    vendor(world, "", in_torch=BUILT_FOR)
-    assert "torch is not installed" in judge().reason
-
-
-# ---------------------------------------------------------------------------- probe hooks
-# What a plugin's own hooks say is believed where it fits; the owner alone is asked about his device.
-
-
-ASIDE = "ProbeResult(False, 'torch_supa has it', 'a hint', stands_aside=True)"
-NONE = "ProbeResult(False, 'nothing on the bus', devices=0)"
-WHY = "AttributeError: module 'json' has no attribute 'missing'"
-MISSING = f"accelerator='json:missing' of accel-npu 1.0 failed: {WHY}"
-COUNTED = "npu_device:Simulated"
-#: What `accel_probe` answers, the accelerator, whether it is pinned; the verdict with its reason and devices.
-SAID = {
-    "it stands aside": (ASIDE, "", False, Status.STANDS_ASIDE, "torch_supa has it", None),
-    "no device": (NONE, "", False, Status.NO_DEVICE, "nothing on the bus", 0),
-    "no device, pinned": (NONE, "", True, Status.USABLE, "pinned, though nothing on the bus", 0),
-    # Else a command would call usable what `get_accelerator()` then fails to build.
-    "no device, pinned, cannot be built": (NONE, "json:missing", True, Status.BROKEN, MISSING, None),
-    "usable, and never counted": ("ProbeResult(True, devices=8)", COUNTED, False, Status.USABLE, "", 8),
-    # It must not make the whole choice fail.
-    "usable, cannot be built": ("ProbeResult(True)", "json:missing", False, Status.BROKEN, MISSING, None),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("what", SAID)
-def test_a_plugins_own_word_on_its_device(torch_world, what):
-    answer, accelerator, pinned, *verdict = SAID[what]
-    torch_world.module(
-        "npu_device", ACCELERATOR.format(count="raise RuntimeError('never asked')")
-    )
-    fields = {"accelerator": accelerator} if accelerator else {}
-    torch_world.backend(
-        "npu",
-        extra=hook("accel_probe", "backend, others", f"return {answer}"),
-        **fields,
-    )
-    found = judge(pinned=pinned)
-    assert [found.status, found.reason, found.devices] == verdict
-    assert found.status.is_failure is (found.status is Status.BROKEN)
-    assert (found.hint == "a hint") is ("a hint" in answer)
-    # Without a pin it is asked before anything is imported.
-    assert ("torch" in sys.modules) is (
-        pinned or "True" in answer.replace("aside=True", "")
-    )
-
-
-def test_the_other_backends_are_shown_to_the_probe(torch_world):
-    torch_world.backend("mlu")
-    body = "return ProbeResult(False, ','.join(sorted(b.name for b in others)))"
-    torch_world.backend("npu", extra=hook("accel_probe", "backend, others", body))
-    assert judge().reason == "cpu,generic,mlu"
-
-
-#: The same hook under a name of its own, which pluggy takes by its marker.
-NAMED = "\n@hookimpl(specname={hook!r})\ndef somehow(backend, others):\n    {body}\n"
-
-
-@pytest.mark.parametrize("own", ["npu", "mlu"])
-@pytest.mark.parametrize("named", [False, True], ids=["by name", "specname"])
-@pytest.mark.parametrize(
-    ("name", "body", "reason"),
-    [
-        ("accel_probe", "return ProbeResult(False, '{0} judged ' + backend.name)", "{0} judged {0}"),
-        (
-            "accel_create", "raise RuntimeError('{0} built ' + backend.name)",
-            "accel_create() of accel-{0} 1.0 failed: RuntimeError: {0} built {0}",
-        ),
-    ],
-    ids=["accel_probe", "accel_create"],
-)  # fmt: skip
-def test_the_owner_alone_is_asked_about_his_device(
-    torch_world, own, named, name, body, reason
-):
-    for each, priority in (("npu", 700), ("mlu", 300)):
-        body_of = body.format(each)
-        source = (
-            NAMED.format(hook=name, body=body_of)
-            if named
-            else hook(name, "backend, others", body_of)
-        )
-        torch_world.backend(each, priority, extra=source)
-    assert judge(own).reason == reason.format(own)
-
-
-def test_a_declaration_under_another_name_is_read(torch_world):
-    named = "@hookimpl(specname='accel_backends')\ndef what_we_have():\n"
-    torch_world.plugin(
-        "acme", f"{HEAD}{named}    return Backend({arguments('acme')})\n"
-    )
-    assert "acme" in names(discover())
-    assert judge("acme").usable
-
-
-# ---------------------------------------------------------------------------- everybody about an error
-
-RAISES = "raise ImportError('libfoo.so: cannot open shared object file')"
-
-
-def explaining(world, name, body, parameters="backend, error", **fields):
-    world.backend(name, extra=hook("accel_explain", parameters, body), **fields)
-
-
-BAD = ("raise ValueError", "import sys; sys.exit(3)", "return 5", "return ''")
-
-
-@pytest.mark.parametrize(
-    ("body", "parameters"),
-    [
-        *((body, "backend, error") for body in BAD),
-        ("return 'never'", "backend, flavour"),
-    ],
-)
-def test_one_that_fails_answers_nonsense_or_does_not_fit_is_passed_over(
-    torch_world, body, parameters
-):
-    vendor(torch_world, RAISES)
-    explaining(torch_world, "sdaa", body, parameters, priority=900)
-    explaining(torch_world, "mlu", "return f'{backend.name}: {error}'", priority=300)
-    assert judge().hint == "npu: libfoo.so: cannot open shared object file"
-
-
-def test_the_owner_first_then_its_declaration_then_others(torch_world):
-    explaining(torch_world, "mlu", "return 'from mlu'", priority=900)
-    own = hook(
-        "accel_explain",
-        "backend, error",
-        "return 'own' if 'libfoo' in str(error) else None",
-    )
-    vendor(
-        torch_world,
-        RAISES,
-        extra=own,
-        hints=(("libfoo", "data"), ("LIB(BAR|BAZ)", "more data")),
-    )
-    assert judge().hint == "own"
-    for error, hint in (("libbar.so", "more data"), ("another one", "from mlu")):
-        torch_world.module("torch_npu", f"raise ImportError({error!r})")
-        assert judge().hint == hint
-    for number in range(
-        19
-    ):  # each that failed would import all, were their number not bounded
-        torch_world.backend(f"more{number}", 950)
-    assert judge().hint != "from mlu"
-
-
-# ---------------------------------------------------------------------------- counting starts the runtime
 
 #: The runtime refuses every process that was forked from one that has counted.
 STARTS = """

@@ -25,11 +25,11 @@ def _id(one):
 
 
 @pytest.fixture
-def held(tmp_path, base_path):
-    """Runs a fault in a place in these modes and holds each against the rules."""
+def check_against_rules(tmp_path, bare_sys_path):
+    """Run a fault in a place in these modes, and hold each against the rules."""
 
-    def hold(fault, place, modes, torch):
-        seen = run(fault, place, modes, tmp_path, [*base_path, str(torch)])
+    def check(fault, place, modes, torch):
+        seen = run(fault, place, modes, tmp_path, [*bare_sys_path, str(torch)])
         if folder := os.environ.get(record.FOLDER):
             record.keep(folder, fault, place, seen)
         found = {mode.value: wrong(fault, place, mode, seen[mode]) for mode in modes}
@@ -38,31 +38,33 @@ def held(tmp_path, base_path):
             f"{mode}: {'; '.join(what)}" for mode, what in found.items()
         )
 
-    return hold
+    return check
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("place", PLACES, ids=_id)
 @pytest.mark.parametrize("fault", FAULTS, ids=_id)
-def test_every_fault_in_every_place(held, fault, place):
-    held(fault, place, QUICK, SIMULATED)
+def test_every_fault_in_every_place(check_against_rules, fault, place):
+    check_against_rules(fault, place, QUICK, SIMULATED)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("fault", "place"), OF_LAUNCHER, ids=_id)
-def test_the_launcher(held, fault, place, libraries):
-    held(fault, place, [Mode.DRY_RUN], libraries[1])
+def test_the_launcher(check_against_rules, fault, place, libraries):
+    check_against_rules(fault, place, [Mode.DRY_RUN], libraries[1])
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("fault", "place"), OF_DOCTOR, ids=_id)
-def test_the_doctor(held, fault, place):
-    held(fault, place, [Mode.DOCTOR], SIMULATED)
+def test_the_doctor(check_against_rules, fault, place):
+    check_against_rules(fault, place, [Mode.DOCTOR], SIMULATED)
 
 
 def test_the_diagonal_passes_everything_once():
     faults, places, modes = map(set, zip(*DIAGONAL, strict=True))
-    assert (faults, places, modes) == (set(FAULTS), set(PLACES), set(QUICK))
+    assert faults == set(FAULTS)
+    assert places == set(PLACES)
+    assert modes == set(QUICK)
     assert {(fault.kind, mode.is_program) for fault, _, mode in DIAGONAL} >= {
         (Kind.DIES, True), (Kind.DIES, False), (Kind.DISTURBS, True), (Kind.DISTURBS, False),
     }  # fmt: skip
@@ -73,5 +75,5 @@ def test_the_diagonal_passes_everything_once():
     DIAGONAL,
     ids=[f"{f.name}, {p.value}, {m.value}" for f, p, m in DIAGONAL],
 )
-def test_diagonal(held, fault, place, mode):
-    held(fault, place, [mode], SIMULATED)
+def test_diagonal(check_against_rules, fault, place, mode):
+    check_against_rules(fault, place, [mode], SIMULATED)

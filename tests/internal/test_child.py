@@ -100,7 +100,8 @@ def test_a_child_that_exits_with_an_error_has_no_answer(job):
     report = job(
         "sys.stderr = type('S', (), {'flush': lambda _: os._exit(3)})()\nreturn {'ok': True}"
     )
-    assert (report.answer, report.ending) == (None, "exited with status 3")
+    assert report.answer is None
+    assert report.ending == "exited with status 3"
 
 
 #: A program that calls `work` of the module `the_job` in a child.
@@ -189,7 +190,9 @@ def test_a_hang_ends_at_the_deadline_with_the_whole_process_group(job, tmp_path)
 def test_a_busy_child_ends_at_the_deadline(job):
     body = "while True:\n    stage('computing')\n    print('still here')\n    time.sleep(0.01)"
     report = job(body, timeout=1.0)
-    assert (report.timed_out, report.waited, report.stage) == (True, 1, "computing")
+    assert report.timed_out is True
+    assert report.waited == 1
+    assert report.stage == "computing"
 
 
 def test_progress_has_the_stage_and_its_seconds(job, monkeypatch):

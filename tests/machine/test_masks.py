@@ -15,6 +15,7 @@ from accel_core.backend import Backend, Hardware, InTorch, Visibility
 from accel_core.explain import reasons
 from accel_core.hardware import visible_devices
 from accel_core.hardware.visible_devices import Inventory, Masks, inventory, masks
+from accel_core.verdict import Verdict
 from accel_train.launch.launch import masks_of
 
 ROCR, HIP, CUDA = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
@@ -83,7 +84,9 @@ def test_one_variable(backend, count, value, seen, lost, better):
     found = masks(backend, {CUDA: value}, present)
     [effect] = found.effects
     assert masks(backend, {}, present) == Masks()
-    assert (found.devices, effect.ignored, effect.suggestion) == (seen, lost, better)
+    assert found.devices == seen
+    assert effect.ignored == lost
+    assert effect.suggestion == better
     assert bool(effect.malformed) == (seen is None and value != "")
 
 
@@ -105,11 +108,9 @@ def test_a_filter_first_and_the_other_counts_among_what_is_left(
     environ, seen, said, step
 ):
     found = masks(AMD, environ, Inventory(4))
-    assert (found.devices, str(found), found.faulty and found.next_step) == (
-        seen,
-        said,
-        step or [],
-    )
+    assert found.devices == seen
+    assert str(found) == said
+    assert (found.faulty and found.next_step) == (step or [])
 
 
 #: Issues on GitHub: what was set, on how many devices of whose, what is seen, and the next step.
@@ -148,13 +149,11 @@ REPORTS = {
 
 
 @pytest.mark.parametrize("report", REPORTS)
-def test_what_people_met(report):
+def test_masks_from_bug_reports_leave_the_devices_that_people_saw(report):
     backend, count, environ, seen, step = REPORTS[report]
     found = masks(backend, environ, Inventory(count))
-    assert (found.devices, found.faulty and found.next_step) == (
-        seen,
-        f"export {step}" if step else [],
-    )
+    assert found.devices == seen
+    assert (found.faulty and found.next_step) == (f"export {step}" if step else [])
     assert [e.variable for e in found.effects if e.overruled_by] == [CUDA] * (
         {CUDA, HIP} <= environ.keys()
     )
@@ -179,7 +178,7 @@ def built(machine, kind: str, count: int, numbers=None, uuids=()) -> Backend:
     return AMD
 
 
-def test_what_is_there(machine):
+def test_the_inventory_has_the_numbers_and_uuids_of_the_devices_that_are_there(machine):
     amd = built(machine, "amd", 3)  # before the bus is read, once for each process
     nvidia = built(machine, "nvidia", 2, (0, 3), (UUIDS[0], UUIDS[2]))
     assert inventory(nvidia, machine.path) == Inventory(2, (0, 3), (UUIDS[0], UUIDS[2]))
@@ -302,11 +301,18 @@ def worlds(draw) -> World:
     return World(kind, count, numbers, uuids, container, draw(st.booleans()), environ)
 
 
-@settings(max_examples=300, deadline=None)
-@given(world=worlds())
-def test_after_the_step_the_devices_that_were_meant_are_counted(
-    tmp_path_factory, world
-):
+class Judged(NamedTuple):
+    """A world on disk, what its runtime counts, and what is said of its masks."""
+
+    backend: Backend
+    present: Inventory
+    counted: list[object]
+    found: Masks
+    of_launcher: dict[str, str]
+    verdict: Verdict
+
+
+def judged(world, tmp_path_factory) -> Judged:
     machine = Computer(tmp_path_factory.mktemp("machine"))
     if world.container:
         machine.write(".dockerenv")
@@ -314,48 +320,88 @@ def test_after_the_step_the_devices_that_were_meant_are_counted(
     if world.both:
         built(machine, other, 2)
     backend = built(machine, maker, world.count, world.numbers, world.uuids)
-    before, present = world.counted(world.environ), inventory(backend, machine.path)
-    found = masks(backend, world.environ, present)
+    present = inventory(backend, machine.path)
+    counted = world.counted(world.environ)
     with pytest.MonkeyPatch.context() as patch:
         for module in (visible_devices, reasons):
             patch.setattr(module, "inventory", lambda *_: present)
         patch.setattr("os.environ", world.environ)
-        of_run = masks_of(backend, world.environ, len(before))
+        of_launcher = masks_of(backend, world.environ, len(counted))
         verdict = counts_none(backend, machine.path)
-        words = verdict.reason, verdict.hint
-    told = (
-        ("; ".join(map(str, found.faulty)), found.next_step)
-        if found.faulty
-        else ("", "")
-    )
-    assert (of_run["masked"], of_run["masked_step"]) == told
-    if unset := of_run["limited_step"].split()[1:]:
+    found = masks(backend, world.environ, present)
+    return Judged(backend, present, counted, found, of_launcher, verdict)
+
+
+def check_the_launcher_says_of_faulty_masks_what_the_judge_says(world, case):
+    text, step = "", ""
+    if case.found.faulty:
+        text = "; ".join(map(str, case.found.faulty))
+        step = case.found.next_step
+    assert case.of_launcher["masked"] == text
+    assert case.of_launcher["masked_step"] == step
+
+
+def check_without_the_variables_that_limit_them_all_devices_are_counted(world, case):
+    unset = case.of_launcher["limited_step"].split()[1:]
+    if unset:
         left = {
             name: value for name, value in world.environ.items() if name not in unset
         }
-        assert len(before) < len(world.counted(left)) == world.count, unset
-    if not found.faulty:  # and so no verdict says a word
-        assert before
-        ids = before if found.devices is None else list(found.devices)
-        assert (
-            (ids == before)
-            if all(isinstance(item, int) for item in ids)
-            else len(ids) == len(before)
-        )
-        return
-    if not before:  # and so the verdict says it, whatever the container's step would be
-        assert words == (str(found), found.next_step)
-    for named in re.findall(r"there is no device (\d+)\b(?! among)", str(found)):
-        assert int(named) >= world.count
-    assert found.next_step.startswith("export ")
-    after = {
-        **world.environ,
-        **dict(word.split("=", 1) for word in shlex.split(found.next_step)[1:]),
-    }
-    now = world.counted(after)
-    assert now, (found.next_step, after)
-    if world.kind in ("nvidia", "uuids") and world.meant:
-        assert set(now) == world.meant, (found.next_step, after)
-    else:
-        assert set(before) <= set(now), (found.next_step, after)
-    assert not masks(backend, after, present).faulty
+        assert len(case.counted) < world.count
+        assert len(world.counted(left)) == world.count, unset
+
+
+def check_masks_without_a_fault_leave_the_devices_that_the_runtime_counts(world, case):
+    if not case.found.faulty:
+        assert case.counted
+        ids = case.counted if case.found.devices is None else [*case.found.devices]
+        assert len(ids) == len(case.counted)
+        if all(isinstance(item, int) for item in ids):
+            assert ids == case.counted
+
+
+def check_where_masks_hide_every_device_the_verdict_says_so(world, case):
+    """Whatever the container's step would be."""
+    if case.found.faulty and not case.counted:
+        assert case.verdict.reason == str(case.found)
+        assert case.verdict.hint == case.found.next_step
+
+
+def check_a_device_that_is_said_to_be_missing_is_not_there(world, case):
+    if case.found.faulty:
+        text = str(case.found)
+        for named in re.findall(r"there is no device (\d+)\b(?! among)", text):
+            assert int(named) >= world.count
+
+
+def check_after_the_step_the_devices_that_were_meant_are_counted(world, case):
+    if case.found.faulty:
+        command, *changes = shlex.split(case.found.next_step)
+        assert command == "export"
+        after = world.environ | dict(change.split("=", 1) for change in changes)
+        now = world.counted(after)
+        assert now, (case.found.next_step, after)
+        if world.kind in ("nvidia", "uuids") and world.meant:
+            assert set(now) == world.meant, (case.found.next_step, after)
+        else:
+            assert set(case.counted) <= set(now), (case.found.next_step, after)
+        assert not masks(case.backend, after, case.present).faulty
+
+
+CHECKS = (
+    check_without_the_variables_that_limit_them_all_devices_are_counted,
+    check_masks_without_a_fault_leave_the_devices_that_the_runtime_counts,
+    check_after_the_step_the_devices_that_were_meant_are_counted,
+    check_the_launcher_says_of_faulty_masks_what_the_judge_says,
+    check_where_masks_hide_every_device_the_verdict_says_so,
+    check_a_device_that_is_said_to_be_missing_is_not_there,
+)
+
+
+# One test, as the worlds on disk take its time.
+@settings(max_examples=300, deadline=None)
+@given(world=worlds())
+def test_words_about_masks_are_true_and_their_step_helps(tmp_path_factory, world):
+    case = judged(world, tmp_path_factory)
+    for check in CHECKS:
+        check(world, case)

@@ -1,34 +1,13 @@
 """Many choices in one process: the same answer, and nothing is left over."""
 
 import sys
+from pathlib import Path
 
 import pytest
 from accel_tests import children
 
-_AGAIN = """
-import gc, json, os, resource, sys, threading, time
-import accel_core
-
-def have():
-    gc.collect()
-    pages = int(open("/proc/self/statm").read().split()[1])
-    kids = open(f"/proc/self/task/{os.getpid()}/children").read().split()
-    return {
-        "memory": pages * resource.getpagesize(), "descriptors": len(os.listdir("/proc/self/fd")),
-        "threads": len(os.listdir("/proc/self/task")), "children": len(kids),
-    }
-
-def choose(times):
-    for _ in range(times):
-        accel_core.set_accelerator(None)
-        assert accel_core.get_accelerator().name == "mlu", accel_core.selection().to_dict()["verdicts"]
-
-choose(WARM)
-before = have()
-began = time.monotonic()
-choose(COUNT)
-print(json.dumps([before, have(), time.monotonic() - began]))
-"""
+#: Chooses many times in one process.
+CHOOSE_AGAIN = Path(__file__).with_name("choose_again.py")
 
 
 @pytest.mark.skipif(
@@ -41,10 +20,15 @@ print(json.dumps([before, have(), time.monotonic() - began]))
 )
 def test_ten_thousand_choices_leak_nothing(several, warm, count, probe):
     """They keep at most 1 MiB, and nothing else is left over."""
-    code = _AGAIN.replace("WARM", str(warm)).replace("COUNT", str(count))
-    environ = {"ACCEL_PROBE_TIMEOUT": "60", "ACCEL_PROBE": probe}
+    environ = {
+        "ACCEL_PROBE_TIMEOUT": "60",
+        "ACCEL_PROBE": probe,
+        "CHOOSE_WARM": str(warm),
+        "CHOOSE_COUNT": str(count),
+    }
+    program = CHOOSE_AGAIN.read_text("utf-8")
     end = children.run(
-        code, several.path, environ, traced=False, strict=False, timeout=900
+        program, several.path, environ, traced=False, strict=False, timeout=900
     )
     before, after, seconds = end.answer
     grown = after.pop("memory") - before.pop("memory")

@@ -1,4 +1,4 @@
-"""Pages show what they say, and take nothing from a registry that does not have it."""
+"""Pages show what they say."""
 
 import re
 
@@ -35,50 +35,3 @@ def test_no_word_is_swallowed_as_a_tag(page):
 def test_a_tag_is_found():
     assert tags("| a | GPU-<uuid>, or `MIG-<uuid>` |") == ["<uuid>"]
     assert tags("GPU-\\<uuid>, <https://pytorch.org>, `<a>`\n\n    <b>\n") == []
-
-
-# ---------------------------------------------------------------------------- links
-
-
-INDEXES = [page for page in PAGES if re.fullmatch(r"docs/\w+/index\.md", page)]
-LISTED = re.compile(r"^(?:- |\| )\[([^\]]+)\]\(([\w/.-]+\.md)\)", re.MULTILINE)
-
-
-@pytest.mark.parametrize("index", sorted(INDEXES))
-def test_an_index_calls_a_page_by_its_title(index):
-    listed = LISTED.findall(PAGES[index].read_text("utf-8"))
-    titles = {}
-    for _, target in listed:
-        text = (PAGES[index].parent / target).read_text("utf-8")
-        title = re.search(r"^# (.*)$", text, re.MULTILINE)
-        titles[target] = title[1].partition("Tutorial: ")[2] or title[1]
-    different = [
-        (text, titles[target])
-        for text, target in listed
-        if text.lower() != titles[target].lower()
-    ]
-    assert different == []
-
-
-# ---------------------------------------------------------------------------- registries
-
-
-#: Until 0.1.0 the names are free: whoever registers one decides what `pip install` of it brings.
-RELEASED = "(unreleased)" not in (TREE / "CHANGELOG.md").read_text("utf-8")
-
-
-@pytest.mark.skipif(RELEASED, reason="a registry has the distributions")
-@pytest.mark.parametrize("page", sorted(PAGES))
-def test_nothing_of_ours_is_installed_from_a_registry(page):
-    found = INSTALLED.findall(PAGES[page].read_text("utf-8"))
-    assert [name for name in found if name != "accel-acme"] == []  # the reader's own
-
-
-@pytest.mark.skipif(RELEASED, reason="a registry has the distributions")
-def test_a_page_that_installs_says_from_where():
-    readmes = [page for page in PAGES if re.fullmatch(r"p\w+/\w+/README.md", page)]
-    assert len(readmes) > 14
-    for page in readmes:
-        assert "No registry has accel's distributions yet" in PAGES[page].read_text(
-            "utf-8"
-        ), page

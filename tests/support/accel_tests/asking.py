@@ -1,8 +1,11 @@
 """What several test files ask of accel_core, and two plugins to ask about."""
 
 import os
+import warnings
 from unittest import mock
 
+import accel_core
+from accel_core import current
 from accel_core.backend import Provenance
 from accel_core.hardware.visible_devices import set_variables
 from accel_core.plugins import find_backends
@@ -28,6 +31,16 @@ def error(**environ):
     return found.error
 
 
+def fallback_warnings(call=accel_core.get_accelerator):
+    """What Python's warnings say while `call` chooses, as in a process that has not chosen yet."""
+    accel_core.set_accelerator(None)
+    current._warned.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return caught
+
+
 def statuses(selection):
     return {v.name: v.status.value for v in selection.verdicts}
 
@@ -36,7 +49,8 @@ def names(verdicts):
     return [v.name for v in verdicts]
 
 
-def only(name):
+def discovered(name):
+    """The one backend of that name which `discover()` finds."""
     (found,) = [v for v in discover() if v.name == name]
     return found
 

@@ -64,8 +64,8 @@ def _is_third_party(entry):
 
 
 @pytest.fixture(scope="session")
-def once(tmp_path_factory, worker_id):
-    """`once(name, compute)`: what `compute` gives, as JSON holds it; computed by one of pytest's workers."""
+def shared_by_workers(tmp_path_factory, worker_id):
+    """`shared_by_workers(name, compute)`: what `compute` gives, as JSON holds it; one worker computes it."""
     own = tmp_path_factory.getbasetemp()
     shared = own if worker_id == "master" else own.parent
 
@@ -121,7 +121,7 @@ def libraries(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def base_path(libraries):
+def bare_sys_path(libraries):
     """`sys.path` with the standard library, ours and what they need: no torch and no plugin."""
     standard = [
         p for p in sys.path if p.startswith(sys.base_prefix) and not _is_third_party(p)
@@ -135,7 +135,7 @@ def base_path(libraries):
 
 
 @pytest.fixture
-def only(monkeypatch):
+def set_sys_path(monkeypatch):
     """Make these, and the standard library, the whole of `sys.path`."""
     from accel_tests.scanning import STANDARD
 
@@ -272,13 +272,13 @@ def other_modules(root):
 
 
 @pytest.fixture
-def world(tmp_path, base_path, libraries, monkeypatch, no_hardware, fresh):
+def world(tmp_path, bare_sys_path, libraries, monkeypatch, no_hardware, fresh):
     """A machine without torch and without plugins, to install some; this process sees it."""
     # What a test's processes die of is noted in the user's cache, and is no other test's business.
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     aside = other_modules(tmp_path)
-    world = World(tmp_path, base_path, libraries[1], monkeypatch)
+    world = World(tmp_path, bare_sys_path, libraries[1], monkeypatch)
     yield world
     other_modules(tmp_path)
     sys.modules.update(aside)

@@ -47,3 +47,12 @@ NO_DEVICE = hook(
     "backend, others",
     "return ProbeResult(False, 'nothing on the bus', devices=0)",
 )
+
+
+def takes_private_use1(name):
+    """As PyTorch's own registration does: the second one is refused."""
+    return (
+        "import torch\n"
+        "if torch._C.private_use1 != 'privateuseone': raise RuntimeError('already set')\n"
+        f"torch._C.private_use1 = {name!r}"
+    )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def beside(*works, seconds=60):
-    """Each of these in a thread of its own, beside the block; all have ended after it."""
+def in_threads(*works, seconds=60):
+    """Run each of these in a thread of its own during the block; all have ended after it."""
     threads = [threading.Thread(target=work, daemon=True) for work in works]
     for thread in threads:
         thread.start()

@@ -38,10 +38,10 @@ def simulated(built):
 
 
 @pytest.fixture(scope="session")
-def life(simulated, once):
+def life(simulated, shared_by_workers):
     """`life(vendor)`: what one process with that device told, for all tests that read it."""
     function = "simulated_checks.capabilities:of_life"
-    return lambda vendor: once(
+    return lambda vendor: shared_by_workers(
         f"life-{vendor}",
         lambda: simulated(vendor, function, vendor, timeout=300).answer,
     )

@@ -181,10 +181,12 @@ REAL_ASCEND = {
 
 
 @pytest.fixture(scope="session")
-def ascend(simulated, once):
+def ascend(simulated, shared_by_workers):
     """The answers of one process."""
     variables = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
-    return once("ascend", lambda: simulated("npu", ASCEND, environ=variables).answer)
+    return shared_by_workers(
+        "ascend", lambda: simulated("npu", ASCEND, environ=variables).answer
+    )
 
 
 @pytest.mark.parametrize(("member", "expected"), REAL_ASCEND.items(), ids=REAL_ASCEND)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from accel_tests import plugins
-from accel_tests.processes import beside
+from accel_tests.processes import in_threads
 
 import accel_core
 from accel_core import (
@@ -227,7 +227,7 @@ def test_threads_may_end_in_any_order():
             except BaseException as error:
                 failed.append(error)
 
-    with beside(first, second):
+    with in_threads(first, second):
         pass
     assert (failed, "OF_BOTH" in os.environ) == ([], False)
 

@@ -130,12 +130,12 @@ def tiny(monkeypatch, fresh, no_hardware):
 
 
 @pytest.fixture
-def measured_once(tiny, monkeypatch, once):
+def measured_once(tiny, monkeypatch, shared_by_workers):
     """Every `accel bench` reports one run, measured once for all tests that ask for this."""
     measure = bench._measure
 
     def measure_once(settings, name, ranks, *, quick):
-        kept = once(
+        kept = shared_by_workers(
             "bench",
             lambda: document.to_dict(measure(settings, name, ranks, quick=quick)),
         )

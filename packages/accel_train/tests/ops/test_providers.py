@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from accel_tests import layouts
-from accel_tests.asking import only
+from accel_tests.asking import discovered
 from accel_tests.plugins import hook
 
 from accel_core import (
@@ -50,7 +50,7 @@ def providing(world, name, body, distribution="", module=""):
 
 def brought(backend=None):
     """The providers but for accel-train's own: DeepSpeed's, which is not installed, and the last ones."""
-    found = op_providers.providers(backend or only("npu").backend)
+    found = op_providers.providers(backend or discovered("npu").backend)
     return [p for p in found if not p.last and p.name != "deepspeed"]
 
 
