@@ -53,6 +53,7 @@ def at(described, monkeypatch, tmp_path):
     )
 
 
+#: Compute capability, and whether float16, float8, Triton and its grouped products are used there.
 RULES = [
     ((6, 1), False, False, False, False),
     ((7, 0), True, False, False, True),
@@ -76,17 +77,27 @@ def test_rules_by_capability(at, monkeypatch, capability, fp16, fp8, triton, gro
 @pytest.mark.parametrize(
     ("value", "supported"), [("1", True), ("", False), (" ON ", True), ("off", False)]
 )
-def test_fp16_on_capability_6_is_a_setting_like_the_others(
-    at, monkeypatch, value, supported
-):
+def test_fp16_on_capability_6_is_a_setting(at, monkeypatch, value, supported):
     monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", value)
     assert at(6, 0).is_fp16_supported() is supported
+
+
+@pytest.mark.parametrize("value", ["1", "", " ON ", "off"])
+def test_fp16_on_capability_5_is_no_setting(at, monkeypatch, value):
+    monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", value)
     assert at(5, 0).is_fp16_supported() is False
+
+
+def test_a_setting_of_fp16_that_is_not_valid_is_refused(at, monkeypatch):
     monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", "perhaps")
     with pytest.raises(
         SettingError, match=r"DS_ALLOW_DEPRECATED_FP16='perhaps' is not valid"
     ):
         at(6, 0).is_fp16_supported()
+
+
+def test_a_setting_of_fp16_is_not_read_where_it_does_not_count(at, monkeypatch):
+    monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", "perhaps")
     assert at(7, 0).is_fp16_supported() is True
 
 
@@ -119,10 +130,8 @@ def test_fp8_by_amds_architecture(described, architecture, supported):
     assert described(ROCM, gcnArchName=architecture).is_fp8_supported() is supported
 
 
-UUID, HYPHENS = (
-    "8932f937-d72c-4106-c12f-20bd9faed9f6",
-    "2d2d2d2d-2d2d-2d2d-2d2d-2d2d2d2d2d2d",
-)
+UUID = "8932f937-d72c-4106-c12f-20bd9faed9f6"
+HYPHENS = "2d2d2d2d-2d2d-2d2d-2d2d-2d2d2d2d2d2d"
 UUIDS = [
     (CUDA, "NVIDIA H200", UUID, f"GPU-{UUID}"),
     (CUDA, "NVIDIA A100 MIG 1g.5gb", "c7384736-a75d", "MIG-c7384736-a75d"),
@@ -147,7 +156,8 @@ def test_the_uuid_is_written_as_the_vendor_writes_it(
         backend, name=name, uuid=uuid, pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=0
     )
     properties = acc.device_properties(0)
-    assert (properties.uuid, properties.pci_address) == (written, "0000:3b:00.0")
+    assert properties.uuid == written
+    assert properties.pci_address == "0000:3b:00.0"
 
 
 @pytest.fixture
