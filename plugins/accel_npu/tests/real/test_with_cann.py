@@ -1,19 +1,18 @@
-"""The real torch_npu on the stand-in for CANN: what is its own or the plugin's, by `checks/own.py`."""
+"""The real torch_npu on the stand-in for CANN: what is its own or the plugin's, in `checks/`."""
 
 import pytest
-from checks.run import names
+from checks.run import OWN, names
 from stand_in.children import run
-
-RUN = "from checks.run import main; main('own', *{!r})"
 
 
 @pytest.fixture(scope="module")
 def failures(stand_in):
     """What failed of the checks, all in one process."""
-    return run(RUN.format(()), cann=stand_in, DS_ACCELERATOR="npu").answer
+    code = "from checks.run import OWN, main; main(*OWN)"
+    return run(code, cann=stand_in, DS_ACCELERATOR="npu").answer
 
 
-@pytest.mark.parametrize("name", names("own"))
+@pytest.mark.parametrize("name", [name for module in OWN for name in names(module)])
 def test_check(failures, name):
     assert name not in failures, failures[name]
 
@@ -21,7 +20,7 @@ def test_check(failures, name):
 def test_bfloat16_is_asked_of_the_device(stand_in):
     """An older chip has none; the one of the other checks has."""
     environ = {"DS_ACCELERATOR": "npu", "STANDIN_SOC": "Ascend910PremiumA"}
-    code = RUN.format(["check_what_the_device_says"])
+    code = "from checks.run import main; main('dtypes', only='check_which_types_the_device_has')"
     assert run(code, cann=stand_in, **environ).answer == {}
 
 
