@@ -99,50 +99,63 @@ OF_CUDA, OF_ROCM = (
 BOTH = TorchBuild("2.13.0", cuda="13.0", xpu="20250301")
 
 
-ASIDE = [
-    (BOTH, ("/dev/nvidia0",), (CUDA,), None, True),
-    (
-        TorchBuild("2.13.0", hip="7.0", xpu="20250301"),
-        ("/dev/nvidia0",),
-        (CUDA,),
-        None,
-        True,
-    ),
-    (BOTH, ("/dev/nvidia0",), (OF_ROCM, OF_CUDA), None, True),
-    (BOTH, ("/dev/nvidia0",), (OF_ROCM,), None, False),
-    (BOTH, (), (CUDA,), None, False),
-    (BOTH, ("/dev/nvidia0",), (CUDA,), "", False),
-    (BOTH, ("/dev/nvidia0",), (CUDA,), "-1", False),
-    (TorchBuild("2.13.0+xpu", xpu="20250301"), ("/dev/nvidia0",), (CUDA,), None, False),
-    (
-        BOTH,
-        ("/dev/nvidia0",),
-        (replace(CUDA, name="npu", device_type="npu"),),
-        None,
-        False,
-    ),
-]
+OF_TORCH_WITH_XPU = TorchBuild("2.13.0+xpu", xpu="20250301")
+WITH_ROCM = TorchBuild("2.13.0", hip="7.0", xpu="20250301")
+NVIDIA = ("/dev/nvidia0",)
+#: Another vendor's plugin, which is not for torch.cuda.
+OTHER = replace(CUDA, name="npu", device_type="npu")
 
 
-@pytest.mark.parametrize(("build", "nodes", "others", "hidden", "aside"), ASIDE)
-def test_torchs_own_support_stands_aside_for_a_cuda_device(
-    monkeypatch, build, nodes, others, hidden, aside
-):
-    """Of the same torch, where somebody is there to drive it."""
+@pytest.fixture
+def probed(monkeypatch):
+    """`probed(build, nodes, others)`: the verdict on NATIVE with that torch and those devices."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if hidden is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    monkeypatch.setattr(accel_xpu, "torch_build", lambda: build)
-    monkeypatch.setattr(accel_xpu, "evidence", lambda backend: Evidence(nodes=nodes))
-    found = accel_xpu.accel_probe(accel_xpu.NATIVE, others)
-    if aside:
-        assert found.usable is False
-        assert found.stands_aside is True
-        assert "cuda devices too" in found.reason
-        assert "/dev/nvidia0" in found.reason
-        assert "DS_ACCELERATOR=xpu" in found.hint
-    else:
-        assert found is None
+
+    def probe(build, nodes, others):
+        evidence = Evidence(nodes=nodes)
+        monkeypatch.setattr(accel_xpu, "torch_build", lambda: build)
+        monkeypatch.setattr(accel_xpu, "evidence", lambda backend: evidence)
+        return accel_xpu.accel_probe(accel_xpu.NATIVE, others)
+
+    return probe
+
+
+@pytest.mark.parametrize(
+    ("build", "others"),
+    [(BOTH, (CUDA,)), (WITH_ROCM, (CUDA,)), (BOTH, (OF_ROCM, OF_CUDA))],
+)
+def test_torchs_own_support_stands_aside_for_a_cuda_device(probed, build, others):
+    """Of the same torch, where somebody is there to drive it."""
+    found = probed(build, NVIDIA, others)
+    assert found.usable is False
+    assert found.stands_aside is True
+    assert "cuda devices too" in found.reason
+    assert "/dev/nvidia0" in found.reason
+    assert "DS_ACCELERATOR=xpu" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("build", "nodes", "others"),
+    [
+        (BOTH, NVIDIA, (OF_ROCM,)),
+        (BOTH, (), (CUDA,)),
+        (OF_TORCH_WITH_XPU, NVIDIA, (CUDA,)),
+        (BOTH, NVIDIA, (OTHER,)),
+    ],
+    ids=["no plugin for it", "no device", "torch without CUDA", "another vendor"],
+)
+def test_torchs_own_support_stays_where_no_cuda_device_can_be_used(
+    probed, build, nodes, others
+):
+    assert probed(build, nodes, others) is None
+
+
+@pytest.mark.parametrize("value", ["", "-1"])
+def test_torchs_own_support_stays_where_the_cuda_device_is_hidden(
+    probed, monkeypatch, value
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    assert probed(BOTH, NVIDIA, (CUDA,)) is None
 
 
 @pytest.fixture

@@ -8,32 +8,32 @@ from tpu_card import HERE, variables
 
 
 @pytest.fixture(scope="module")
-def found():
+def compiled():
     """What `compiling.py` prints."""
     environ = {**os.environ, **variables(), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     return run_python([str(HERE / "compiling.py")], environ).answer
 
 
-def test_the_default_compiler_is_torchtpus(found):
-    assert found["default_of_accel"] == "tpu"
-    assert found["default_of_torch"] == "tpu"
+def test_the_default_compiler_is_torchtpus(compiled):
+    assert compiled["default_of_accel"] == "tpu"
+    assert compiled["default_of_torch"] == "tpu"
 
 
-def test_dynamos_interface_is_torchtpus(found):
-    assert found["interface"].startswith("torch_tpu.")
+def test_dynamos_interface_is_torchtpus(compiled):
+    assert compiled["interface"].startswith("torch_tpu.")
 
 
 @pytest.mark.parametrize("backend", ["tpu", "accel"])
-def test_the_compiler_that_runs_is_torchtpus(found, backend):
+def test_the_compiler_that_runs_is_torchtpus(compiled, backend):
     """It refuses XLA's library for the CPU, by that name and by ours."""
-    error = found[f"error_of_{backend}"]
+    error = compiled[f"error_of_{backend}"]
     assert error == "NotImplementedError: GetOutputMemoryKinds is not supported."
 
 
-def test_a_compiler_that_is_set_gives_the_cpus_gradients(found):
-    cpu = found["with_aot_eager_on_cpu"]
-    assert found["with_aot_eager"] == pytest.approx(cpu, rel=1e-5)
+def test_a_compiler_that_is_set_gives_the_cpus_gradients(compiled):
+    cpu = compiled["with_aot_eager_on_cpu"]
+    assert compiled["with_aot_eager"] == pytest.approx(cpu, rel=1e-5)
 
 
-def test_inductor_is_refused_by_torchtpu(found):
-    assert "backend='inductor') on TPU is experimental" in found["error_of_inductor"]
+def test_inductor_is_refused_by_torchtpu(compiled):
+    assert "backend='inductor') on TPU is experimental" in compiled["error_of_inductor"]

@@ -14,31 +14,32 @@ def trained(**more):
 
 
 @pytest.fixture(scope="module")
-def found():
+def report():
+    """What the program reports of its accelerator and its training."""
     return trained()
 
 
-def test_the_device_is_torchtpus(found):
-    assert found["name"] == "generic"
-    assert found["device"] == "tpu"
-    assert found["devices"] == 4
+def test_the_device_is_torchtpus(report):
+    assert report["name"] == "generic"
+    assert report["device"] == "tpu"
+    assert report["devices"] == 4
 
 
-def test_the_compiler_is_torchtpus(found):
-    assert found["compiler"] == "tpu"
+def test_the_compiler_is_torchtpus(report):
+    assert report["compiler"] == "tpu"
 
 
-def test_a_model_trains(found):
-    first, second, third = found["losses"]
+def test_a_model_trains(report):
+    first, second, third = report["losses"]
     assert first > second
     assert second > third
 
 
-def test_what_torchtpu_refuses_is_listed(found):
-    assert {"device_count", "get_rng_state"} <= set(found["refused"])
+def test_what_torchtpu_refuses_is_listed(report):
+    assert {"device_count", "get_rng_state"} <= set(report["refused"])
 
 
-def test_legacy_device_apis_are_not_needed(found):
+def test_legacy_device_apis_are_not_needed(report):
     again = trained(TORCH_TPU_ALLOW_LEGACY_DEVICE_APIS="1")
     for key in ("name", "device", "devices", "compiler"):
-        assert again[key] == found[key]
+        assert again[key] == report[key]
