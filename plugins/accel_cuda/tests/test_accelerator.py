@@ -43,8 +43,8 @@ def described(monkeypatch):
 
 
 @pytest.fixture
-def at(described, monkeypatch, tmp_path):
-    """`at(8, 0)`: an accelerator with a device of that capability; Triton is installed."""
+def with_capability(described, monkeypatch, tmp_path):
+    """`with_capability(8, 0)`: an accelerator with a device of that capability; Triton is installed."""
     (tmp_path / "triton").mkdir()
     (tmp_path / "triton" / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -53,6 +53,7 @@ def at(described, monkeypatch, tmp_path):
     )
 
 
+#: Compute capability, and whether float16, float8, Triton and its grouped products are used there.
 RULES = [
     ((6, 1), False, False, False, False),
     ((7, 0), True, False, False, True),
@@ -64,9 +65,11 @@ RULES = [
 
 
 @pytest.mark.parametrize(("capability", "fp16", "fp8", "triton", "grouped"), RULES)
-def test_rules_by_capability(at, monkeypatch, capability, fp16, fp8, triton, grouped):
+def test_rules_by_capability(
+    with_capability, monkeypatch, capability, fp16, fp8, triton, grouped
+):
     monkeypatch.setattr(torch, "_grouped_mm", object(), raising=False)
-    acc = at(*capability)
+    acc = with_capability(*capability)
     assert acc.is_fp16_supported() is fp16
     assert acc.is_fp8_supported() is fp8
     assert acc.is_triton_supported() is triton
@@ -76,33 +79,47 @@ def test_rules_by_capability(at, monkeypatch, capability, fp16, fp8, triton, gro
 @pytest.mark.parametrize(
     ("value", "supported"), [("1", True), ("", False), (" ON ", True), ("off", False)]
 )
-def test_fp16_on_capability_6_is_a_setting_like_the_others(
-    at, monkeypatch, value, supported
+def test_fp16_on_capability_6_is_a_setting(
+    with_capability, monkeypatch, value, supported
 ):
     monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", value)
-    assert at(6, 0).is_fp16_supported() is supported
-    assert at(5, 0).is_fp16_supported() is False
+    assert with_capability(6, 0).is_fp16_supported() is supported
+
+
+@pytest.mark.parametrize("value", ["1", "", " ON ", "off"])
+def test_fp16_on_capability_5_is_no_setting(with_capability, monkeypatch, value):
+    monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", value)
+    assert with_capability(5, 0).is_fp16_supported() is False
+
+
+def test_a_setting_of_fp16_that_is_not_valid_is_refused(with_capability, monkeypatch):
     monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", "perhaps")
     with pytest.raises(
         SettingError, match=r"DS_ALLOW_DEPRECATED_FP16='perhaps' is not valid"
     ):
-        at(6, 0).is_fp16_supported()
-    assert at(7, 0).is_fp16_supported() is True
+        with_capability(6, 0).is_fp16_supported()
 
 
-def test_a_torch_without_grouped_mm_leaves_triton(at, monkeypatch):
+def test_a_setting_of_fp16_is_not_read_where_it_does_not_count(
+    with_capability, monkeypatch
+):
+    monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", "perhaps")
+    assert with_capability(7, 0).is_fp16_supported() is True
+
+
+def test_a_torch_without_grouped_mm_leaves_triton(with_capability, monkeypatch):
     monkeypatch.delattr(torch, "_grouped_mm", raising=False)
-    assert at(9, 0).prefer_triton_grouped_mm() is True
-    assert at(6, 0).prefer_triton_grouped_mm() is False
-    assert at(9, 4, backend=ROCM).prefer_triton_grouped_mm() is False, (
+    assert with_capability(9, 0).prefer_triton_grouped_mm() is True
+    assert with_capability(6, 0).prefer_triton_grouped_mm() is False
+    assert with_capability(9, 4, backend=ROCM).prefer_triton_grouped_mm() is False, (
         "nobody has measured it there"
     )
 
 
-def test_without_triton(at, monkeypatch):
+def test_without_triton(with_capability, monkeypatch):
     monkeypatch.setattr("accel_cuda.accelerator.is_installed", lambda package: False)
-    assert at(8, 0).is_triton_supported() is False
-    assert at(8, 0).prefer_triton_grouped_mm() is False
+    assert with_capability(8, 0).is_triton_supported() is False
+    assert with_capability(8, 0).prefer_triton_grouped_mm() is False
 
 
 FP8 = {
@@ -119,10 +136,8 @@ def test_fp8_by_amds_architecture(described, architecture, supported):
     assert described(ROCM, gcnArchName=architecture).is_fp8_supported() is supported
 
 
-UUID, HYPHENS = (
-    "8932f937-d72c-4106-c12f-20bd9faed9f6",
-    "2d2d2d2d-2d2d-2d2d-2d2d-2d2d2d2d2d2d",
-)
+UUID = "8932f937-d72c-4106-c12f-20bd9faed9f6"
+HYPHENS = "2d2d2d2d-2d2d-2d2d-2d2d-2d2d2d2d2d2d"
 UUIDS = [
     (CUDA, "NVIDIA H200", UUID, f"GPU-{UUID}"),
     (CUDA, "NVIDIA A100 MIG 1g.5gb", "c7384736-a75d", "MIG-c7384736-a75d"),
@@ -147,7 +162,8 @@ def test_the_uuid_is_written_as_the_vendor_writes_it(
         backend, name=name, uuid=uuid, pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=0
     )
     properties = acc.device_properties(0)
-    assert (properties.uuid, properties.pci_address) == (written, "0000:3b:00.0")
+    assert properties.uuid == written
+    assert properties.pci_address == "0000:3b:00.0"
 
 
 @pytest.fixture

@@ -102,8 +102,10 @@ class TestNvidiaSmi:
 
     def test_properties_are_torchs(self, acc):
         ours, theirs = acc.device_properties(0), torch.cuda.get_device_properties(0)
-        assert (ours.name, ours.total_memory) == (theirs.name, theirs.total_memory)
-        assert ours.multiprocessors == theirs.multi_processor_count > 0
+        assert ours.name == theirs.name
+        assert ours.total_memory == theirs.total_memory
+        assert ours.multiprocessors == theirs.multi_processor_count
+        assert ours.multiprocessors > 0
         assert re.fullmatch(r"(GPU|MIG)-[0-9A-Za-z-]+", ours.uuid)
 
 
@@ -144,19 +146,19 @@ class TestVisibleDevices:
     def test_by_uuid(self, acc, child, form):
         uuid = acc.device_uuid(0)
         seen = self.see(child, form.format(uuid))
-        assert (seen["chosen"], seen["ids"], seen["uuid"], seen["sum"]) == (
-            "cuda",
-            [uuid],
-            uuid,
-            8,
-        )
+        assert seen["chosen"] == "cuda"
+        assert seen["ids"] == [uuid]
+        assert seen["uuid"] == uuid
+        assert seen["sum"] == 8
 
     @pytest.mark.parametrize("value", ["0", "0,-1"])
     def test_by_index(self, acc, child, value):
         if acc.device_uuid(0).startswith("MIG-"):
             pytest.skip("MIG devices have no index")
         seen = self.see(child, value)
-        assert (seen["chosen"], seen["ids"], seen["sum"]) == ("cuda", [0], 8)
+        assert seen["chosen"] == "cuda"
+        assert seen["ids"] == [0]
+        assert seen["sum"] == 8
 
     @pytest.mark.parametrize("value", ["", "-1", "nonsense", "0,0"])
     def test_hidden(self, child, value):

@@ -15,6 +15,8 @@ from accel_tests.children import executable  # noqa: E402
 
 from accel_hpu import BACKEND  # noqa: E402
 from accel_hpu.accelerator import HPUAccelerator  # noqa: E402
+from accel_train.deepspeed._view import PLACEHOLDER, launcher_view  # noqa: E402
+from accel_train.launch.launch import _one_by_one  # noqa: E402
 
 
 @pytest.fixture
@@ -38,21 +40,20 @@ def acc(module):
     return HPUAccelerator(BACKEND)
 
 
-def test_its_words_are_torchs_and_the_products(acc):
+def test_its_memory_statistics_have_torchs_names(acc):
     stats = acc.memory_stats()
-    allocations = [
-        stats[f"allocation.all.{what}"] for what in ("current", "allocated", "freed")
-    ]
-    sizes = [stats[f"{kind}_bytes.all.current"] for kind in ("allocated", "reserved")]
-    assert (allocations, sizes, stats["allocated_bytes.all.peak"]) == (
-        [4, 7, 3],
-        [2, 96],
-        5,
-    )
-    assert (acc.device_properties(0).name, acc.device_properties(0).total_memory) == (
-        "GAUDI2",
-        96,
-    )
+    assert stats["allocation.all.current"] == 4
+    assert stats["allocation.all.allocated"] == 7
+    assert stats["allocation.all.freed"] == 3
+    assert stats["allocated_bytes.all.current"] == 2
+    assert stats["reserved_bytes.all.current"] == 96
+    assert stats["allocated_bytes.all.peak"] == 5
+
+
+def test_its_properties_have_the_products_name_and_memory(acc):
+    properties = acc.device_properties(0)
+    assert properties.name == "GAUDI2"
+    assert properties.total_memory == 96
 
 
 def test_its_graphs_share_no_pool_and_take_a_stream(module):
@@ -75,14 +76,17 @@ def test_eager_mode_has_no_graphs(acc):
         pass
 
 
-def test_float16_is_asked_of_the_bridge_else_tried(acc, monkeypatch):
+@pytest.mark.parametrize("answer", [True, False])
+def test_float16_is_asked_of_the_bridge(acc, monkeypatch, answer):
     experimental = types.ModuleType("experimental")
+    experimental._is_fp16_supported = lambda: answer
     monkeypatch.setitem(
         sys.modules, "habana_frameworks.torch.utils.experimental", experimental
     )
-    for word in (True, False):
-        experimental._is_fp16_supported = lambda word=word: word
-        assert acc.is_fp16_supported() is word
+    assert acc.is_fp16_supported() is answer
+
+
+def test_float16_is_tried_where_the_bridge_cannot_be_asked(acc, monkeypatch):
     for name in ("habana_frameworks", "habana_frameworks.torch.utils.experimental"):
         monkeypatch.setitem(sys.modules, name, None)
     tried = []
@@ -92,41 +96,70 @@ def test_float16_is_asked_of_the_bridge_else_tried(acc, monkeypatch):
     assert tried == [torch.float16]
 
 
-PRINTED = [
+@pytest.fixture
+def hl_smi(tmp_path, monkeypatch):
+    """`hl_smi(text)` puts a program on PATH that prints so where it is asked for the module ids."""
+    monkeypatch.delenv("HABANA_VISIBLE_MODULES", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    def put(text):
+        (tmp_path / "printed").write_text(text)
+        asked = "[ \"$*\" = '-Q index,module_id -f csv' ] || exit 2"
+        executable(tmp_path / "hl-smi", f"{asked}\ncat {tmp_path}/printed")
+
+    return put
+
+
+#: What hl-smi prints, and the module ids of the devices 0 and 1.
+WITH_MODULE_IDS = [
     ("index, module_id\n0, 3\n1, 2\n", (3, 2)),
     ("index,module_id\n1,0\n0,5\n", (5, 0)),
-    ("index, module_id\n1, 2\n", None),
-    ("no devices\n", None),
-    (None, None),
 ]
 
 
-@pytest.mark.parametrize(("printed", "ids"), PRINTED)
-def test_module_ids_are_hl_smis_and_never_indices(
-    acc, tmp_path, monkeypatch, printed, ids
-):
-    from accel_train.deepspeed._view import PLACEHOLDER, launcher_view
-    from accel_train.launch.launch import _one_by_one
+@pytest.mark.parametrize(("printed", "ids"), WITH_MODULE_IDS)
+def test_a_rank_of_ours_sees_its_device_by_hl_smis_module_id(acc, hl_smi, printed, ids):
+    hl_smi(printed)
+    variables, _ = _one_by_one(acc, 2)
+    assert variables == [{"HABANA_VISIBLE_MODULES": str(item)} for item in ids]
 
-    monkeypatch.delenv("HABANA_VISIBLE_MODULES", raising=False)
-    if printed is not None:
-        (tmp_path / "printed").write_text(printed)
-        asked = "[ \"$*\" = '-Q index,module_id -f csv' ] || exit 2"
-        executable(tmp_path / "hl-smi", f"{asked}\ncat {tmp_path}/printed")
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    alone, why = _one_by_one(acc, 2)
-    env = {}
-    launcher_view(acc).set_visible_devices_envs(env, [0, 1])
-    if ids is None:
-        assert alone == []
-        assert "HABANA_VISIBLE_MODULES" in why
-        assert env == {PLACEHOLDER: "0,1"}
-    else:
-        assert alone == [{"HABANA_VISIBLE_MODULES": str(item)} for item in ids]
-        assert env == {"HABANA_VISIBLE_MODULES": ",".join(map(str, ids))}
+
+@pytest.mark.parametrize(("printed", "ids"), WITH_MODULE_IDS)
+def test_deepspeeds_launcher_names_hl_smis_module_ids(acc, hl_smi, printed, ids):
+    hl_smi(printed)
+    assert launched(acc, [0, 1]) == {"HABANA_VISIBLE_MODULES": ",".join(map(str, ids))}
+
+
+@pytest.fixture(
+    params=["index, module_id\n1, 2\n", "no devices\n", None],
+    ids=["another device", "no table", "no program"],
+)
+def no_module_ids(hl_smi, request):
+    """An hl-smi that does not say the module id of device 0."""
+    if request.param is not None:
+        hl_smi(request.param)
+
+
+def test_without_module_ids_no_rank_of_ours_sees_one_device(acc, no_module_ids):
+    """An index in their place would be another device."""
+    variables, why = _one_by_one(acc, 2)
+    assert variables == []
+    assert "HABANA_VISIBLE_MODULES" in why
+
+
+def test_without_module_ids_deepspeeds_launcher_sets_a_placeholder(acc, no_module_ids):
+    assert launched(acc, [0, 1]) == {PLACEHOLDER: "0,1"}
+
+
+def test_a_module_that_the_launcher_has_read_in_the_variable_stays(
+    acc, hl_smi, monkeypatch
+):
     monkeypatch.setenv("HABANA_VISIBLE_MODULES", "4,6")
-    env = {}
-    launcher_view(acc).set_visible_devices_envs(
-        env, [6]
-    )  # which the launcher has read there
-    assert env == {"HABANA_VISIBLE_MODULES": "6"}
+    assert launched(acc, [6]) == {"HABANA_VISIBLE_MODULES": "6"}
+
+
+def launched(acc, devices):
+    """The variables that DeepSpeed's launcher gives ranks on these devices."""
+    environ = {}
+    launcher_view(acc).set_visible_devices_envs(environ, devices)
+    return environ

@@ -9,21 +9,31 @@ from accel_tests.machines import Machine
 NODE = "/dev/xpu0"
 
 
-@pytest.mark.parametrize(
-    ("value", "status"), [("1", "no_device"), ("0", "usable"), ("", "usable")]
-)
-def test_torch_xmlir_switched_off_is_not_cuda(tmp_path, value, status):
+@pytest.fixture
+def probed(tmp_path):
+    """`probed(value)`: the verdict where DISABLE_XPYTORCH has that value."""
     machine = Machine(tmp_path, "accel_klxpu", "torch_xmlir")
     machine.package(
         "import types, torch\ntorch.cuda = types.ModuleType('torch.cuda')\n"
         "torch.cuda.device_count = lambda: 1\n"
     )
     before = "torch.version.cuda = '12.9'\n"  # the simulated torch is a CPU build
-    verdict = machine.probe(NODE, before=before, variables={"DISABLE_XPYTORCH": value})
-    assert verdict["status"] == status
-    if status == "no_device":
-        assert verdict["reason"] == "DISABLE_XPYTORCH=1 switches torch_xmlir off"
-        assert (verdict["hint"], verdict["vendor_imported"]) == (
-            "unset DISABLE_XPYTORCH",
-            False,
-        )
+
+    def probe(value):
+        variables = {"DISABLE_XPYTORCH": value}
+        return machine.probe(NODE, before=before, variables=variables)
+
+    return probe
+
+
+def test_torch_xmlir_switched_off_is_not_cuda(probed):
+    verdict = probed("1")
+    assert verdict["status"] == "no_device"
+    assert verdict["reason"] == "DISABLE_XPYTORCH=1 switches torch_xmlir off"
+    assert verdict["hint"] == "unset DISABLE_XPYTORCH"
+    assert verdict["vendor_imported"] is False
+
+
+@pytest.mark.parametrize("value", ["0", ""])
+def test_torch_xmlir_that_is_not_switched_off_is_usable(probed, value):
+    assert probed(value)["status"] == "usable"

@@ -9,10 +9,13 @@ import pytest
 from accel_tests.machines import Machine
 
 
-def test_a_torch_without_the_module(tmp_path):
-    """On Apple silicon, and nowhere else."""
+def test_the_device_exists_on_apple_silicon_only(tmp_path):
     machine = Machine(tmp_path, "accel_mps", "torch")
     assert machine.probe()["reason"] == "this device exists on darwin-arm64 only"
+
+
+def test_on_apple_silicon_a_torch_without_the_module_is_broken(tmp_path):
+    machine = Machine(tmp_path, "accel_mps", "torch")
     mac = "import platform; sys.platform = 'darwin'; platform.machine = lambda: 'arm64'"
     mac += "; from accel_core import hardware; hardware.on_linux = lambda: False"
     found = machine.probe(before=mac)

@@ -28,20 +28,48 @@ def cann(tmp_path, monkeypatch):
     return of
 
 
-def test_variables_are_looked_at_one_by_one(cann):
+def test_without_torch_npu_the_variables_are_not_looked_at(cann):
     assert "torch_npu is not installed" in variables().what
+
+
+def test_without_variables_cann_is_missing(cann):
     cann("8.3.RC1")
-    absent = "torch_npu 2.8.0 needs CANN, which is not installed"
-    assert (variables().level, variables().what) == ("warning", absent)
-    assert variables().step == "accel setup npu"
+    found = variables()
+    assert found.level == "warning"
+    assert found.what == "torch_npu 2.8.0 needs CANN, which is not installed"
+    assert found.step == "accel setup npu"
+
+
+def test_a_variable_that_leads_to_no_folder_is_named(cann):
+    cann("8.3.RC1")
     cann.setenv("ASCEND_HOME_PATH", str(cann.home))
     assert variables().what == "CANN's variables lead to no folder: ASCEND_OPP_PATH"
     assert f"source {cann.home.parent}/set_env.sh" in variables().step
+
+
+def test_a_library_path_without_cann_is_told(cann):
+    cann("8.3.RC1")
+    cann.setenv("ASCEND_HOME_PATH", str(cann.home))
     cann.setenv("ASCEND_OPP_PATH", str(cann.home / "opp"))
     assert "LD_LIBRARY_PATH has no folder of CANN's" in variables().what
+
+
+@pytest.fixture
+def whole_cann(cann):
+    """A CANN whose variables are all set."""
+    cann("8.3.RC1")
+    cann.setenv("ASCEND_HOME_PATH", str(cann.home))
+    cann.setenv("ASCEND_OPP_PATH", str(cann.home / "opp"))
     cann.setenv("LD_LIBRARY_PATH", f":/usr/lib:{cann.home}/lib64")
+    return cann
+
+
+def test_variables_that_lead_to_a_whole_cann_are_good(whole_cann):
     assert variables().level == "ok"
-    (cann.home / "compiler").rmdir()
+
+
+def test_a_cann_without_its_compiler_is_an_error(whole_cann):
+    (whole_cann.home / "compiler").rmdir()
     assert variables().level == "error"
 
 
@@ -57,12 +85,12 @@ RELEASES = [
 
 
 @pytest.mark.parametrize(("npu", "cann_version", "level"), RELEASES)
-def test_a_cann_older_than_torch_npu_was_built_for(cann, npu, cann_version, level):
+def test_a_cann_older_than_torch_npu_was_built_for_is_a_warning(
+    cann, npu, cann_version, level
+):
     cann(cann_version, npu)
     cann.setenv("ASCEND_HOME_PATH", str(cann.home))
     found = version()
-    assert (found.level, found.facts) == (
-        level,
-        {"torch_npu": npu, "CANN": cann_version},
-    )
+    assert found.level == level
+    assert found.facts == {"torch_npu": npu, "CANN": cann_version}
     assert (found.step != "") is (level == "warning")

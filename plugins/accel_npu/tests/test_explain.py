@@ -48,6 +48,10 @@ def test_without_cann_that_is_the_cause(monkeypatch):
     found = accel_npu.accel_explain(BACKEND, ImportError("libhccl.so: cannot open"))
     assert found.reason.endswith("needs CANN, which is not installed")
     assert found.hint == "install CANN"
+
+
+def test_with_cann_the_library_is_the_cause(monkeypatch):
+    monkeypatch.setattr(accel_npu, "source_cann", lambda: "install CANN")
     monkeypatch.setenv("ASCEND_HOME_PATH", "/x")
     assert (
         accel_npu.accel_explain(BACKEND, ImportError("libhccl.so: cannot open"))
@@ -59,9 +63,8 @@ def test_without_cann_that_is_the_cause(monkeypatch):
 @pytest.mark.parametrize(
     "name", ["ascend_toolkit_install.info", "ascend_nnae_install.info"]
 )
-def test_canns_version(monkeypatch, tmp_path, folder, name):
+def test_canns_version_is_read_from_its_files(monkeypatch, tmp_path, folder, name):
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
-    assert cann_version() is None
     (tmp_path / folder).mkdir(exist_ok=True)
     (tmp_path / folder / name).write_text(
         "package_name=Ascend\nversion=8.3.RC1\ninnerversion=V100R001\n"
@@ -70,4 +73,9 @@ def test_canns_version(monkeypatch, tmp_path, folder, name):
     monkeypatch.setenv("ASCEND_HOME_PATH", "")
     assert cann_version() is None
     monkeypatch.delenv("ASCEND_HOME_PATH")
+    assert cann_version() is None
+
+
+def test_canns_version_is_unknown_without_its_files(monkeypatch, tmp_path):
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
     assert cann_version() is None

@@ -26,11 +26,9 @@ def test_a_library_in_place_of_libtpu_needs_no_card(monkeypatch, tmp_path):
     library.write_bytes(b"\x7fELF GetPjrtApi")
     monkeypatch.setenv(LIBRARY, str(library))
     found = accel_backends()
-    assert [
-        *found.hardware.pci_ids,
-        *found.hardware.shared_nodes,
-        found.communication_backend,
-    ] == ["staged"]
+    assert not found.hardware.pci_ids
+    assert not found.hardware.shared_nodes
+    assert found.communication_backend == "staged"
     answer = accel_probe(found)
     assert answer.usable
     assert (

@@ -34,10 +34,10 @@ def refused(*words):
 @pytest.mark.parametrize(
     "name", ["Zing", "1st", "z-1", "z.ing", "z__1", "_z", "z_", "import", "ä", "z" * 41]
 )
-def test_names_that_are_none(name):
-    status, said = refused(name)
+def test_what_can_be_no_name_is_refused(name):
+    status, error = refused(name)
     assert status == 2
-    assert f"{name!r} is no name for a backend; expected lower-case letters" in said
+    assert f"{name!r} is no name for a backend; expected lower-case letters" in error
 
 
 OF_TORCH = (
@@ -47,52 +47,65 @@ OF_TORCH = (
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "reason"),
     [
-        ("npu", "accel-npu brings this backend, and is installed. Give another name"),
-        ("core", "accel_core is a package of this project"),
-        ("cpu", "accel-core brings this backend, and is installed"),
+        (["npu"], "accel-npu brings this backend, and is installed. Give another name"),
+        (["core"], "accel_core is a package of this project"),
+        (["cpu"], "accel-core brings this backend, and is installed"),
         (
-            "mtia --private-use1",
+            ["mtia", "--private-use1"],
             "torch renames PrivateUse1 to no device type that it serves itself; for",
         ),
-        ("vulkan", OF_TORCH),
-        ("zing", "other-zing brings this backend, and is installed"),
+        (["vulkan"], OF_TORCH),
+        (["zing"], "other-zing brings this backend, and is installed"),
     ],
 )
-def test_names_that_somebody_has(words, said, tmp_path, monkeypatch):
+def test_a_name_that_somebody_has_is_refused(words, reason, tmp_path, monkeypatch):
     groups = {"accel.backends": {"zing": "other_zing"}}
     monkeypatch.syspath_prepend(
         str(layouts.dist_info(tmp_path / "site", "other-zing", "1.0", groups))
     )
-    status, error = refused(*words.split())
+    status, error = refused(*words)
     assert status == 2
-    assert error.startswith(f"{words.split()[0]!r} is taken: {said}"), error
+    assert error.startswith(f"{words[0]!r} is taken: {reason}"), error
 
 
-def test_folders_that_cannot_be_written():
+def test_a_folder_that_is_there_is_left_alone():
     Path("accel-zing").mkdir()
-    Path("file").touch()
-    status, said = refused("zing")
+    status, error = refused("zing")
     assert status == 2
-    assert said.startswith("accel-zing is there already, and was left alone.")
-    assert refused("zing", "--output", "file")[1].startswith("file is there already")
-    assert "Make it first: mkdir -p " in refused("zing", "--output", "a/b")[1]
-    assert "expected one line of plain text" in refused("zing", "--author", "a\nb")[1]
-    assert "'GPL' is not one of 'Apache-2.0'" in refused("zing", "--license", "GPL")[1]
+    assert error.startswith("accel-zing is there already, and was left alone.")
 
 
-def test_copier_is_not_installed(monkeypatch):
+def test_a_file_in_the_place_of_the_folder_is_left_alone():
+    Path("file").touch()
+    _, error = refused("zing", "--output", "file")
+    assert error.startswith("file is there already")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--output", "a/b", "Make it first: mkdir -p "),
+        ("--author", "a\nb", "expected one line of plain text"),
+        ("--license", "GPL", "'GPL' is not one of 'Apache-2.0'"),
+    ],
+)
+def test_an_option_that_cannot_be_followed_is_refused(option, value, message):
+    _, error = refused("zing", option, value)
+    assert message in error
+
+
+def test_without_copier_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "copier", None)
     step = vendors.install_command("accel-testing", extra="new")
-    assert refused("zing") == (
-        1,
-        f"accel new needs copier, which is not installed: {step}\n",
-    )
+    status, error = refused("zing")
+    assert status == 1
+    assert error == f"accel new needs copier, which is not installed: {step}\n"
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
-def test_torchs_own_names_are_taken():
+def test_the_list_of_torchs_device_types_is_torchs():
     import torch
 
     with pytest.raises(RuntimeError) as caught:
@@ -101,10 +114,13 @@ def test_torchs_own_names_are_taken():
         r"Expected one of (.*), privateuseone device type", str(caught.value)
     )
     assert tuple(listed.split(", ")) == TORCH_TYPES
-    assert refused("nn")[1].startswith("torch.nn is a module of torch's own")
-    assert refused("zing", "--torch-module", "nn")[1].startswith(
-        "torch.nn is a module of torch's own"
-    )
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+@pytest.mark.parametrize("words", [["nn"], ["zing", "--torch-module", "nn"]])
+def test_a_module_of_torchs_own_is_refused(words):
+    _, error = refused(*words)
+    assert error.startswith("torch.nn is a module of torch's own")
 
 
 #: torch renames it once in a process: each name in a fork of its own.
@@ -142,7 +158,7 @@ def test_a_name_of_torchs_that_a_package_renames_its_slot_to():
     assert "in_torch=InTorch(private_use1=True)" in source
 
 
-def test_the_folder_that_one_is_in_may_be_gone():
+def test_a_current_folder_that_was_deleted_is_told():
     Path.cwd().rmdir()
     done = CliRunner().invoke(accel, ["new", "zing", "--defaults"])
     assert done.exit_code == 2

@@ -16,11 +16,10 @@ def environment():
 """
 
 
-@pytest.fixture
-def site(tmp_path):
-    """A folder in which a distribution is installed whose backend can be tried."""
-    (tmp_path / "acme_trial.py").write_text(TRIAL, "utf-8")
-    metadata = tmp_path / "acme_trial-1.0.dist-info"
+def written_site(folder):
+    """Install in the folder a distribution whose backend can be tried."""
+    (folder / "acme_trial.py").write_text(TRIAL, "utf-8")
+    metadata = folder / "acme_trial-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: acme-trial\nVersion: 1.0\n", "utf-8"
@@ -28,7 +27,12 @@ def site(tmp_path):
     (metadata / "entry_points.txt").write_text(
         "[accel.trials]\nacme = acme_trial:environment\n", "utf-8"
     )
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def site(tmp_path):
+    return written_site(tmp_path)
 
 
 def run(site, *words, **more):
@@ -36,18 +40,33 @@ def run(site, *words, **more):
     return run_python(["-m", "accel_core", "try", *words], environ, timeout=60)
 
 
-def test_the_command_has_the_plugins_variables_and_its_own_options(site):
-    show = (
-        "import os, sys; print(os.environ['ACME_LIBRARY'], sys.argv[1:]); sys.exit(7)"
-    )
-    for words in (("acme", "--", "python"), ("acme", "python")):
-        done = run(site, *words, "-c", show, "--flag", "-v")
-        assert (done.returncode, done.stdout) == (7, "/opt/acme.so ['--flag', '-v']\n")
-        assert done.stderr == "Acme's own package on the processor\n"
+#: Prints the plugin's variable and its own options, and ends with status 7.
+SHOW = "import os, sys; print(os.environ['ACME_LIBRARY'], sys.argv[1:]); sys.exit(7)"
+
+
+@pytest.fixture(
+    scope="module", params=[["acme", "--"], ["acme"]], ids=["dashes", "no dashes"]
+)
+def tried(request, tmp_path_factory):
+    """What `accel try` gives of a command with options of its own."""
+    words = [*request.param, "python", "-c", SHOW, "--flag", "-v"]
+    return run(written_site(tmp_path_factory.mktemp("site")), *words)
+
+
+def test_the_command_has_the_plugins_variables_and_its_own_options(tried):
+    assert tried.stdout == "/opt/acme.so ['--flag', '-v']\n"
+
+
+def test_the_commands_status_is_kept(tried):
+    assert tried.returncode == 7
+
+
+def test_what_the_command_runs_on_is_on_stderr(tried):
+    assert tried.stderr == "Acme's own package on the processor\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "more", "status", "said"),
+    ("words", "variables", "status", "message"),
     [
         (
             ["acme"],
@@ -75,10 +94,11 @@ def test_the_command_has_the_plugins_variables_and_its_own_options(site):
         ),
     ],
 )
-def test_what_is_refused(site, words, more, status, said):
-    done = run(site, *words, **more)
-    assert (done.returncode, done.stdout) == (status, "")
-    assert said in done.stderr
+def test_what_cannot_be_tried_is_refused(site, words, variables, status, message):
+    done = run(site, *words, **variables)
+    assert done.returncode == status
+    assert done.stdout == ""
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 

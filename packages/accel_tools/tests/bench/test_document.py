@@ -1,11 +1,11 @@
-"""A run as JSON, read back and compared; as words; as a picture."""
+"""A run as JSON, read back and compared; its figures in words."""
 
 import json
 import re
 
 import pytest
 
-from accel_tools.bench import chart, document
+from accel_tools.bench import document
 from accel_tools.bench.records import Measurement, Outcome
 from accel_tools.bench.units import scaled
 
@@ -43,6 +43,9 @@ def written(path, run=RUN, **changed):
 
 def test_a_document_is_read_as_it_was_written(tmp_path):
     assert document.read(written(tmp_path / "old.json")) == RUN
+
+
+def test_a_field_of_a_later_release_is_left_out(tmp_path):
     later = written(tmp_path / "later.json", new_field="which a later release adds")
     assert document.read(later) == RUN
 
@@ -100,8 +103,11 @@ def test_a_change_is_a_ratio_and_a_word(row, now, ratio, verdict):
     assert change.verdict == verdict
 
 
-def test_what_makes_two_runs_incomparable_is_told():
+def test_a_run_differs_in_nothing_from_itself():
     assert document.differences(RUN, RUN) == []
+
+
+def test_what_makes_two_runs_incomparable_is_named():
     other = RUN._replace(
         machine={**MACHINE, "cpu": "Another", "torch": "2.6.0"},
         accelerator={**DEVICE, "driver": None},
@@ -124,36 +130,3 @@ FIGURES = [
 @pytest.mark.parametrize(("value", "words"), FIGURES)
 def test_figures_have_three_digits(value, words):
     assert scaled(value, "B/s") == words
-
-
-# --- the chart -----------------------------------------------------------------------------------------
-
-
-def drawn(path, before=None):
-    chart.draw(path, "title & <$words", "sub\x1btitle", RUN.measurements, before)
-    return path
-
-
-def test_bars_as_text_have_every_row(tmp_path):
-    said = drawn(tmp_path / "chart.txt").read_text("utf-8")
-    told = (
-        "title & <$words",
-        "20.0 GB/s",
-        "2.00 us",
-        "not measured: no <such> thing",
-        "launch, in a row",
-    )
-    assert all(words in said for words in told)
-    assert "\x1b" not in said
-    assert "before" not in said
-
-
-def test_an_earlier_run_is_drawn_beside_on_one_scale(tmp_path):
-    before = {"copy.on_device": COPY._replace(value=4e10), "launch.queued": COPY}
-    lines = drawn(tmp_path / "chart.txt", before).read_text("utf-8").splitlines()
-    [now] = [line for line in lines if "20.0 GB/s, before 40.0 GB/s" in line]
-    [old] = [line for line in lines if line.startswith("  before")]
-    assert old.count("█") == 2 * now.count("█") == 40
-    assert any(
-        "2.00 us" in line and "before" not in line for line in lines
-    )  # of another unit

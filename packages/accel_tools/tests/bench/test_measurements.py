@@ -36,56 +36,94 @@ def rows(accelerator, only=""):
     return {row.name: row for step in chosen for row in step.run()}
 
 
-def test_every_measurement_has_a_value_or_a_reason(cpu):
-    found = rows(cpu)
-    crossing = [
-        "to_device.pinned",
-        "to_device.pageable",
-        "to_host.pinned",
-        "to_host.pageable",
-        "both_ways",
-    ]
-    names = [f"copy.{name}" for name in [*crossing, "on_device"]]
-    names += [
-        f"matrix.{dtype}" for dtype in ("float64", "float32", "float16", "bfloat16")
-    ]
-    names += [
+@pytest.fixture(scope="module")
+def on_cpu():
+    """The rows of all steps on the CPU, measured once."""
+    return rows(CPUAccelerator(CPU))
+
+
+CROSSING = [
+    "copy.to_device.pinned",
+    "copy.to_device.pageable",
+    "copy.to_host.pinned",
+    "copy.to_host.pageable",
+    "copy.both_ways",
+]
+
+
+def test_every_measurement_has_a_row(on_cpu):
+    assert list(on_cpu) == [
+        *CROSSING,
+        "copy.on_device",
+        "matrix.float64",
+        "matrix.float32",
+        "matrix.float16",
+        "matrix.bfloat16",
         "launch.queued",
         "launch.waited",
         "collective.all_reduce",
         "collective.broadcast",
     ]
-    assert list(found) == names
-    for name in crossing:
-        assert (
-            found[f"copy.{name}"].reason
-            == "the device uses the host's memory: nothing to copy"
-        )
-    assert (
-        found["collective.broadcast"].reason == "one rank has no other rank to send to"
-    )
-    trained = {
-        str(dtype).removeprefix("torch.") for dtype in cpu.supported_dtypes()
-    } | {"float64"}
-    for row in found.values():
-        expected = row.name == "copy.on_device" or row.name.startswith("launch")
-        expected |= row.name.removeprefix("matrix.") in trained
-        assert (row.outcome is Outcome.MEASURED) == expected, row
-        assert bool(row.reason) != expected
+
+
+def test_every_row_is_measured_or_has_a_reason(on_cpu, cpu):
+    dtypes = {str(dtype).removeprefix("torch.") for dtype in cpu.supported_dtypes()}
+    measured = {"copy.on_device", "launch.queued", "launch.waited"}
+    measured |= {f"matrix.{dtype}" for dtype in dtypes | {"float64"}}
+    for name, row in on_cpu.items():
+        assert (row.outcome is Outcome.MEASURED) is (name in measured), row
+        assert bool(row.reason) is (name not in measured), row
+
+
+@pytest.mark.parametrize("name", CROSSING)
+def test_on_a_device_in_the_hosts_memory_nothing_crosses(on_cpu, name):
+    reason = "the device uses the host's memory: nothing to copy"
+    assert on_cpu[name].reason == reason
+
+
+def test_one_rank_broadcasts_to_nobody(on_cpu):
+    reason = "one rank has no other rank to send to"
+    assert on_cpu["collective.broadcast"].reason == reason
+
+
+def test_a_title_fits_its_column(on_cpu):
+    for row in on_cpu.values():
         assert len(row.title) <= 20
-        if expected:
-            assert row.value == pytest.approx(
-                row.seconds if row.unit == "s" else row.work / row.seconds
-            )
-            assert (
-                row.best >= row.value
-            ) == row.more_is_better or row.best == row.value
-            assert (
-                1 <= row.repeats <= TINY.most
-            )  # fewer than TINY.least where the machine is busy
-    copied, product = found["copy.on_device"], found["matrix.float32"]
-    assert (copied.size, copied.work) == ("64 KiB", 2 * 65536)  # read and written
-    assert (product.size, product.work) == ("64 x 64", 2 * 64**3)
+
+
+@pytest.fixture(scope="module")
+def measured_on_cpu(on_cpu):
+    return [row for row in on_cpu.values() if row.outcome is Outcome.MEASURED]
+
+
+def test_a_value_is_the_time_or_the_work_in_it(measured_on_cpu):
+    for row in measured_on_cpu:
+        expected = row.seconds if row.unit == "s" else row.work / row.seconds
+        assert row.value == pytest.approx(expected), row
+
+
+def test_the_best_repeat_is_no_worse_than_the_value(measured_on_cpu):
+    for row in measured_on_cpu:
+        if row.more_is_better:
+            assert row.best >= row.value
+        else:
+            assert row.best <= row.value
+
+
+def test_repeats_are_bounded(measured_on_cpu):
+    """On a busy machine there may be fewer than `TINY.least`."""
+    for row in measured_on_cpu:
+        assert 1 <= row.repeats <= TINY.most
+
+
+def test_a_copy_on_the_device_reads_and_writes_its_size(on_cpu):
+    assert on_cpu["copy.on_device"].size == "64 KiB"
+    assert on_cpu["copy.on_device"].work == 2 * 65536
+
+
+def test_a_product_of_matrices_has_two_operations_a_term(on_cpu):
+    assert on_cpu["matrix.float32"].size == "64 x 64"
+    assert on_cpu["matrix.float32"].work == 2 * 64**3
 
 
 class Instead(TorchDispatchMode):
@@ -123,7 +161,8 @@ def test_a_device_that_does_nothing_is_found_out(cpu, operator, name, reason):
         row = rows(cpu, title)[name]
     assert row.outcome is Outcome.WRONG
     assert reason in row.reason
-    assert (row.value, row.best) == (None, None)
+    assert row.value is None
+    assert row.best is None
 
 
 class Card(CPUAccelerator):
@@ -147,31 +186,36 @@ def card(cpu, monkeypatch):
     return Card(CPU)
 
 
-def test_between_host_and_device_bytes_count_once_each_way(card):
+#: How often the bytes of each copy count.
+BYTES_COUNTED = {
+    "copy.to_device.pinned": 1,
+    "copy.to_device.pageable": 1,
+    "copy.to_host.pinned": 1,
+    "copy.to_host.pageable": 1,
+    "copy.to_next": 1,
+    "copy.both_ways": 2,
+    "copy.on_device": 2,
+}
+
+
+def test_a_devices_copies_count_their_bytes_once_each_way(card):
     found = rows(card, "copy")
-    assert {
-        name for name, row in found.items() if row.outcome is not Outcome.MEASURED
-    } == set()
-    once = {
-        "to_device.pinned",
-        "to_device.pageable",
-        "to_host.pinned",
-        "to_host.pageable",
-        "to_next",
-    }
-    assert {name for name, row in found.items() if row.work == 65536} == {
-        f"copy.{name}" for name in once
-    }
-    assert {name for name, row in found.items() if row.work == 131072} == {
-        "copy.both_ways",
-        "copy.on_device",
-    }
+    for row in found.values():
+        assert row.outcome is Outcome.MEASURED, row
+    assert {name: row.work / 65536 for name, row in found.items()} == BYTES_COUNTED
+
+
+def test_a_copy_to_the_neighbour_names_both_devices(card):
+    found = rows(card, "copy")
     assert found["copy.to_next"].size == "64 KiB, 0 to 1"
+
+
+def test_copies_that_copy_nothing_are_wrong(card):
     with Instead(torch.ops.aten.copy_.default, nothing):
         assert {row.outcome for row in rows(card, "copy").values()} == {Outcome.WRONG}
 
 
-def test_what_a_device_lacks_is_a_reason(card, monkeypatch):
+def test_without_page_locked_memory_its_copies_have_a_reason(card, monkeypatch):
     monkeypatch.setattr(Card, "is_pinned", lambda self, tensor: False)
     locked = "cpu has no page-locked memory"
     expected = {
@@ -181,18 +225,22 @@ def test_what_a_device_lacks_is_a_reason(card, monkeypatch):
     assert {
         name: row.reason for name, row in rows(card, "copy").items() if row.reason
     } == expected
+
+
+def test_with_one_queue_copies_do_not_overlap(card, monkeypatch):
     monkeypatch.setattr(Card, "Stream", HostStream)
-    assert (
-        rows(card, "copy both")["copy.both_ways"].reason
-        == "cpu has one queue, so copies do not overlap"
-    )
+    reason = rows(card, "copy both")["copy.both_ways"].reason
+    assert reason == "cpu has one queue, so copies do not overlap"
 
 
-def test_memory_bounds_what_is_copied(card, monkeypatch):
+def test_an_eighth_of_the_free_memory_bounds_a_copy(card, monkeypatch):
+    """In whole pages."""
     monkeypatch.setattr(Card, "available_memory", lambda self: 100_000)
-    assert (
-        rows(card, "copy to host")["copy.to_host.pinned"].size == "12 KiB"
-    )  # whole pages of an eighth
+    size = rows(card, "copy to host")["copy.to_host.pinned"].size
+    assert size == "12 KiB"
+
+
+def test_a_copy_has_its_usual_size_where_the_free_memory_is_unknown(card, monkeypatch):
     monkeypatch.setattr(
         Card, "available_memory", raising(UnsupportedError("nobody tells"))
     )
@@ -260,28 +308,48 @@ def test_ranks_time_collectives(cpu):
     ]
     for row in step.run():
         assert row.outcome is Outcome.MEASURED, row
-        assert (row.size, row.work, row.note) == ("4 KiB", 4096, "2 ranks over gloo")
+        assert row.size == "4 KiB"
+        assert row.work == 4096
+        assert row.note == "2 ranks over gloo"
 
 
-def test_of_several_ranks_the_slowest_counts_a_sum_crosses_twice_and_errors_are_told():
-    fast, slow = (
-        {"seconds": s, "calls": 1, "bytes": 4096, "right": True}
-        for s in ([1, 3, 1], [2, 1, 2])
-    )
-    summed = _row("all_reduce", [fast, slow, fast, fast], "")
-    assert (summed.seconds, summed.work, summed.value) == (2, 6144, 3072)
-    assert _row("broadcast", [fast, slow], "").value == 2048
-    nccl = "DistBackendError: NCCL error in: x.cpp:1\nncclInvalid: …\nLast error:\nDuplicate GPU detected"
-    assert (_cause(nccl), _cause("no NCCL\nhere")) == (
-        "Duplicate GPU detected",
-        "no NCCL",
-    )
-    liar = {**slow, "right": False}
-    told = _row("broadcast", [fast, liar], "")
-    assert (told.outcome, told.reason) == (
-        Outcome.WRONG,
-        "rank 1 received other data than was sent",
-    )
+#: What two ranks report of three repeats.
+FAST = {"seconds": [1, 3, 1], "calls": 1, "bytes": 4096, "right": True}
+SLOW = {**FAST, "seconds": [2, 1, 2]}
+
+
+def test_of_several_ranks_the_slowest_counts():
+    assert _row("all_reduce", [FAST, SLOW, FAST, FAST], "").seconds == 2
+
+
+def test_a_sum_of_four_ranks_moves_its_bytes_one_and_a_half_times():
+    row = _row("all_reduce", [FAST, SLOW, FAST, FAST], "")
+    assert row.work == 6144
+    assert row.value == 3072
+
+
+def test_a_broadcast_moves_its_bytes_once():
+    assert _row("broadcast", [FAST, SLOW], "").value == 2048
+
+
+def test_a_rank_that_received_other_data_is_named():
+    row = _row("broadcast", [FAST, {**SLOW, "right": False}], "")
+    assert row.outcome is Outcome.WRONG
+    assert row.reason == "rank 1 received other data than was sent"
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (
+            "DistBackendError: NCCL error in: x.cpp:1\nncclInvalid: …\nLast error:\nDuplicate GPU detected",
+            "Duplicate GPU detected",
+        ),
+        ("no NCCL\nhere", "no NCCL"),
+    ],
+)
+def test_the_cause_of_an_error_is_its_last_one_or_its_first_line(error, cause):
+    assert _cause(error) == cause
 
 
 class Clock:
@@ -315,6 +383,7 @@ def test_time_is_bounded(monkeypatch, seconds, repeats, calls):
     clock = Clock()
     monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
     samples = timing.sampled(clock.works(seconds), int, FULL)
-    assert (len(samples.seconds), samples.calls) == (repeats, calls)
+    assert len(samples.seconds) == repeats
+    assert samples.calls == calls
     assert samples.median == pytest.approx(seconds)
     assert clock.now == pytest.approx(samples.total * seconds)

@@ -2,13 +2,10 @@
 
 import json
 import os
-import re
 import signal
-import sys
 import time
 from pathlib import Path
 
-import click
 import jsonschema
 import pytest
 from accel_tests import children, layouts
@@ -16,7 +13,6 @@ from accel_tests.plugins import ACCELERATOR, NO_DEVICE, hook
 
 import accel_tools.doctor
 from accel_core.backend import Hardware, Visibility
-from accel_tools.cli.mending import Mending
 
 SOURCES = Path(accel_tools.doctor.__file__).parent
 SCHEMA = json.loads((SOURCES / "schema.json").read_text("utf-8"))
@@ -63,20 +59,27 @@ def findings(document):
     }
 
 
-def test_a_healthy_machine_has_one_line_a_topic_and_status_0(accel):
+@pytest.fixture
+def healthy(accel):
+    """A usable npu, and mlu without a device, whose absence needs no repair."""
     accel.install("npu")
-    accel.world.backend("mlu", 300, extra=NO_DEVICE)  # whose absence is nothing to mend
-    done = accel(*ONE)
-    assert (done.returncode, done.stderr) == (0, "")
+    accel.world.backend("mlu", 300, extra=NO_DEVICE)
+    return accel
+
+
+def test_the_page_of_a_healthy_machine_has_one_line_a_topic(healthy):
+    done = healthy(*ONE).succeeded()
+    assert done.stderr == ""
     first, _, *rest = done.stdout.splitlines()
     assert first == "npu is chosen, and nothing is wrong in: Backends."
     assert rest == ["✓  Backends", "", "All observations: `accel doctor --all`."]
-    document = accel.json(*ONE)
-    assert (document["level"], document["exit_status"], document["chosen"]) == (
-        "ok",
-        0,
-        "npu",
-    )
+
+
+def test_the_document_of_a_healthy_machine_is_ok(healthy):
+    document = healthy.json(*ONE)
+    assert document["level"] == "ok"
+    assert document["exit_status"] == 0
+    assert document["chosen"] == "npu"
     assert findings(document)["npu"]["what"] == "usable, 2 devices counted"
     assert findings(document)["mlu"]["what"] == "no device: nothing on the bus"
 
@@ -104,27 +107,41 @@ def test_a_package_that_counts_none_and_that_no_plugin_knows_is_a_warning(accel)
     assert accel(*ONE).returncode == 0
 
 
-def test_a_broken_package_beside_a_working_choice_is_degraded(broken_npu):
-    accel = broken_npu
-    accel.install("mlu", priority=10)
-    done = accel(*ONE)
-    assert (done.returncode, done.stderr) == (1, "")
+@pytest.fixture
+def broken_npu_beside_mlu(broken_npu):
+    """The broken npu, which ranks first, and a usable mlu."""
+    broken_npu.install("mlu", priority=10)
+    return broken_npu
+
+
+def test_a_broken_package_beside_a_working_choice_is_told_with_status_1(
+    broken_npu_beside_mlu,
+):
+    done = broken_npu_beside_mlu(*ONE)
+    assert done.returncode == 1
+    assert done.stderr == ""
     failed = "vendor_npu failed: OSError: libhccl.so: cannot open shared object file"
     assert done.stdout.startswith(
         "mlu is chosen, and one thing is wrong: npu: vendor_npu failed.\n\n"
         f"!  Backends\n  !  npu: {failed}; and no "
     )
-    # The document has the root cause, out of the child process and of the chain.
-    finding = findings(accel.json(*ONE, status=1))["npu"]
-    assert (finding["level"], finding["code"]) == ("warning", "candidates.no-device")
+
+
+def test_the_document_has_the_root_cause_of_a_broken_package(broken_npu_beside_mlu):
+    """Out of the child process that imported it, and out of the chain of exceptions."""
+    finding = findings(broken_npu_beside_mlu.json(*ONE, status=1))["npu"]
+    assert finding["level"] == "warning"
+    assert finding["code"] == "candidates.no-device"
     assert (
         finding["facts"]["root cause"]
         == "OSError: libhccl.so: cannot open shared object file"
     )
     assert finding["facts"]["raised by"].endswith("vendor_npu/runtime.py, line 2")
     assert finding["facts"]["distribution"] == "accel-npu 1.0"
-    # Pinned, it is what somebody wants to use, and cannot.
-    pinned = accel(*ONE, DS_ACCELERATOR="npu")
+
+
+def test_with_a_pin_on_a_broken_package_nothing_can_be_chosen(broken_npu_beside_mlu):
+    pinned = broken_npu_beside_mlu(*ONE, DS_ACCELERATOR="npu")
     assert pinned.returncode == 1
     assert pinned.stdout.startswith(
         "Nothing can be chosen, and one thing is wrong: npu: vendor_npu failed."
@@ -163,7 +180,8 @@ def test_one_cause_is_one_finding_with_one_remedy(broken_npu):
         if f["level"] != "ok"
     ]
     what = "vendor-npu 2.0 needs the toolkit, which is not installed, and no Ascend NPU is here"
-    assert (finding["level"], finding["what"]) == ("error", what)
+    assert finding["level"] == "error"
+    assert finding["what"] == what
     assert (
         finding["step"]
         == "pip uninstall vendor-npu. (On a machine that has one: install it.)"
@@ -216,21 +234,32 @@ def test_a_pin_whose_devices_are_hidden_is_one_finding(accel):
     )
 
 
-def test_what_fails_for_torch_is_told_once_and_torch_first(accel):
+@pytest.fixture
+def broken_torch(accel):
+    """A torch that cannot be imported, beside a plugin that needs it."""
     layouts._write(
         accel.world.site, {"torch/__init__.py": "raise OSError('libcudart.so.12')\n"}
     )
     accel.install("npu")
-    said = accel(*ONE).stdout
-    assert said.count("libcudart.so.12") == 1, said
-    assert said.count("✗") == 2  # the topic and its one finding
+    return accel
+
+
+def test_the_page_names_once_what_fails_for_torch(broken_torch):
+    page = broken_torch(*ONE).stdout
+    assert page.count("libcudart.so.12") == 1, page
+    assert page.count("✗") == 2  # the topic and its one finding
+
+
+def test_the_document_says_that_torch_cannot_be_imported(broken_torch):
+    accel = broken_torch
     finding = findings(accel.json(*ONE, status=1))[""]
-    assert (finding["level"], finding["code"]) == ("error", "candidates.torch")
+    assert finding["level"] == "error"
+    assert finding["code"] == "candidates.torch"
     assert "cannot be imported: OSError: libcudart.so.12" in finding["what"]
     assert finding["facts"]["raised by"].endswith("torch/__init__.py, line 1")
 
 
-def test_a_name_narrows_it_and_an_unknown_one_is_told(accel):
+def test_a_name_narrows_the_findings_to_that_backend(accel):
     accel.install("npu")
     accel.install(
         "off", "ProbeResult(False, 'off', 'switch it on', devices=0)", priority=995
@@ -240,12 +269,19 @@ def test_a_name_narrows_it_and_an_unknown_one_is_told(accel):
     assert document["verdict"].startswith(
         "off (accel-off 1.5) is not usable (no device), npu is chosen, and"
     )
+
+
+def test_a_name_that_nobody_declares_is_a_finding_with_status_2(accel):
+    accel.install("npu")
     unknown = findings(accel.json(*ONE, "npu", "mlu@nowhere", status=2))
     assert unknown.keys() == {"npu", "mlu@nowhere", ""}
     assert (
         unknown["mlu@nowhere"]["what"]
         == "no installed distribution declares mlu from nowhere"
     )
+
+
+def test_a_word_that_can_be_no_name_is_refused(accel):
     wrong = accel("doctor", "@")
     assert wrong.returncode == 2
     assert "expected a backend name, or name@distribution" in wrong.stderr
@@ -265,10 +301,8 @@ def test_of_a_torch_that_takes_too_long_nothing_is_known(accel):
         accel.world.site, {"torch/__init__.py": "__import__('time').sleep(60)\n"}
     )
     finding = findings(accel.json(*ONE, "--timeout", "0.5", status=1))[""]
-    assert (finding["level"], finding["step"]) == (
-        "warning",
-        "give it longer: --timeout 300",
-    )
+    assert finding["level"] == "warning"
+    assert finding["step"] == "give it longer: --timeout 300"
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
@@ -281,17 +315,22 @@ def test_pages_fill_the_width_and_lose_no_word(broken_npu, width):
     assert "\x1b" not in done.stdout
 
 
-def test_colours_and_signs_fit_the_terminal(broken_npu):
+def test_a_warning_has_a_colour_where_colours_are_forced(broken_npu):
     assert "\x1b[33m!" in broken_npu(*ONE, FORCE_COLOR="1").stdout
-    plain = broken_npu(*ONE, "--all", PYTHONIOENCODING="ascii").stdout
-    assert "!  Backends" in plain
-    assert "+  cpu: usable" in plain
-    assert (
-        "✓  cpu: usable" in broken_npu(*ONE, "--all", PYTHONIOENCODING="utf-8").stdout
-    )
 
 
-def closed(schema, at="$"):
+def test_signs_are_ascii_where_the_encoding_is(broken_npu):
+    page = broken_npu(*ONE, "--all", PYTHONIOENCODING="ascii").stdout
+    assert "!  Backends" in page
+    assert "+  cpu: usable" in page
+
+
+def test_signs_are_unicode_where_the_encoding_has_them(broken_npu):
+    page = broken_npu(*ONE, "--all", PYTHONIOENCODING="utf-8").stdout
+    assert "✓  cpu: usable" in page
+
+
+def open_objects(schema, at="$"):
     """Objects of the schema that would let anything through."""
     if isinstance(schema, dict):
         if (
@@ -300,22 +339,27 @@ def closed(schema, at="$"):
         ):
             yield at
         for name, inner in schema.items():
-            yield from closed(inner, f"{at}.{name}")
+            yield from open_objects(inner, f"{at}.{name}")
     elif isinstance(schema, list):
         for inner in schema:
-            yield from closed(inner, at)
+            yield from open_objects(inner, at)
 
 
-def test_documents_follow_the_schema_which_is_no_looser(broken_npu):
+def test_only_the_facts_of_a_finding_have_free_names_in_the_schema():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    assert list(closed(SCHEMA)) == [
-        "$.$defs.finding.properties.facts"
-    ]  # free names, and texts only
+    assert list(open_objects(SCHEMA)) == ["$.$defs.finding.properties.facts"]
+
+
+def test_the_document_of_a_refused_setting_follows_the_schema(accel):
+    document = accel.json("doctor", status=2, ACCEL_STRICT="perhaps")
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+
+
+def test_a_document_follows_the_schema_which_is_no_looser(broken_npu):
+    """Every key is required, and no other is taken: in the document, in a topic, in a finding."""
     validator = jsonschema.Draft202012Validator(SCHEMA)
     document = broken_npu.json("doctor", status=1)
     validator.validate(document)
-    validator.validate(broken_npu.json("doctor", status=2, ACCEL_STRICT="perhaps"))
-    # Every key is required, and no other is taken: in the document, in a topic, in a finding.
     topic = next(t for t in document["topics"] if t["findings"])
     for part in (document, topic, topic["findings"][0]):
         for name in list(part):
@@ -340,10 +384,8 @@ def test_a_plugin_that_ends_whoever_imports_it_ends_no_topic(accel):
         for f in document["topics"][0]["findings"]
         if ".files" not in f["code"]
     }
-    assert (found["deadly"]["code"], found["npu"]["what"]) == (
-        "candidates.crashed",
-        "usable, 2 devices counted",
-    )
+    assert found["deadly"]["code"] == "candidates.crashed"
+    assert found["npu"]["what"] == "usable, 2 devices counted"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signal")
@@ -365,174 +407,11 @@ def test_an_interrupt_ends_it_at_once_with_all_its_children(accel, tmp_path):
     os.kill(started.pid, signal.SIGINT)
     done = children.finish(started, 30)
     assert time.monotonic() - before < 10
-    assert (done.returncode, done.stdout) == (-signal.SIGINT, "")
+    assert done.returncode == -signal.SIGINT
+    assert done.stdout == ""
     pids = [int(file.read_text() or 0) for file in tmp_path.glob("[nms]*[au]")]
     while any(
         pid and Path(f"/proc/{pid}").exists() for pid in pids
     ):  # they end after us
         assert time.monotonic() - before < 10
         time.sleep(0.02)
-
-
-# ---------------------------------------------------------------------------- doctor issue
-# `accel doctor --issue`: a report that anybody may read.
-
-
-SECRETS = {
-    "HF_TOKEN": "hf_verysecrettoken",
-    "USER": "carolina",
-    "ACME_LICENCE": "wintermute",
-}
-
-
-@pytest.fixture
-def broken(accel, tmp_path):
-    """A vendor whose package fails, and says more than strangers should read."""
-    message = (
-        f"libacme.so: cannot open {tmp_path}/private work/libacme.so for carolina: wintermute, "
-        "https://carolina:hf_verysecrettoken@index.acme.internal/simple, card GPU-8932f937-d72c-4106"
-    )
-    accel.world.module("torch_acme", f"raise ImportError({message!r})")
-    accel.world.backend("acme", 700, vendor_import="torch_acme")
-    accel.install("npu", priority=500)
-    return accel
-
-
-def test_the_report_for_an_issue_has_statuses_reasons_and_versions(broken):
-    done = broken("doctor", "--issue")
-    assert done.returncode == 1, done.stderr
-    assert done.stdout.startswith("### accel doctor\n\n**Versions**\n\n~~~text\n")
-    for line in (
-        "1. acme (accel-acme), priority 700: broken, vendor_fails\n",
-        "2. npu (accel-npu), priority 500: usable, chosen\n",
-        "! acme: candidates.broken\n",
-    ):
-        assert line in done.stdout
-    assert re.search(r"(?m)^accel-npu +1\.5$", done.stdout)
-
-
-def test_the_report_for_an_issue_has_no_text_of_a_vendor(broken, tmp_path):
-    made = broken("doctor", "--issue", HOME=str(tmp_path), **SECRETS).stdout
-    texts = ("libacme.so", "ImportError", "private work", "acme.internal", "GPU-8932")
-    for private in (*SECRETS.values(), str(tmp_path), *texts):
-        assert private not in made
-
-
-def test_the_report_with_messages_says_what_they_may_hold(broken):
-    done = broken("doctor", "--issue", "--with-messages")
-    assert "Messages may hold paths, host names and names of people" in done.stdout
-    assert "torch_acme failed: ImportError: libacme.so: cannot open" in done.stdout
-    assert "for carolina: wintermute" in done.stdout
-
-
-def test_the_help_says_what_messages_may_hold(accel):
-    words = " ".join(accel("doctor", "--help").stdout.split())
-    assert "Messages may hold paths, host names and names of people." in words
-
-
-def test_two_documents_on_stdout_are_refused(accel):
-    done = accel("doctor", "--issue", "--json")
-    assert done.returncode == 2
-    assert "both write to stdout: give one of them." in done.stderr
-
-
-def test_messages_without_a_report_are_refused(accel):
-    done = accel("doctor", "--with-messages")
-    assert done.returncode == 2
-    assert "--with-messages is for the report: give --issue too." in done.stderr
-
-
-# ---------------------------------------------------------------------------- doctor fix
-# `accel doctor --fix`: nothing is done unasked; and `--list`.
-
-
-SOURCE = """
-from pathlib import Path
-from accel_core import Check, CheckResult, Fix
-WANTED = Path({wanted!r})
-def look():
-    return CheckResult('ok', 'it is there') if WANTED.exists() else CheckResult('warning', 'it is missing')
-"""
-CHECKS = hook(
-    "accel_checks",
-    "backend",
-    "return [Check('file', 'The file', look, Fix('write the file', WANTED.touch))]",
-)
-#: `accel doctor --fix` at a terminal, at which `typed` is typed.
-AT_A_TERMINAL = """
-import os, sys
-master, terminal = os.openpty()
-os.write(master, {typed!r})
-os.dup2(terminal, 0)
-sys.stdin = os.fdopen(0)
-"""
-
-
-@pytest.fixture
-def wanted(accel, tmp_path):
-    """A file that a plugin's check wants, and its fix would write."""
-    file = tmp_path / "wanted"
-    accel.world.backend("card", 600, extra=SOURCE.format(wanted=str(file)) + CHECKS)
-    return file
-
-
-def test_nothing_is_done_unasked(accel, wanted):
-    refused = accel("doctor", "--fix")
-    assert refused.returncode == 2
-    assert (
-        "stdin is not a terminal: give --yes to run all fixes, or --dry-run"
-        in refused.stderr
-    )
-    told = accel("doctor", "--topic", "checks", "--fix", "--dry-run")
-    assert told.returncode == 1
-    assert "It would write the file. Nothing was done." in told.stderr
-    assert "card: it is missing" in told.stdout
-    assert not wanted.exists()
-    done = accel("doctor", "--topic", "checks", "--fix", "--yes").succeeded()
-    assert "+ it is there" in done.stderr
-    assert wanted.exists()
-
-
-def test_options_that_mean_nothing_are_refused():
-    for given, said in (
-        ({"yes": True}, "--yes says how to fix"),
-        ({"dry_run": True}, "--dry-run says how to fix"),
-        ({"fix": True, "yes": True, "as_json": True}, "give it without --json"),
-    ):
-        flags = {
-            "fix": False,
-            "dry_run": False,
-            "yes": False,
-            "listing": False,
-            "as_json": False,
-            **given,
-        }
-        as_json = flags.pop("as_json")
-        with pytest.raises(click.UsageError, match=said):
-            Mending(**flags).check(as_json=as_json)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="terminals here are POSIX's")
-@pytest.mark.parametrize(("typed", "status"), [(b"n\n", 1), (b"y\n", 0)])
-def test_at_a_terminal_each_is_asked_for(accel, wanted, typed, status):
-    path = [*accel.world.path, children.SIMULATED]
-    asked = children.accel("doctor", "--topic", "checks", "--fix")
-    done = children.run(AT_A_TERMINAL.format(typed=typed) + asked, path)
-    assert done.returncode == status, done.stderr
-    assert "It would write the file. Do it? [y/N]" in done.stderr
-    assert wanted.exists() is (status == 0)
-
-
-def test_what_is_looked_into_is_listed(accel, wanted):
-    said = accel("doctor", "--list").succeeded()
-    assert [
-        line.split()[:2] for line in said.stdout.splitlines() if "file" in line
-    ] == [["card", "file"]]
-    assert "accel-card 1.0" in said.stdout
-    document = accel.json("doctor", "--list")
-    assert {"name": "candidates", "title": "Backends"} in document["topics"]
-    assert document["checks"] == [
-        {"name": "file", "title": "The file", "backend": "card", "origin": "accel-card 1.0",
-         "fix": "write the file"}
-    ]  # fmt: skip
-    assert not wanted.exists()

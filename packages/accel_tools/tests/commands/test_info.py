@@ -9,32 +9,52 @@ from accel_core.interface.records import Capabilities
 from accel_tools.commands import info
 
 
-def test_tells_what_the_device_is_and_can_do(accel):
+@pytest.fixture
+def document(accel):
+    """What `accel info --json` prints of two visible cards."""
     accel.install_card()
-    document = accel.json("info", CARD_VISIBLE_DEVICES="4,5")
-    assert (document["name"], document["distribution"], document["how"]) == (
-        "card",
-        "accel-card",
-        "ranked",
-    )
+    return accel.json("info", CARD_VISIBLE_DEVICES="4,5")
+
+
+def test_the_document_names_the_accelerator_and_how_it_was_chosen(document):
+    assert document["name"] == "card"
+    assert document["distribution"] == "accel-card"
+    assert document["how"] == "ranked"
+
+
+def test_the_document_describes_each_device(document):
     first = document["devices"][0]
     assert first["index"] == 0
     assert first["torch_device"] == "card:0"
     assert first["total_memory"] == 80 * 2**30
     assert first["capability"] == [9, 0]
+    assert document["visible_device_ids"] == [4, 5]
+
+
+def test_the_document_has_what_the_accelerator_can_do(document):
     assert document["dtypes"] == ["float32", "bfloat16"]
     assert document["communication_backend_version"] == [2, 27, 3]
     assert document["streams"] is True
-    assert document["visible_device_ids"] == [4, 5]
     assert document["capabilities"]["supports_graphs"] is False
+
+
+def test_the_document_of_a_device_that_answers_has_no_problems(document):
     assert document["problems"] == {}
 
 
-def test_the_page_reads_the_same(accel):
+@pytest.fixture
+def page(accel):
+    """What `accel info` prints at 80 columns."""
     accel.install_card()
-    done = accel("info", COLUMNS="80").succeeded()
-    assert max(map(len, done.stdout.splitlines())) <= 80
-    text = " ".join(done.stdout.split())
+    return accel("info", COLUMNS="80").succeeded().stdout
+
+
+def test_the_page_fits_80_columns(page):
+    assert max(map(len, page.splitlines())) <= 80
+
+
+def test_the_page_reads_as_the_document(page):
+    text = " ".join(page.split())
     for words in (
         "card (accel-card 1.0): somebody's card", "chosen as the highest-ranking usable one", "2 devices",
         "0 card:0 80.0 GiB 60.0 GiB", "capability 9.0, 132 compute units", "float32, bfloat16",
@@ -42,55 +62,90 @@ def test_the_page_reads_the_same(accel):
         "streams yes", "graphs no", "not supported", "fp8 no", "fp64 yes", "NVTX domains",
     ):  # fmt: skip
         assert words in text
-    # In words: no answer goes by its member's name, and none is left out.
-    assert not re.search(r"\b(is|supports|prefer)_|fp8, fp64", text)
+
+
+def test_no_answer_on_the_page_goes_by_its_members_name(page):
+    assert not re.search(r"\b(is|supports|prefer)_|fp8, fp64", " ".join(page.split()))
+
+
+def test_the_page_leaves_out_no_capability():
     names = {field.name for field in dataclasses.fields(Capabilities)}
-    lines = {
+    of_other_lines = {
         "supports_graphs",
         "is_fp8_supported",
         "is_fp64_supported",
         "is_triton_supported",
     }
-    assert names - lines == info._IN_WORDS.keys()
-    assert (
-        "CARD_VISIBLE_DEVICES (now 4,5)"
-        in accel("info", CARD_VISIBLE_DEVICES="4,5").stdout
-    )
-    assert (
-        "CARD_VISIBLE_DEVICES (now none)"
-        in accel("info", "card", CARD_VISIBLE_DEVICES="").stdout
-    )
+    assert names - of_other_lines == info._IN_WORDS.keys()
 
 
-def test_a_device_that_fails_hides_nothing_else(accel):
-    accel.install_card(
-        more="def device_properties(self, device_index=None): raise RuntimeError('wedged')"
-    )
+def test_the_page_has_the_value_of_the_variable_of_visible_devices(accel):
+    accel.install_card()
+    page = accel("info", CARD_VISIBLE_DEVICES="4,5").stdout
+    assert "CARD_VISIBLE_DEVICES (now 4,5)" in page
+
+
+def test_the_page_says_that_the_variable_of_visible_devices_names_none(accel):
+    accel.install_card()
+    page = accel("info", "card", CARD_VISIBLE_DEVICES="").stdout
+    assert "CARD_VISIBLE_DEVICES (now none)" in page
+
+
+WEDGED = "def device_properties(self, device_index=None): raise RuntimeError('wedged')"
+
+
+def test_the_page_has_the_rest_beside_what_failed(accel):
+    accel.install_card(more=WEDGED)
     done = accel("info")
     assert done.returncode == 1
     assert "What failed" in done.stdout
     assert "device_properties(1)  RuntimeError: wedged" in done.stdout
     assert "gloo 2.27.3" in done.stdout
+
+
+def test_the_document_has_the_rest_beside_what_failed(accel):
+    accel.install_card(more=WEDGED)
     document = accel.json("info", "card", status=1)
     assert document["devices"][1]["name"] == ""
     assert document["devices"][1]["available_memory"] == 60 * 2**30
     assert document["how"] is None
 
 
-def test_answers_of_another_kind_are_problems_and_the_document_is_json(accel):
-    lies = """
+#: Members of a card that answer with something else than they should.
+OF_ANOTHER_KIND = """
     def device_name(self, device_index=None): return {"index": device_index}
     def available_memory(self, device_index=None): return float("nan")
     def device_properties(self, device_index=None):
         return DeviceProperties(name="Card", total_memory=float("inf"))
     def device_count(self): return 100_000
 """
-    accel.install_card(more=lies)
-    document = accel.json("info", "card", status=1)
-    assert document["device_count"] == 100_000
-    assert len(document["devices"]) == 128
-    assert document["devices"][0]["available_memory"] is None
-    problems = document["problems"]
+
+
+@pytest.fixture
+def document_of_lies(accel):
+    """The document of a card that answers with something else; a reader of JSON reads it."""
+    accel.install_card(more=OF_ANOTHER_KIND)
+    return accel.json("info", "card", status=1)
+
+
+def test_of_very_many_devices_the_document_has_the_first(document_of_lies):
+    assert document_of_lies["device_count"] == 100_000
+    assert len(document_of_lies["devices"]) == 128
+
+
+def test_of_very_many_devices_the_page_counts_the_others(accel):
+    accel.install_card(more=OF_ANOTHER_KIND)
+    page = accel("info", "card").stdout
+    assert "100000 devices" in page
+    assert "99872 more, not examined." in page
+
+
+def test_an_answer_of_another_kind_is_left_out(document_of_lies):
+    assert document_of_lies["devices"][0]["available_memory"] is None
+
+
+def test_an_answer_of_another_kind_is_a_problem(document_of_lies):
+    problems = document_of_lies["problems"]
     assert (
         problems["device_name(0)"]
         == "TypeError: it gave {'index': 0} (dict), expected str"
@@ -103,9 +158,6 @@ def test_answers_of_another_kind_are_problems_and_the_document_is_json(accel):
         problems["device_properties(0)"]
         == "TypeError: total_memory is inf (float), expected int"
     )
-    page = accel("info", "card").stdout
-    assert "100000 devices" in page
-    assert "99872 more, not examined." in page
 
 
 OTHERWISE = [

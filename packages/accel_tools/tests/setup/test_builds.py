@@ -105,36 +105,54 @@ def test_uv_reads_the_driver_in_the_files_that_setup_reads(file, text):
     assert uv_chooses(within=within, FILE=file, TEXT=text) == "cu129"
 
 
-def test_a_version_of_torch_takes_the_newest_build_that_the_driver_runs():
-    versions = ("2.6.0", "2.8", "2.9.1", "2.12.0", "2.15.0")
-    drivers = ("470.57.02", "550.54.15", "580.65.06")
-    assert {
-        driver: [builds.for_nvidia(driver, torch).name for torch in versions]
-        for driver in drivers
-    } == {
-        "470.57.02": ["cu118", "", "", "", ""],
-        "550.54.15": ["cu126", "cu129", "cu128", "cu126", ""],
-        "580.65.06": ["cu126", "cu129", "cu130", "cu132", "cu132"],
-    }
-    of_both = [
-        builds.for_nvidia("560.94", "2.13.0", system).name
-        for system in ("linux", "win32")
-    ]
-    assert of_both == ["cu129", "cu126"]
+#: A driver, a release of torch, and the newest build of it that the driver runs; none where it is empty.
+NEWEST_BUILDS = [
+    ("470.57.02", "2.6.0", "cu118"),
+    ("470.57.02", "2.8", ""),
+    ("470.57.02", "2.9.1", ""),
+    ("470.57.02", "2.12.0", ""),
+    ("470.57.02", "2.15.0", ""),
+    ("550.54.15", "2.6.0", "cu126"),
+    ("550.54.15", "2.8", "cu129"),
+    ("550.54.15", "2.9.1", "cu128"),
+    ("550.54.15", "2.12.0", "cu126"),
+    ("550.54.15", "2.15.0", ""),
+    ("580.65.06", "2.6.0", "cu126"),
+    ("580.65.06", "2.8", "cu129"),
+    ("580.65.06", "2.9.1", "cu130"),
+    ("580.65.06", "2.12.0", "cu132"),
+    ("580.65.06", "2.15.0", "cu132"),
+]
+
+
+@pytest.mark.parametrize(("driver", "torch", "build"), NEWEST_BUILDS)
+def test_a_version_of_torch_takes_the_newest_build_that_the_driver_runs(
+    driver, torch, build
+):
+    assert builds.for_nvidia(driver, torch).name == build
+
+
+@pytest.mark.parametrize(("system", "build"), [("linux", "cu129"), ("win32", "cu126")])
+def test_a_driver_runs_an_older_build_on_windows(system, build):
+    assert builds.for_nvidia("560.94", "2.13.0", system).name == build
+
+
+#: A release of torch, the newest where it is empty, and its last build with code for Vega.
+BUILDS_FOR_VEGA = [
+    ("", "rocm6.3"),
+    ("2.6.0", "rocm6.2.4"),
+    ("2.8", "rocm6.3"),
+    ("2.9.1", "rocm6.3"),
+    ("2.12.0", ""),
+]
 
 
 @pytest.mark.parametrize("architecture", ["gfx900", "gfx906"])
+@pytest.mark.parametrize(("torch", "build"), BUILDS_FOR_VEGA)
 def test_a_vega_card_takes_the_last_build_whose_libraries_have_code_for_it(
-    architecture,
+    architecture, torch, build
 ):
-    versions = ("", "2.6.0", "2.8", "2.9.1", "2.12.0")
-    assert {torch: builds.for_amd(architecture, torch).name for torch in versions} == {
-        "": "rocm6.3",
-        "2.6.0": "rocm6.2.4",
-        "2.8": "rocm6.3",
-        "2.9.1": "rocm6.3",
-        "2.12.0": "",
-    }
+    assert builds.for_amd(architecture, torch).name == build
 
 
 PYTHONS = [

@@ -27,18 +27,20 @@ DRIVERS = [
 
 
 @pytest.mark.parametrize(("name", "label"), DRIVERS)
-def test_windows_drivers_name_the_makers(tmp_path, monkeypatch, name, label):
+@pytest.mark.parametrize(
+    ("system", "folder"),
+    [("linux", machines.WSL_DRIVERS), ("win32", machines.WINDOWS_DRIVERS)],
+    ids=["wsl", "windows"],
+)
+def test_the_folder_of_a_windows_driver_names_the_maker(
+    tmp_path, monkeypatch, name, label, system, folder
+):
     monkeypatch.setattr(vendors, "known_hardware", lambda _: ())
-    for system, folder in (
-        ("linux", machines.WSL_DRIVERS),
-        ("win32", machines.WINDOWS_DRIVERS),
-    ):
-        computer = Computer(tmp_path / system)
-        computer.write(f"{folder}/{name}/x")
-        found = seen(machines.Machine(computer.path, system, "x86_64", "3.12"))
-        assert [present.label for present in found.present] == (
-            [label] if label else []
-        )
+    computer = Computer(tmp_path)
+    computer.write(f"{folder}/{name}/x")
+    found = seen(machines.Machine(computer.path, system, "x86_64", "3.12"))
+    labels = [present.label for present in found.present]
+    assert labels == ([label] if label else [])
 
 
 @pytest.fixture
@@ -74,7 +76,8 @@ def test_in_wsl2_nvidia_smi_names_the_driver_and_the_generation(wsl, nvidia_smi)
     here = machines.here("3.12", wsl.path)
     query = "--query-gpu=driver_version,pci.device_id --format=csv,noheader\n"
     assert arguments.read_text() == query
-    assert (seen(here).nvidia, seen(here).generation) == ("560.94", VOLTA)
+    assert seen(here).nvidia == "560.94"
+    assert seen(here).generation == VOLTA
     assert planned(here).torch_backend == "cu126"
 
 

@@ -1,33 +1,25 @@
 """Plans for machines: what is chosen, by whose word, and what is said where nobody knows."""
 
-import datetime as dt
-from types import SimpleNamespace
-
 import pytest
 
-from accel_core import TorchBuild, packages
-from accel_core.hardware import vendors
-from accel_core.isolation import IsolatedLoader
-from accel_core.plugins import find_backends
-from accel_core.settings import read as read_settings
-from accel_tools.setup import by_build, formats, plan, planning, recipes
-from accel_tools.setup.hardware import Hardware
+from accel_core import TorchBuild
+from accel_tools.setup import by_build, formats, plan, planning
 from accel_tools.setup.machines import ALPINE, MACOS
 
-H100, V100, MI300, ARC = (
-    "10de:2330/030200",
-    "10de:1db5/030200",
-    "1002:74a1/120000",
-    "8086:56a0/030000",
-)
-IRIS, LUNAR_LAKE = "8086:9a49/030000@0000:00:02.0", "8086:64a0/030000@0000:00:02.0"
+H100 = "10de:2330/030200"
+V100 = "10de:1db5/030200"
+MI300 = "1002:74a1/120000"
+ARC = "8086:56a0/030000"
+IRIS = "8086:9a49/030000@0000:00:02.0"
+LUNAR_LAKE = "8086:64a0/030000@0000:00:02.0"
 ASCEND = "19e5:d802/120000"
 RBLN = "1eff:1220/120000"
 CANN = (
     "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_install.info"
 )
 #: With a driver that runs every build.
-HOPPER, VOLTA = ({"pci": [card], "nvidia": "580.65.06"} for card in (H100, V100))
+HOPPER = {"pci": [H100], "nvidia": "580.65.06"}
+VOLTA = {"pci": [V100], "nvidia": "580.65.06"}
 #: An A100, and a card that wheels for aarch64 have no code for.
 AMPERE = {
     "pci": ["10de:20b0/030200", "10de:2191/030000"],
@@ -38,38 +30,41 @@ APPLE = {"system": "darwin", "architecture": "arm64"}
 
 
 CHOSEN = [
-    ({}, "CPU", "cpu", "torch"),
-    ({"pci": [H100], "nvidia": "550.54.15"}, "NVIDIA GPU", "cu129", "torch accel-cuda"),
-    (VOLTA, "NVIDIA GPU", "cu126", "torch accel-cuda"),
-    (AMPERE, "NVIDIA GPU", "cu129", "torch accel-cuda"),
-    ({"pci": [MI300], "gfx": [0, 90402]}, "AMD GPU", "rocm7.2", "torch accel-cuda"),
-    ({"pci": [ARC]}, "Intel discrete GPU", "xpu", "torch accel-xpu"),
-    ({"pci": [LUNAR_LAKE]}, "Intel integrated GPU", "xpu", "torch accel-xpu"),
-    ({**VOLTA, "pci": [V100, H100]}, "NVIDIA GPU", "cu132", "torch accel-cuda"),
-    ({"pci": [IRIS, ARC]}, "Intel discrete GPU", "xpu", "torch accel-xpu"),
-    ({"pci": [ARC], "gfx": [0, 100306]}, "Intel discrete GPU", "xpu", "torch accel-xpu"),
-    ({**HOPPER, "pci": [IRIS, H100]}, "NVIDIA GPU", "cu132", "torch accel-cuda"),
-    (APPLE, "Apple GPU", "", "torch accel-mps"),
-    ({"system": "win32", "architecture": "AMD64"}, "CPU", "", "torch"),
-    ({"pci": ["1ae0:0063/088000"]}, "Google TPU", "cpu", "torch==2.13.0 torch-tpu==0.2.0 accel-tpu"),
-    ({"pci": [RBLN]}, "Rebellions NPU", "cpu", "torch==2.13.0 torch-rbln==0.12.0 accel-rbln"),
+    ({}, "CPU", "cpu", ["torch"]),
+    ({"pci": [H100], "nvidia": "550.54.15"}, "NVIDIA GPU", "cu129", ["torch", "accel-cuda"]),
+    (VOLTA, "NVIDIA GPU", "cu126", ["torch", "accel-cuda"]),
+    (AMPERE, "NVIDIA GPU", "cu129", ["torch", "accel-cuda"]),
+    ({"pci": [MI300], "gfx": [0, 90402]}, "AMD GPU", "rocm7.2", ["torch", "accel-cuda"]),
+    ({"pci": [ARC]}, "Intel discrete GPU", "xpu", ["torch", "accel-xpu"]),
+    ({"pci": [LUNAR_LAKE]}, "Intel integrated GPU", "xpu", ["torch", "accel-xpu"]),
+    ({**VOLTA, "pci": [V100, H100]}, "NVIDIA GPU", "cu132", ["torch", "accel-cuda"]),
+    ({"pci": [IRIS, ARC]}, "Intel discrete GPU", "xpu", ["torch", "accel-xpu"]),
+    ({"pci": [ARC], "gfx": [0, 100306]}, "Intel discrete GPU", "xpu", ["torch", "accel-xpu"]),
+    ({**HOPPER, "pci": [IRIS, H100]}, "NVIDIA GPU", "cu132", ["torch", "accel-cuda"]),
+    (APPLE, "Apple GPU", "", ["torch", "accel-mps"]),
+    ({"system": "win32", "architecture": "AMD64"}, "CPU", "", ["torch"]),
+    ({"pci": ["1ae0:0063/088000"]}, "Google TPU", "cpu", ["torch==2.13.0", "torch-tpu==0.2.0", "accel-tpu"]),
+    ({"pci": [RBLN]}, "Rebellions NPU", "cpu", ["torch==2.13.0", "torch-rbln==0.12.0", "accel-rbln"]),
     (
         {"pci": [ASCEND], "files": {CANN: "version=8.5.0"}},
-        "Ascend NPU", "cpu", "torch==2.9.0 torch-npu==2.9.0 pyyaml setuptools accel-npu",
+        "Ascend NPU", "cpu", ["torch==2.9.0", "torch-npu==2.9.0", "pyyaml", "setuptools", "accel-npu"],
     ),
     (
         {"pci": [ASCEND], "files": {CANN: "version=8.3.RC1"},
          "architecture": "aarch64", "python": "3.11"},
-        "Ascend NPU", "cpu", "torch==2.8.0 torch-npu==2.8.0 pyyaml setuptools accel-npu",
+        "Ascend NPU", "cpu", ["torch==2.8.0", "torch-npu==2.8.0", "pyyaml", "setuptools", "accel-npu"],
     ),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("machine", "target", "index", "packages"), CHOSEN)
-def test_what_is_chosen(planned_for, machine, target, index, packages):
+def test_a_machine_gets_its_target_its_index_and_its_packages(
+    planned_for, machine, target, index, packages
+):
     found = planned_for(machine)
-    assert (found.target, found.torch_backend) == (target, index)
-    assert [found.torch, *found.packages] == packages.split()
+    assert found.target == target
+    assert found.torch_backend == index
+    assert [found.torch, *found.packages] == packages
     assert not found.unknown
     assert all(part.why for part in found.parts)
 
@@ -117,23 +112,33 @@ def test_an_accelerator_that_nobody_knows_is_named(planned_for):
     found = planned_for(
         {"pci": ["ac3e:0323/030200", "1a03:2000/030000", "14e4:1750/020000"]}
     )
-    assert (found.target, found.torch_backend) == ("CPU", "cpu")
+    assert found.target == "CPU"
+    assert found.torch_backend == "cpu"
     assert [
         note for note in found.notes if "no plugin is known: PCI ac3e:0323 at" in note
     ] == [*found.notes]
     assert planned_for(HOPPER).notes == ()
 
 
-def test_who_names_the_backend_knows_the_model_that_no_file_has(planned_for):
-    files = {
+#: WSL2 with an integrated GPU of Intel's, whose model no file names.
+INTEL_IN_WSL = {
+    "files": {
         "/proc/version": "microsoft",
         "/usr/lib/wsl/drivers/iigd_dch.inf_amd64_1/x": "",
     }
-    assert (
-        planned_for({"files": files}).notes[0]
-        == "For Arc or Core Ultra: accel setup xpu"
-    )
-    assert planned_for({"files": files}, "xpu").torch_backend == "xpu"
+}
+
+
+def test_where_no_file_has_the_model_the_command_to_name_it_is_noted(planned_for):
+    note = planned_for(INTEL_IN_WSL).notes[0]
+    assert note == "For Arc or Core Ultra: accel setup xpu"
+
+
+def test_where_no_file_has_the_model_the_users_word_counts(planned_for):
+    assert planned_for(INTEL_IN_WSL, "xpu").torch_backend == "xpu"
+
+
+def test_where_a_file_has_the_model_the_users_word_does_not_count(planned_for):
     assert planned_for({"pci": [IRIS]}, "xpu").unknown
 
 
@@ -205,111 +210,8 @@ def test_what_a_platform_can_install(planned_for, machine, torch, unknown):
     )
 
 
-ROW = {
-    "torch": "2.9.0",
-    "packages": ["torch-acme==1.0"],
-    "date": "2024-01-01",
-    "source": "https://a.example",
-}
-TABLE = {"url": "https://acme.example/install", "rows": [ROW]}
-
-
-@pytest.fixture
-def plugins_table(monkeypatch):
-    """`plugins_table(table)`: an installed plugin's recipe of acme, whose card is PCI vendor 10de."""
-
-    class EntryPoint:
-        name, value = "acme", "acme:RECIPE"
-
-        def __init__(self, table):
-            self.load = lambda: table
-
-    return lambda table: monkeypatch.setattr(
-        recipes, "permitted_entry_points", lambda _: (EntryPoint(table),)
-    )
-
-
-def test_a_plugins_table_is_read_and_one_older_than_a_year_says_so(
-    plugins_table, planned_for
-):
-    plugins_table(TABLE)
-    found = planned_for({}, "acme")
-    assert (found.torch, found.packages) == ("torch==2.9.0", ("torch-acme==1.0",))
-    assert found.notes[0].startswith(
-        "This table is from 2024-01-01, more than a year ago: compare it with"
-    )
-    plugins_table(
-        {
-            **TABLE,
-            "rows": [{**ROW, "date": str(dt.datetime.now(tz=dt.timezone.utc).date())}],
-        }
-    )
-    assert planned_for({}, "acme").notes == ()
-
-
-MALFORMED = [
-    (7, "expected a dict, got int"),
-    ({"url": "see the manual"}, "url: expected the address"),
-    ({**TABLE, "pip": "x"}, "unknown key 'pip'"),
-    ({**TABLE, "rows": [{**ROW, "python": "3.x"}]}, "row 0: Invalid specifier"),
-    ({**TABLE, "rows": [{**ROW, "date": "May"}]}, "row 0: Invalid isoformat"),
-    ({**TABLE, "rows": [{**ROW, "source": ""}]}, "row 0: source"),
-    ({**TABLE, "rows": [{"torch": "2.9.0"}]}, "row 0:"),
-]
-
-
-@pytest.mark.parametrize(("table", "why"), MALFORMED)
-def test_a_malformed_table_is_named_and_stops_nothing(
-    plugins_table, planned_for, table, why
-):
-    plugins_table(table)
-    (note,) = planned_for({}).notes
-    assert note.startswith("the recipe of acme (acme:RECIPE) cannot be read: ")
-    assert why in note
-
-
-def test_the_copies_are_what_the_plugins_declare():
-    """tools/recipes.py writes them."""
-    declared = {
-        found.name: found.load() for found in packages.entry_points(recipes.GROUP)
-    }
-    assert declared == recipes._ours()
-    assert declared.keys() >= {"npu", "tpu", "rbln"}
-    assert recipes.recipes()[1] == ()
-
-
-EVERY = {
-    "pip": "pip install torch --index-url https://download.pytorch.org/whl/cu132 && pip install accel-cuda",
-    "uv": "uv pip install torch accel-cuda --torch-backend=cu132",
-    "conda": (
-        "conda create --yes --name torch python=3.12 pip && conda run --name torch pip install torch "
-        "--index-url https://download.pytorch.org/whl/cu132 && conda run --name torch pip install accel-cuda"
-    ),
-    "dockerfile": (
-        "FROM python:3.12-slim\nRUN pip install --no-cache-dir torch --index-url "
-        "https://download.pytorch.org/whl/cu132\nRUN pip install --no-cache-dir accel-cuda"
-    ),
-    "pyproject": (
-        '[project]\ndependencies = ["torch", "accel-cuda"]\n\n[tool.uv.sources]\n'
-        'torch = { index = "pytorch-cu132" }\n\n[[tool.uv.index]]\nname = "pytorch-cu132"\n'
-        'url = "https://download.pytorch.org/whl/cu132"\nexplicit = true'
-    ),
-    "requirements": (
-        "--index-url https://download.pytorch.org/whl/cu132\ntorch\n# then: pip install accel-cuda"
-    ),
-}
-
-
-@pytest.mark.parametrize("form", EVERY)
-def test_the_formats(form):
-    """A registry's accel-core: a checkout's own folder stands in place of a plugin's name otherwise."""
-    made = plan.Plan(
-        Hardware(), "NVIDIA GPU", "cuda", "3.12", "torch", "cu132", ("accel-cuda",)
-    )
-    assert formats.FORMATS[form](made) == EVERY[form]
-
-
-INSTINCT, VEGA = ({"pci": [MI300], "gfx": [0, version]} for version in (90402, 90006))
+INSTINCT = {"pci": [MI300], "gfx": [0, 90402]}
+VEGA = {"pci": [MI300], "gfx": [0, 90006]}
 #: Machines for which uv chooses the index itself, and what it needs for that.
 CHOSEN_BY_UV = {
     "NVIDIA's driver in a file": (HOPPER, ""),
@@ -371,58 +273,6 @@ def test_our_table_chooses_the_index_where_uv_would_not_find_it(
     assert formats.command(found, "uv").endswith(f" --torch-backend={index}")
 
 
-#: A checkout that accel-core was installed from, and an address of its repository.
-CHECKOUT = "/src/accel"
-REPOSITORY = "git+https://example.org/accel@0a1b"
-IN_A_CHECKOUT = {
-    "pip": "&& pip install /src/accel /src/accel/plugins/accel_cuda",
-    "uv": "uv pip install torch /src/accel /src/accel/plugins/accel_cuda --torch-backend=cu132",
-    "conda": "&& conda run --name torch pip install /src/accel /src/accel/plugins/accel_cuda",
-    "dockerfile": (
-        "# docker build --build-context accel=/src/accel .\n"
-        "RUN --mount=from=accel,target=/accel,rw pip install --no-cache-dir /accel /accel/plugins/accel_cuda"
-    ),
-    "pyproject": '"accel-core @ file:///src/accel", "accel-cuda @ file:///src/accel/plugins/accel_cuda"]',
-    "requirements": "# then: pip install /src/accel /src/accel/plugins/accel_cuda",
-}
-
-
-def placed(package):
-    """As `vendors.pip_argument` gives it for a core that was installed from the checkout."""
-    return f"{CHECKOUT}/{vendors.FOLDERS[package]}".rstrip("/")
-
-
-@pytest.mark.parametrize("form", IN_A_CHECKOUT)
-def test_a_checkout_is_named_by_its_folders(monkeypatch, form):
-    monkeypatch.setattr(
-        formats,
-        "vendors",
-        SimpleNamespace(FOLDERS=vendors.FOLDERS, pip_argument=placed),
-    )
-    made = plan.Plan(
-        Hardware(),
-        "NVIDIA GPU",
-        "cuda",
-        "3.12",
-        "torch",
-        "cu132",
-        ("accel-core", "accel-cuda"),
-    )
-    assert IN_A_CHECKOUT[form] in formats.command(made, form)
-
-
-def test_an_image_from_a_repository_has_git(monkeypatch):
-    def at_repository(package):
-        return f"{package} @ {REPOSITORY}"
-
-    namespace = SimpleNamespace(FOLDERS=vendors.FOLDERS, pip_argument=at_repository)
-    monkeypatch.setattr(formats, "vendors", namespace)
-    made = plan.Plan(Hardware(), "CPU", "cpu", "3.12", "torch", "cpu", ("accel-core",))
-    lines = formats.command(made, "dockerfile").splitlines()
-    assert lines[0] == "FROM python:3.12"
-    assert lines[-1] == f"RUN pip install --no-cache-dir 'accel-core @ {REPOSITORY}'"
-
-
 VERSIONS = [
     ("cuda", {"toolkit": "12.8"}, "cu128", ""),
     ("cuda", {"toolkit": "12.7"}, "cu126", ""),
@@ -463,7 +313,8 @@ def test_versions_that_are_given(planned_for, name, given, index, unknown):
     found = planned_for(
         {"files": {CANN: "version=9.1.0\n"}, "python": "3.11"}, name, **given
     )
-    assert (found.torch_backend, bool(found.unknown)) == (index, bool(unknown))
+    assert found.torch_backend == index
+    assert bool(found.unknown) is bool(unknown)
     assert unknown in found.unknown
 
 
@@ -517,43 +368,3 @@ def test_what_is_asked_for_beside_what_is_here(
     planned_for, machine, name, given, where, words
 ):
     assert words in str(getattr(planned_for(machine, name, **given), where))
-
-
-FORMATTED = [
-    ("cuda", {"driver": "570.86"}), ("cuda", {"toolkit": "12.8"}), ("npu", {"toolkit": "8.5.0"}),
-    ("rocm", {"toolkit": "6.4"}), ("xpu", {}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("form", formats.FORMATS)
-@pytest.mark.parametrize(("name", "given"), FORMATTED)
-def test_what_is_given_comes_in_each_format(planned_for, name, given, form):
-    found = planned_for({}, name, **given)
-    text = formats.command(plan.for_installation(found, is_new=True), form)
-    index = (
-        f"--torch-backend={found.torch_backend}"
-        if form == "uv"
-        else f"/whl/{found.torch_backend}"
-    )
-    assert index in text
-    for package in (found.torch, "accel-core", *found.packages):
-        assert package in text
-    needs_cann = "# The image needs CANN 8.5.0: https://www.hiascend.com/cann" in text
-    assert needs_cann == (name == "npu" and form == "dockerfile")
-
-
-def test_a_plugin_of_ours_leaves_installing_to_setup():
-    """Intel's two older ways, through packages of its own, have no table."""
-    found = find_backends(None, read_settings(), IsolatedLoader(60))
-    ours = [
-        c.backend
-        for c in found
-        if c.backend is not None and c.name in vendors.FIRST_PARTY
-    ]
-    assert (
-        {backend.name for backend in ours}
-        == vendors.FIRST_PARTY.keys()
-        <= {*planning.names()}
-    )
-    others = {b.install_hint for b in ours if b.install_hint != f"accel setup {b.name}"}
-    assert len(others) <= 1, others

@@ -1,19 +1,18 @@
-"""The real torch_npu on the stand-in for CANN: what is its own or the plugin's, by `checks/own.py`."""
+"""The real torch_npu on the stand-in for CANN: what is its own or the plugin's, in `checks/`."""
 
 import pytest
-from checks.run import names
+from checks.run import OWN, names
 from stand_in.children import run
-
-RUN = "from checks.run import main; main('own', *{!r})"
 
 
 @pytest.fixture(scope="module")
 def failures(stand_in):
     """What failed of the checks, all in one process."""
-    return run(RUN.format(()), cann=stand_in, DS_ACCELERATOR="npu").answer
+    code = "from checks.run import OWN, main; main(*OWN)"
+    return run(code, cann=stand_in, DS_ACCELERATOR="npu").answer
 
 
-@pytest.mark.parametrize("name", names("own"))
+@pytest.mark.parametrize("name", [name for module in OWN for name in names(module)])
 def test_check(failures, name):
     assert name not in failures, failures[name]
 
@@ -21,7 +20,7 @@ def test_check(failures, name):
 def test_bfloat16_is_asked_of_the_device(stand_in):
     """An older chip has none; the one of the other checks has."""
     environ = {"DS_ACCELERATOR": "npu", "STANDIN_SOC": "Ascend910PremiumA"}
-    code = RUN.format(["check_what_the_device_says"])
+    code = "from checks.run import main; main('dtypes', only='check_which_types_the_device_has')"
     assert run(code, cann=stand_in, **environ).answer == {}
 
 
@@ -95,72 +94,3 @@ def test_counting_before_a_fork(with_cann):
     before, after = with_cann(code, DS_ACCELERATOR="npu").answer
     assert before == 2.0
     assert after == "Cannot re-initialize NPU in forked subprocess"
-
-
-# --- what torch_npu refuses, and what we make of it --------------------------------------------------------
-
-
-REFUSED = (
-    "import accel_core, json\n"
-    "try: accel_core.accelerator('npu')\n"
-    "except accel_core.BackendUnavailableError as error: print(json.dumps(str(error)))"
-)
-
-
-HOMES = [
-    (None, ("HOME",), "does not exist"),
-    ((), ("HOME",), "ASCEND_OPP_PATH environment variable is not set"),
-    (("compiler",), ("HOME", "OPP"), "ASCEND_RUNTIME_PATH"),
-    (("runtime",), ("HOME", "OPP"), "ASCEND_COMPILER_PATH"),
-]
-
-
-@pytest.mark.parametrize(("folders", "names", "words"), HOMES)
-def test_a_home_that_is_not_whole(with_cann, tmp_path, folders, names, words):
-    home = tmp_path / "cann"
-    for folder in () if folders is None else (".", *folders):
-        (home / folder).mkdir(parents=True)
-    variables = {f"ASCEND_{name}_PATH": str(home) for name in names}
-    message = with_cann(REFUSED, **variables).answer
-    assert words in message
-    assert "set_env.sh" in message
-
-
-def test_a_whole_home_is_reported(with_cann, tmp_path):
-    for part in ("runtime", "compiler", "x86_64-linux"):
-        (tmp_path / part).mkdir()
-    info = tmp_path / "x86_64-linux" / "ascend_toolkit_install.info"
-    info.write_text(
-        "package_name=Ascend-cann-toolkit\nversion=8.3.RC1\ninnerversion=V100R001C23\n"
-    )
-    code = (
-        CHOOSE
-        + "import accel_npu; print(json.dumps([acc.toolkit(), accel_npu.cann_version()]))"
-    )
-    home = {"ASCEND_HOME_PATH": str(tmp_path), "ASCEND_OPP_PATH": str(tmp_path)}
-    answer = with_cann(
-        code, DS_ACCELERATOR="npu", STANDIN_CANN="8.3.RC1", **home
-    ).answer
-    assert answer == [{"CANN": "8.3.RC1", "ASCEND_HOME_PATH": str(tmp_path)}, "8.3.RC1"]
-
-
-def test_another_accelerator_in_torch(with_cann):
-    code = "import accel_core\nfrom accel_core.torch_import import import_torch\n"
-    code += "torch = import_torch()\n"
-    code += "torch._C._get_accelerator = lambda *_: torch.device('cuda')\n" + REFUSED
-    message = with_cann(code).answer
-    assert (
-        "Two accelerators cannot be used at the same time in PyTorch: npu and cuda"
-        in message
-    )
-    assert "accel setup npu" in message
-
-
-def test_a_cann_that_lacks_a_function(with_cann, stand_in, tmp_path):
-    """As an older CANN does; the stand-in is built again without it."""
-    from stand_in import build
-
-    older = build.built(tmp_path, without=("aclAppLog",))
-    message = with_cann(REFUSED, LD_LIBRARY_PATH=str(older)).answer
-    assert "undefined symbol: aclAppLog" in message
-    assert "does not fit torch_npu 2.13.0: accel setup npu" in message

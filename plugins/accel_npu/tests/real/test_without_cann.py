@@ -2,7 +2,9 @@
 
 import json
 
+import pytest
 from accel_tests import children
+from stand_in.children import run
 
 LIBRARY = "libhccl.so: cannot open shared object file"
 NEEDS_CANN = "torch_npu 2.13.0 needs CANN, which is not installed"
@@ -29,24 +31,39 @@ def test_importing_torch_is_broken(without_cann):
     assert LIBRARY in ended.stderr
 
 
-def test_list_without_a_card(without_cann):
-    ended = without_cann(accel("list", "--json", card=False)).succeeded()
-    npu = verdict(ended)
-    assert (npu["status"], npu["devices"]) == ("no_device", 0)
+@pytest.fixture(scope="module")
+def listed_without_a_card():
+    """`accel list --json` on a machine without a card."""
+    return run(accel("list", "--json", card=False)).succeeded()
+
+
+def test_without_a_card_npu_has_no_device_and_needs_cann(listed_without_a_card):
+    npu = verdict(listed_without_a_card)
+    assert npu["status"] == "no_device"
+    assert npu["devices"] == 0
     assert "/dev/davinci[0-9]*" in npu["reason"]
     assert f"; besides, {NEEDS_CANN}: ImportError: {LIBRARY}" in npu["reason"]
     assert npu["hint"].startswith(
         "pip uninstall torch_npu. (On a machine that has one: accel setup npu"
     )
-    assert json.loads(ended.stdout)["chosen"] == "cpu"
-    # The user's own `import torch` is broken, and it is said by whom and what helps; torch is not to blame.
-    [said] = json.loads(ended.stdout)["autoload"]
-    assert said.startswith(
+
+
+def test_without_a_card_the_cpu_is_chosen(listed_without_a_card):
+    assert json.loads(listed_without_a_card.stdout)["chosen"] == "cpu"
+
+
+def test_the_package_that_breaks_torchs_import_is_named(listed_without_a_card):
+    """Torch is not to blame; the verdict on npu has the reason and the one remedy."""
+    [autoload] = json.loads(listed_without_a_card.stdout)["autoload"]
+    assert autoload.startswith(
         "torch_npu 2.13.0 fails when torch loads it (torch.backends: torch_npu ="
     )
-    # Its reason has the library, and its hint the one remedy.
-    assert said.endswith(", for the same reason as npu. `import torch` fails with it")
-    generic = verdict(ended, "generic")
+    reason = ", for the same reason as npu. `import torch` fails with it"
+    assert autoload.endswith(reason)
+
+
+def test_generic_leaves_torch_npu_to_its_plugin(listed_without_a_card):
+    generic = verdict(listed_without_a_card, "generic")
     assert (
         "a plugin claims what announces one to torch (torch_npu: npu)"
         in generic["reason"]
@@ -89,7 +106,9 @@ print(json.dumps([acc.name, said, torch.ones(2).sum().item(), slot]))
 def test_get_accelerator_falls_back_and_says_why(without_cann):
     """The failed import leaves torch as it was: the slot is free."""
     name, (warning,), total, slot = without_cann(WITH_A_CARD + GET).answer
-    assert (name, total, slot) == ("cpu", 2.0, "privateuseone")
+    assert name == "cpu"
+    assert total == 2.0
+    assert slot == "privateuseone"
     assert LIBRARY in warning
     assert "accel setup npu" in warning
 
@@ -114,29 +133,47 @@ def test_a_pin_is_refused_with_the_library_and_the_fix(without_cann):
     assert "accel setup npu" in last
 
 
-def test_the_doctor_names_every_library_without_loading_one(without_cann):
-    ended = without_cann(
-        accel("doctor", "npu", "--json", "--topic", "candidates", card=True)
-    )
-    document = json.loads(ended.stdout)
-    assert (ended.returncode, document["exit_status"]) == (1, 1)
-    npu = next(
-        f for f in document["topics"][0]["findings"] if f["code"] == "candidates.broken"
-    )
-    assert npu["what"].startswith(f"broken: {NEEDS_CANN}: ImportError: {LIBRARY}")
+@pytest.fixture(scope="module")
+def examined():
+    """`accel doctor npu` on a machine with a card."""
+    command = accel("doctor", "npu", "--json", "--topic", "candidates", card=True)
+    return run(command)
+
+
+@pytest.fixture(scope="module")
+def finding(examined):
+    """The doctor's finding on npu."""
+    [topic] = json.loads(examined.stdout)["topics"]
+    [broken] = [f for f in topic["findings"] if f["code"] == "candidates.broken"]
+    return broken
+
+
+def test_the_doctor_ends_with_status_1(examined):
+    assert examined.returncode == 1
+    assert json.loads(examined.stdout)["exit_status"] == 1
+
+
+def test_the_doctor_names_the_cause_and_counts_the_libraries(finding):
+    assert finding["what"].startswith(f"broken: {NEEDS_CANN}: ImportError: {LIBRARY}")
     assert (
         "libascendcl.so, libacl_op_compiler.so, libge_runner.so, libgraph.so and 1 more are missing too"
-        in (npu["what"])
+        in finding["what"]
     )
-    assert "accel setup npu" in npu["step"]
-    facts = npu["facts"]
-    lacking = [
-        entry.partition(" ")[0] for entry in facts["missing libraries"].split("; ")
-    ]
+    assert "accel setup npu" in finding["step"]
+
+
+def test_the_doctor_names_every_library_that_is_missing(finding):
+    """It reads the files, and loads none."""
+    entries = finding["facts"]["missing libraries"].split("; ")
+    lacking = [entry.partition(" ")[0] for entry in entries]
     assert {"libhccl.so", "libascendcl.so", "libacl_tdt_channel.so"} <= {*lacking}
     assert not [
         name for name in lacking if "torch" in name or name.startswith("libstdc++")
     ]
+
+
+def test_the_doctors_facts_name_the_file_the_package_and_the_toolkit(finding):
+    facts = finding["facts"]
     assert facts["raised by"].partition(",")[0].endswith(".py")
     assert "torch_npu 2.13.0 in " in facts["vendor's package"]
     assert "torch==2.13.0.*" in facts["vendor's package"]
