@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from accel_core import Backend, hardware, settings, torch_import
 from accel_core.backend import GRAMMARS
-from accel_core.cli import accel, announced
+from accel_core.cli import accel, installed_commands
 from accel_core.errors import AccelError, LaunchError, SettingError
 from accel_core.hardware import bus
 from accel_core.hardware.placement import placement
@@ -142,7 +142,9 @@ def test_what_ray_and_slurm_read_is_what_was_given(given):
 # Whatever is typed behind `accel`: a call that can be made, or an error in words.
 
 
-COMMANDS = {name: accel.get_command(click.Context(accel), name) for name in announced()}
+COMMANDS = {
+    name: accel.get_command(click.Context(accel), name) for name in installed_commands()
+}
 PARSED = sorted(
     set(COMMANDS) - {"run", "deepspeed"}
 )  # those two hand their arguments on
