@@ -180,9 +180,10 @@ def set_accelerator(new: object) -> None:
 def use_accelerator(new: object) -> Iterator[Accelerator]:
     """Make `new` the current accelerator of this thread or task until the block ends.
 
-    `new` is what `set_accelerator` accepts. This is a context variable: tasks that start inside the block
-    inherit it, new threads do not, and a generator that sets it also sets it for its caller while it is
-    suspended. The end of the block ends it for all of them.
+    `new` is what `set_accelerator` accepts. The accelerator is held in a context
+    variable: tasks that start inside the block inherit it, and new threads do not. If a
+    suspended generator has set it, the generator's caller sees it too. When the block
+    ends, none of them uses `new` any more.
     """
     override = _Override(_resolve(new), _override.get())
     try:

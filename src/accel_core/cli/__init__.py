@@ -7,6 +7,9 @@ package is imported where the command is called. A package of ours has a line fo
 and gives lines to show beside them.
 """
 
+# Once imported, the command's module `list` hides the built-in of that name here.
+from __future__ import annotations
+
 import contextlib
 import logging
 import os
