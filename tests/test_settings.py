@@ -9,13 +9,16 @@ from accel_core.settings import (
     Pin,
     Settings,
     Variable,
-    flag,
+    parse_flag,
     parse_pin,
+    parse_whole_number,
     read,
-    whole_number,
 )
 
-FLAG, COUNT = Variable("FLAG", flag, False), Variable("LOCAL_SIZE", whole_number, 0)
+FLAG, COUNT = (
+    Variable("FLAG", parse_flag, False),
+    Variable("LOCAL_SIZE", parse_whole_number, 0),
+)
 #: Every form in which a setting may be written: case, padding, emptiness. Values by their texts.
 READ = [
     *(
@@ -93,7 +96,7 @@ def test_settings_are_what_the_variables_say():
         "ACCEL_PROBE": "isolated",
     }
     assert read({**given, "ACCEL_PROBE_TIMEOUT": "3"}) == Settings(
-        asked="DS_ACCELERATOR=''", allow=(Pin("npu"),), block=(Pin("cpu"),), strict="1", isolated=True,
+        request="DS_ACCELERATOR=''", allow=(Pin("npu"),), block=(Pin("cpu"),), strict="1", isolated=True,
         probe_timeout=3.0,
     )  # fmt: skip
 
@@ -143,10 +146,10 @@ def test_a_pin_without_a_distribution_means_any():
 
 
 def test_nothing_set_gives_the_defaults_and_the_process_is_read_by_default(monkeypatch):
-    assert read({}) == Settings(asked="DS_ACCELERATOR=''")
+    assert read({}) == Settings(request="DS_ACCELERATOR=''")
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
     assert read().pins == (Pin("npu"),)
-    assert read().asked == "DS_ACCELERATOR='npu'"
+    assert read().request == "DS_ACCELERATOR='npu'"
 
 
 def test_the_table_holds_every_variable_once_with_a_line_for_people():

@@ -1,6 +1,6 @@
 """A plugin and its device, asked in this process: build the accelerator, count its devices.
 
-`create` raises whatever goes wrong. To `ask_device` every failure is a verdict.
+`create` raises whatever goes wrong. To `probe_device` every failure is a verdict.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from accel_core.backend import Backend, ProbeResult, Provenance
 from accel_core.exceptions import PLUGIN_ERRORS, hint_for
 from accel_core.hardware.visible_devices import set_variables
 from accel_core.hints import hints_of
-from accel_core.plugins import Plugin, load_failure, unfit, with_error
+from accel_core.plugins import Plugin, core_mismatch, load_failure, with_error
 from accel_core.sandbox.guard import (
     current_step,
     log_step,
@@ -44,12 +44,12 @@ class Group:
     built: Mapping[Backend, Accelerator] = field(default_factory=dict)
 
     def others_than(self, verdict: Verdict) -> tuple[Backend, ...]:
-        """Return the declarations of the other backends.
+        """Return the declarations of all other backends.
 
-        To a built-in backend, which takes what nobody declares, also stand-ins for the
-        plugins that the policy blocks and nobody loads. Which vendor's package is theirs is
-        unknown, so they claim every autoloaded package that no other backend declares, and
-        the device that is named as they are.
+        For a built-in backend, the result also contains a stand-in for each blocked
+        plugin, because a blocked plugin is not loaded and its declaration is unknown. A
+        stand-in claims the device type of the plugin's name and every autoloaded
+        package that no other backend declares.
         """
         others = tuple(
             other.backend
@@ -60,11 +60,13 @@ class Group:
             return others
         for other in self.verdicts:
             if other.backend is None and other.status is Status.BLOCKED:
-                others += _stand_in(other.name, others)
+                others += _stand_in_for_blocked(other.name, others)
         return others
 
 
-def _stand_in(name: str, others: tuple[Backend, ...]) -> tuple[Backend, ...]:
+def _stand_in_for_blocked(
+    name: str, others: tuple[Backend, ...]
+) -> tuple[Backend, ...]:
     modules = tuple(e.module for e in builtin.undeclared_packages(others))
     with contextlib.suppress(errors.InvalidBackendError):  # an entry point has any name
         blocked = Backend(
@@ -83,12 +85,14 @@ def _stand_in(name: str, others: tuple[Backend, ...]) -> tuple[Backend, ...]:
 def create(verdict: Verdict, group: Group) -> Accelerator:
     """Import torch and the vendor's package and build the accelerator.
 
-    No device is initialised. Each step is announced first, so that the step that fails,
-    hangs or crashes is known. Errors of the plugin and the vendor's package pass. Raises
+    No device is initialised. Each step is logged before it runs, so that a step that
+    fails, hangs or crashes is known. Output of the vendor's package goes to stderr. An
+    accelerator that this process has built before is returned again.
+
+    Errors of the plugin and of the vendor's package are raised unchanged. Raises
     `BackendUnavailableError` if torch is missing or its PrivateUse1 slot is taken,
     `DeclinedError` if another package has taken over the device's torch namespace, and
-    `InvalidAcceleratorError` if the plugin builds something else. Output of the vendor's
-    package goes to stderr. What this process has built before is returned as it is.
+    `InvalidAcceleratorError` if the plugin builds something else.
     """
     from accel_core.interface import Accelerator, adapted
 
@@ -99,27 +103,27 @@ def create(verdict: Verdict, group: Group) -> Accelerator:
     with stdout_to_stderr():
         _import_vendor(verdict, backend, others)
         if verdict.builtin:
-            backend = builtin.resolved(backend, others)
+            backend = builtin.with_torch_device_type(backend, others)
             if backend in group.built:  # it was pinned by another name
                 return group.built[backend]
-            made: object = _instance(backend)
+            built: object = _instance(backend)
         else:
-            made = _ask_for_accelerator(verdict, backend, others)
-        if not isinstance(made, Accelerator):
-            made = adapted(made, backend) or made
-    if not isinstance(made, Accelerator):
+            built = _call_accel_create(verdict, backend, others)
+        if not isinstance(built, Accelerator):
+            built = adapted(built, backend) or built
+    if not isinstance(built, Accelerator):
         raise errors.InvalidAcceleratorError(
-            f"{current_step.get()} gave {made!r} ({type(made).__name__}), expected an "
+            f"{current_step.get()} gave {built!r} ({type(built).__name__}), expected an "
             "accel_core.Accelerator, or an object or class that an adapter knows "
             "(DeepSpeed's DeepSpeedAccelerator)"
         )
-    return made
+    return built
 
 
 def _import_vendor(
     verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
 ) -> None:
-    """Import torch, and then the package that brings the device into it."""
+    """Import torch, and then the package that adds the device to torch."""
     log_step("importing torch")
     torch = torch_import.import_torch()
     if backend.in_torch.private_use1:
@@ -138,15 +142,17 @@ def _import_vendor(
         raise errors.DeclinedError(reason, hint=hint, stands_aside=True)
 
 
-def _ask_for_accelerator(
+def _call_accel_create(
     verdict: Verdict, backend: Backend, others: tuple[Backend, ...]
 ) -> object:
-    """Return what the plugin's `accel_create` gives, or else the declared class."""
+    """Return the result of the plugin's `accel_create`, or an instance of the declared
+    class.
+    """
     log_step(f"accel_create() of {verdict.provenance}")
     plugin = Plugin(verdict.provenance)
-    made: object = plugin.hooks.accel_create(backend=backend, others=others)
-    if made is not None:
-        return made
+    built: object = plugin.hooks.accel_create(backend=backend, others=others)
+    if built is not None:
+        return built
     if backend.accelerator:
         log_step(f"accelerator={backend.accelerator!r} of {verdict.provenance}")
     return _instance(backend)
@@ -159,7 +165,8 @@ _ANY_DEVICE = "accel_core.interface.torch_device:TorchAccelerator"
 def _instance(backend: Backend) -> object:
     """Return an instance of the declared class.
 
-    A class of another framework is returned as it is, for its adapter.
+    If the class implements another framework's interface, the class itself is returned,
+    for the adapter of that framework.
     """
     from accel_core.interface import Accelerator, prepared
 
@@ -177,14 +184,14 @@ def _instance(backend: Backend) -> object:
 # --- The device -------------------------------------------------------------------------
 
 
-def ask_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
-    """Ask the plugin, then build the accelerator and count its devices.
+def probe_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
+    """Call the plugin's probe, then build the accelerator and count its devices.
 
-    If the plugin says "usable", its devices are not counted; but if its accelerator cannot
-    be built, the next backend gets its turn. The verdict has the accelerator that was
-    built, also if a pin may be honoured without a device.
+    If the plugin reports that the backend is usable, its devices are not counted. If
+    its accelerator then cannot be built, the verdict is that failure. The verdict
+    contains the accelerator that was built, also for a pinned backend without a device.
     """
-    answer = ask_plugin(verdict, group)
+    answer = plugin_verdict(verdict, group)
     if answer is not None and not answer.usable:
         is_honoured = pinned and answer.lacks_device
         if not is_honoured:
@@ -209,10 +216,14 @@ def ask_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
     if not checks.is_count(count):
         return _invalid_answer(verdict, "device_count() gave", count, checks.COUNT)
     assert isinstance(count, int)
-    return replace(_counted(verdict, accelerator, count), accelerator=accelerator)
+    return replace(
+        _verdict_on_count(verdict, accelerator, count), accelerator=accelerator
+    )
 
 
-def _counted(verdict: Verdict, accelerator: Accelerator, count: int) -> Verdict:
+def _verdict_on_count(
+    verdict: Verdict, accelerator: Accelerator, count: int
+) -> Verdict:
     package = builtin.package_of(accelerator.backend)
     if verdict.builtin and (package or not count):
         facts = {
@@ -231,8 +242,10 @@ def _counted(verdict: Verdict, accelerator: Accelerator, count: int) -> Verdict:
     return replace(verdict, status=status, why=why, devices=count, backend=backend)
 
 
-def ask_plugin(verdict: Verdict, group: Group) -> Verdict | None:
-    """Return the checked answer of `accel_probe`; `None` if the plugin leaves the probe."""
+def plugin_verdict(verdict: Verdict, group: Group) -> Verdict | None:
+    """Return the verdict of the plugin's `accel_probe`; `None` if the default probe
+    decides.
+    """
     others = group.others_than(verdict)
     if verdict.builtin:
         return builtin.static_verdict(verdict, others)
@@ -271,7 +284,9 @@ def _checked_answer(verdict: Verdict, answer: Any) -> Verdict:
 
 
 def invalid_field(answer: ProbeResult) -> tuple[str, object, str] | None:
-    """Return name, value and expected type of the first field of another type."""
+    """Return the name, the value and the expected type of the first field of a wrong
+    type.
+    """
     for name in ("usable", "stands_aside"):
         value = getattr(answer, name)
         if not isinstance(value, bool):
@@ -311,12 +326,12 @@ _STEPS_OF_PLUGIN = (
 
 
 def is_step_of_plugin(step: str) -> bool:
-    """Whether a plugin's own code runs in the step that was announced so."""
+    """Whether the step with this name runs code of a plugin."""
     return step.startswith(_STEPS_OF_PLUGIN) or ", the plugin of " in step
 
 
 def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
-    """Return the verdict on an error that was raised in the step announced last."""
+    """Return the verdict on an error that the current step raised."""
     source = verdict.provenance
     if not verdict.builtin and source.module not in sys.modules:
         return replace(load_failure(source, error), backend=verdict.backend)
@@ -327,9 +342,9 @@ def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
     log_step(f"{step}, and what its error means")  # plugins are asked for that
     failed = with_error(verdict, error)
     if step.startswith(_STEPS_OF_PLUGIN):
-        misfit = unfit(failed, error, step)
-        if misfit is not None:
-            return misfit
+        mismatch = core_mismatch(failed, error, step)
+        if mismatch is not None:
+            return mismatch
     if isinstance(error, errors.DeclinedError):  # an answer, which needs no explanation
         status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
         facts = {"text": str(error), "step": error.hint}
@@ -341,7 +356,7 @@ def _failure_with_hint(
     failed: Verdict, error: BaseException, step: str, group: Group
 ) -> Verdict:
     """Return the verdict on an error of an accelerator, a vendor or torch."""
-    what, hint = _explained(failed, error, group)
+    what, hint = _explanation(failed, error, group)
     if isinstance(error, errors.BackendUnavailableError):
         facts = {"text": str(error), "step": hint}
         return replace(failed, status=Status.BROKEN, why=Why(Reason.UNAVAILABLE, facts))
@@ -354,20 +369,23 @@ def _failure_with_hint(
         why = Why(Reason.ACCELERATOR_INVALID, facts)
         return replace(failed, status=Status.INVALID, why=why)
     is_own = step.startswith(_STEPS_OF_PLUGIN)
-    culprit = step if is_own else " or ".join(failed.vendor_import)
-    facts = {"what": what or f"{culprit} failed", "cause": cause, "step": hint}
+    failed_step = step if is_own else " or ".join(failed.vendor_import)
+    facts = {"what": what or f"{failed_step} failed", "cause": cause, "step": hint}
     return replace(failed, status=Status.BROKEN, why=Why(Reason.VENDOR_FAILS, facts))
 
 
 def report_to(distribution: str) -> str:
-    """Return the advice to report a failure to those who maintain a distribution."""
+    """Return the advice to report a failure to the maintainers of a distribution."""
     return f"report this to the maintainers of {distribution}"
 
 
-def _explained(verdict: Verdict, error: BaseException, group: Group) -> tuple[str, str]:
-    """Return what has failed in a plugin's words, and the next step; both may be empty.
+def _explanation(
+    verdict: Verdict, error: BaseException, group: Group
+) -> tuple[str, str]:
+    """Return a plugin's explanation of the error and the next step; both may be empty.
 
-    An error of accel's own knows its next step; plugins are asked about all others.
+    An error of accel itself has its next step already. Plugins explain all other
+    errors.
     """
     if isinstance(error, errors.AccelError) and error.hint:
         return "", error.hint
@@ -380,16 +398,17 @@ _MOST_PLUGINS = 20
 
 
 def explain_error(verdict: Verdict, error: BaseException, group: Group) -> ProbeResult:
-    """Return a plugin's answer to an error; its texts are empty if no plugin knows it.
+    """Return a plugin's explanation of an error; its texts are empty if no plugin has
+    one.
 
-    The backend's own plugin is asked first, then the hints of its declaration, then the
-    other plugins.
+    The order is: the backend's own plugin, the hints of its declaration, the other
+    plugins.
     """
     backend, own = verdict.declaration, verdict.provenance
-    for source in _plugins_to_ask(verdict, group):
+    for source in _plugins_that_explain(verdict, group):
         is_loaded = source.module in sys.modules
         if source.module and (group.imports_to_explain or is_loaded):
-            answer = _ask_to_explain(Plugin(source), backend, error)
+            answer = _call_accel_explain(Plugin(source), backend, error)
             if answer is not None:
                 return answer
         if source == own:
@@ -399,16 +418,16 @@ def explain_error(verdict: Verdict, error: BaseException, group: Group) -> Probe
     return ProbeResult(False)
 
 
-def _plugins_to_ask(verdict: Verdict, group: Group) -> list[Provenance]:
+def _plugins_that_explain(verdict: Verdict, group: Group) -> list[Provenance]:
     declared = [v for v in (verdict, *group.verdicts) if v.backend is not None]
     plugins = list(dict.fromkeys(v.provenance for v in declared))
     return plugins[:_MOST_PLUGINS]
 
 
-def _ask_to_explain(
+def _call_accel_explain(
     plugin: Plugin, backend: Backend, error: BaseException
 ) -> ProbeResult | None:
-    """Return the answer of `accel_explain`; one that fails counts as none."""
+    """Return the result of `accel_explain`; `None` if the hook fails."""
     answer: object = None
     with (
         contextlib.suppress(*PLUGIN_ERRORS),

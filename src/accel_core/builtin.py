@@ -48,17 +48,24 @@ OWN = Provenance("accel-core", __version__)
 
 
 def builtin_verdicts() -> tuple[Verdict, ...]:
-    """Return the CPU, and `generic` for a device that torch has without a package."""
+    """Return the verdicts on the CPU, and on `generic` for a device that needs no
+    package.
+    """
     return (_builtin(CPU, OWN), _builtin(GENERIC, OWN))
 
 
 def generic_verdicts(others: Iterable[Backend]) -> tuple[Verdict, ...]:
-    """Return one `generic` for each autoloaded package that none of `others` declares."""
+    """Return a `generic` backend for each autoloaded package that none of `others`
+    declares.
+    """
     return tuple(_builtin(GENERIC, package) for package in undeclared_packages(others))
 
 
-def generic_of_distribution(pin: Pin) -> tuple[Verdict, ...]:
-    """Return what `generic@DISTRIBUTION` means, also where a plugin declares the package."""
+def generic_for_distribution(pin: Pin) -> tuple[Verdict, ...]:
+    """Return the backends that the pin `generic@DISTRIBUTION` selects.
+
+    The pin also selects a package that a plugin declares.
+    """
     return tuple(
         _builtin(GENERIC, package)
         for package in autoload_packages()
@@ -66,23 +73,24 @@ def generic_of_distribution(pin: Pin) -> tuple[Verdict, ...]:
     )
 
 
-def generic_of_type(pin: Pin) -> tuple[Verdict, ...]:
+def generic_for_device_type(pin: Pin) -> tuple[Verdict, ...]:
     """Return `generic` for torch's device type `pin.name`, which no plugin declares.
 
-    A package brings it that is called so, or torch has it already. A type whose plugin is
-    first-party is left to it: it only has to be installed.
+    The device comes from a package of that name, or torch has it already. The result is
+    empty for a device type with a first-party plugin, because the user only has to
+    install the plugin.
     """
     if f"accel-{pin.name}" in OWN_DISTRIBUTIONS or not is_device_type(pin.name):
         return ()
     backend = replace(GENERIC, device_type=pin.name)
-    found = []
-    for package in packages_called(pin.name):
+    verdicts = []
+    for package in packages_named_after(pin.name):
         distribution = normalize_distribution(package.distribution)
         if pin.distribution in ("", distribution):
-            found.append(_builtin(backend, package))
-    if not found and not pin.distribution and _has_torch_device(pin.name):
-        found.append(_builtin(backend, OWN))
-    return tuple(found)
+            verdicts.append(_builtin(backend, package))
+    if not verdicts and not pin.distribution and _has_torch_device(pin.name):
+        verdicts.append(_builtin(backend, OWN))
+    return tuple(verdicts)
 
 
 def _has_torch_device(device_type: str) -> bool:
@@ -101,19 +109,20 @@ def _builtin(backend: Backend, source: Provenance) -> Verdict:
 def autoload_packages() -> list[Provenance]:
     """Return the packages that torch's autoload imports, in torch's order.
 
-    Without accel-train's own, which brings no device, and without distributions that
-    `ACCEL_BLOCK` blocks as a whole: torch imports those too, and accel-core leaves them out.
+    The result leaves out accel-train's entry point, which adds no device, and
+    distributions that `ACCEL_BLOCK` blocks as a whole. torch imports the latter;
+    accel-core does not.
     """
     own = torch_import.OWN_ENTRY_POINT
     every = permitted_entry_points(torch_import.TORCH_GROUP)
     return [e for e in every if (e.name, e.distribution) != own]
 
 
-def packages_called(device_type: str) -> list[Provenance]:
-    """Return the autoloaded packages that are called as this type of device.
+def packages_named_after(device_type: str) -> list[Provenance]:
+    """Return the autoloaded packages that are named after this device type.
 
-    By the entry point's name, as torch's documentation has it, or by the package's:
-    `torch_foo`.
+    Either the entry point has that name, as torch's documentation recommends, or the
+    package has: `torch_foo`.
     """
     return [
         package
@@ -139,7 +148,9 @@ def declarers_of(package: Provenance, others: Iterable[Backend]) -> list[str]:
 
 
 def package_of(backend: Backend) -> Provenance | None:
-    """Return the package that brings the device of a `generic`; `None` for other backends."""
+    """Return the package that adds the device of a `generic` backend; `None` for any
+    other backend.
+    """
     source = backend.provenance
     if backend.name != GENERIC.name or source is None or not source.value:
         return None
@@ -150,26 +161,27 @@ def package_of(backend: Backend) -> Provenance | None:
 
 
 def static_verdict(verdict: Verdict, others: tuple[Backend, ...]) -> Verdict | None:
-    """Probe a built-in backend without importing torch or a vendor; `None` if it must be.
+    """Probe a built-in backend without importing torch or a vendor's package; `None` if
+    that is not enough.
 
-    That is enough for the CPU: whether torch is installed was checked before.
+    It is enough for the CPU, because an earlier check found that torch is installed.
     """
     backend = verdict.declaration
     if backend.name == CPU.name:
         return replace(verdict, status=Status.USABLE)
     package = package_of(backend)
     if package is not None:
-        return _unless_declared(verdict, package, others)
+        return _deferred_if_declared(verdict, package, others)
     if os.environ.get(torch_import.IMPORTED):
         return None
     if sys.modules.get("torch") is not None:
         if current_device() is not None:
             return None
         return replace(verdict, status=Status.NO_DEVICE, why=Why(Reason.TORCH_HAS_NONE))
-    return _by_torchs_build(verdict, others)
+    return _verdict_by_torch_build(verdict, others)
 
 
-def _unless_declared(
+def _deferred_if_declared(
     verdict: Verdict, package: Provenance, others: tuple[Backend, ...]
 ) -> Verdict | None:
     declarers = declarers_of(package, others)
@@ -179,8 +191,12 @@ def _unless_declared(
     return replace(verdict, status=Status.STANDS_ASIDE, why=why)
 
 
-def _by_torchs_build(verdict: Verdict, others: tuple[Backend, ...]) -> Verdict | None:
-    """Judge by what torch was built for, while it is not imported."""
+def _verdict_by_torch_build(
+    verdict: Verdict, others: tuple[Backend, ...]
+) -> Verdict | None:
+    """Return the verdict that follows from the devices that torch was built for; torch
+    is not imported.
+    """
     build = torch_import.torch_build()
     built_for = _device_types_of(build)
     declared = {other.device_type for other in others}
@@ -219,12 +235,13 @@ def _device_types_of(build: torch_import.TorchBuild | None) -> list[str]:
     return device_types
 
 
-def resolved(backend: Backend, others: tuple[Backend, ...]) -> Backend:
-    """Return the declaration with torch's type of the device; its package is loaded.
+def with_torch_device_type(backend: Backend, others: tuple[Backend, ...]) -> Backend:
+    """Load the package of a `generic` backend; return the declaration with the device
+    type that the package registers.
 
-    The CPU's is returned as it is. Raises `DeclinedError` if there is no such device or
-    another backend declares it, and `BackendUnavailableError` if the package fails or
-    brings another device than was pinned.
+    The CPU's declaration is returned unchanged. Raises `DeclinedError` if there is no
+    such device or another backend declares it, and `BackendUnavailableError` if the
+    package fails or registers another device than the pinned one.
     """
     if backend.name == CPU.name:
         return backend
@@ -234,13 +251,13 @@ def resolved(backend: Backend, others: tuple[Backend, ...]) -> Backend:
         load(package)
     device = current_device()
     if device is None:
-        none = "torch reports no accelerator"
+        no_device = "torch reports no accelerator"
         raise errors.DeclinedError(
-            f"{package} registers no device with torch" if package else none
+            f"{package} registers no device with torch" if package else no_device
         )
     _require_undeclared(device.type, others)
     if backend.device_type not in (torch_import.FREE_SLOT, device.type):
-        raise _other_type(backend, package, device.type)
+        raise _other_type_error(backend, package, device.type)
     if package is None and backend.device_type == torch_import.FREE_SLOT:
         _require_no_package(device.type, others)
     return replace(backend, device_type=device.type)
@@ -253,17 +270,19 @@ def _require_undeclared(device_type: str, others: tuple[Backend, ...]) -> None:
             raise errors.DeclinedError(reason, stands_aside=True)
 
 
-def _other_type(
+def _other_type_error(
     backend: Backend, package: Provenance | None, device_type: str
 ) -> errors.BackendUnavailableError:
-    who = f"{package} registers" if package else "torch has"
-    reason = f"{who} the device type {device_type!r}, not {backend.device_type!r}"
+    subject = f"{package} registers" if package else "torch has"
+    reason = f"{subject} the device type {device_type!r}, not {backend.device_type!r}"
     hint = f"set DS_ACCELERATOR={pin_of(package)}" if package else ""
     return errors.BackendUnavailableError(reason, hint=hint)
 
 
 def _require_no_package(device_type: str, others: tuple[Backend, ...]) -> None:
-    """Leave a private device to the candidate of the package that brought it."""
+    """Raise `DeclinedError` if an imported package added the device: that package has a
+    backend of its own.
+    """
     if device_type != torch_import.private_use1_name():
         return
     for package in undeclared_packages(others):
@@ -297,7 +316,7 @@ def autoload_failure(
 
 
 def remedy(package: Provenance) -> str:
-    """Return how to keep `import torch` from loading a package."""
+    """Return the advice that keeps `import torch` from loading a package."""
     return f"pip uninstall {package.distribution}, or set {torch_import.AUTOLOAD}=0"
 
 
@@ -309,7 +328,7 @@ def current_device() -> Any:
 
 
 def pin_of(package: Provenance) -> str:
-    """Return the pin that means the device of one package."""
+    """Return the pin that selects the device of one package."""
     return f"{GENERIC.name}@{package.distribution}"
 
 
@@ -322,34 +341,39 @@ def needs_slot(backend: Backend) -> bool:
 
 
 def require_free_slot(backend: Backend, others: tuple[Backend, ...]) -> None:
-    """Raise `BackendUnavailableError` if another device has the slot in this process.
+    """Raise `BackendUnavailableError` if another device has the PrivateUse1 slot in
+    this process.
 
-    It can be named once only.
+    torch allows only one name for the slot.
     """
     holder = torch_import.private_use1_name()
     if holder not in (torch_import.FREE_SLOT, backend.device_type):
-        raise slot_is_held(backend, others, holder)
+        raise slot_taken_error(backend, others, holder)
 
 
-def slot_is_held(
+def slot_taken_error(
     backend: Backend, others: tuple[Backend, ...], holder: str
 ) -> errors.BackendUnavailableError:
-    """Return the error of a device that comes too late for the slot, with what frees it."""
+    """Return the error for a device whose PrivateUse1 slot another device holds, with a
+    next step.
+    """
     package = package_of(backend)
     pin = f"set DS_ACCELERATOR={pin_of(package) if package else backend.name}"
-    loaded = _autoloaded_for(holder, others)
+    loaded = _autoloaded_distributions_for(holder, others)
     is_autoloaded = torch_import.autoload_is_on() and not torch_import.imported_by_us
     if loaded and is_autoloaded:
-        who = " and ".join(loaded)
-        off = f"{torch_import.AUTOLOAD}=0"
-        hint = f"{pin} and {off} before Python starts: `import torch` loads {who}"
+        subject = " and ".join(loaded)
+        no_autoload = f"{torch_import.AUTOLOAD}=0"
+        hint = f"{pin} and {no_autoload} before Python starts: `import torch` loads {subject}"
     else:
         hint = f"{pin} before Python starts, and import nothing of {holder}'s"
     reason = f"torch's one PrivateUse1 slot is held by {holder} in this process"
     return errors.BackendUnavailableError(reason, hint=hint)
 
 
-def _autoloaded_for(device_type: str, others: tuple[Backend, ...]) -> list[str]:
+def _autoloaded_distributions_for(
+    device_type: str, others: tuple[Backend, ...]
+) -> list[str]:
     """Return the autoloaded distributions that may have registered the device type: those
     of the backends that declare it, or all if none of `others` does.
     """

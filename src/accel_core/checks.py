@@ -16,7 +16,7 @@ from accel_core import builtin, hardware, torch_import
 from accel_core.backend import Backend
 from accel_core.hardware import bus
 from accel_core.hardware.visible_devices import masks, set_variables
-from accel_core.packages import is_installed, requirement, version
+from accel_core.packages import check_requirement, is_installed, version
 from accel_core.settings import Pin, Settings
 from accel_core.verdict import Reason, Status, Verdict, Why
 
@@ -32,61 +32,64 @@ class Context:
     root: str = "/"
 
 
-def ruled_out(
+def with_reason(
     verdict: Verdict, status: Status, reason: Reason, **facts: Any
 ) -> Verdict:
-    """Return the verdict with a status and its reason."""
+    """Return the verdict with the given status and reason."""
     return replace(verdict, status=status, why=Why(reason, facts))
 
 
-def without_device(verdict: Verdict, reason: Reason, **facts: Any) -> Verdict:
-    """Return the verdict for a backend that lacks only a device."""
-    found = ruled_out(verdict, Status.NO_DEVICE, reason, **facts)
-    return replace(found, devices=0)
+def no_device_verdict(verdict: Verdict, reason: Reason, **facts: Any) -> Verdict:
+    """Return the verdict that only a device is missing, for the given reason."""
+    result = with_reason(verdict, Status.NO_DEVICE, reason, **facts)
+    return replace(result, devices=0)
 
 
 def run_checks(
     verdict: Verdict, context: Context
 ) -> tuple[Verdict | None, Verdict | None]:
-    """Return what rules the backend out, and what speaks against its device undecided.
+    """Return the verdict that excludes the backend, and a verdict of a missing device
+    that is not certain.
 
-    A missing device does not rule out a pin. If device nodes are all that is known of the
-    hardware, their absence does not rule it out either: drivers rename them, and the
-    vendor's package can count.
+    Either may be `None`. A missing device does not exclude a pinned backend. A backend
+    that declares device nodes and no PCI ids is not excluded by missing nodes: drivers
+    rename them, and the vendor's package can count the devices.
     """
     uncertain: Verdict | None = None
     for check in CHECKS:
-        found = check(verdict, context)
-        if found is None:
+        result = check(verdict, context)
+        if result is None:
             continue
-        if found.lacks_device and (context.pinned or _is_uncertain(found, check)):
-            uncertain = uncertain or found
+        if result.lacks_device and (context.pinned or _is_uncertain(result, check)):
+            uncertain = uncertain or result
             continue
         if context.pinned:
-            found = _on_a_machine_without_it(found, context)
-        return found, uncertain
+            result = _add_missing_hardware(result, context)
+        return result, uncertain
     return None, uncertain
 
 
 def _is_uncertain(verdict: Verdict, check: object) -> bool:
-    """Whether only device nodes could show the hardware, and they are missing."""
+    """Whether the verdict says only that device nodes are missing, of hardware without
+    PCI ids.
+    """
     backend = verdict.backend
     return check is _check_hardware and not (backend and backend.hardware.pci_ids)
 
 
-def _on_a_machine_without_it(found: Verdict, context: Context) -> Verdict:
-    """Add to a pin's verdict that the hardware is missing too, if that is certain.
+def _add_missing_hardware(result: Verdict, context: Context) -> Verdict:
+    """Add to the verdict on a pin that the hardware is missing too, if that is certain.
 
-    The first step is then a machine that has it.
+    The user's first step is then to use a machine that has the hardware.
     """
-    backend = found.backend
-    if backend is None or not backend.hardware.pci_ids or found.why is None:
-        return found
-    missing = _check_hardware(found, context)
+    backend = result.backend
+    if backend is None or not backend.hardware.pci_ids or result.why is None:
+        return result
+    missing = _check_hardware(result, context)
     if missing is None:
-        return found
-    why = Why(Reason.NOR_HARDWARE, {"hardware": missing.why, "because": found.why})
-    return replace(found, why=why)
+        return result
+    why = Why(Reason.NOR_HARDWARE, {"hardware": missing.why, "because": result.why})
+    return replace(result, why=why)
 
 
 # --- The checks -------------------------------------------------------------------------
@@ -104,7 +107,7 @@ def _check_policy(verdict: Verdict, context: Context) -> Verdict | None:
 
 
 def _blocked(verdict: Verdict, variable: str, rule: Pin) -> Verdict:
-    return ruled_out(
+    return with_reason(
         verdict, Status.BLOCKED, Reason.BLOCKED, variable=variable, rule=str(rule)
     )
 
@@ -117,7 +120,7 @@ def _check_platform(verdict: Verdict, _context: Context) -> Verdict | None:
     platforms = verdict.declaration.hardware.platforms
     if hardware.platform_matches(platforms):
         return None
-    return ruled_out(
+    return with_reason(
         verdict, Status.NO_DEVICE, Reason.OTHER_PLATFORM, platforms=platforms
     )
 
@@ -126,7 +129,7 @@ def _check_vendor_package(verdict: Verdict, _context: Context) -> Verdict | None
     backend = verdict.declaration
     if installed_imports(backend):
         return None
-    return ruled_out(
+    return with_reason(
         verdict,
         Status.NOT_INSTALLED,
         Reason.VENDOR_NOT_INSTALLED,
@@ -136,25 +139,28 @@ def _check_vendor_package(verdict: Verdict, _context: Context) -> Verdict | None
 
 
 def _other_missing_distributions(backend: Backend) -> list[str]:
-    """Return the missing distributions that are required besides torch and the vendor's.
+    """Return the missing required distributions, except torch and the vendor's
+    distribution.
 
-    Without `same_version`, which names the vendor's distribution, a required one may be
-    that itself.
+    The vendor's distribution is known only from `same_version`. If that is empty, the
+    result is empty too, because a required distribution may be the vendor's.
     """
-    vendors_own = backend.in_torch.same_version
-    if not vendors_own:
+    vendor_distributions = backend.in_torch.same_version
+    if not vendor_distributions:
         return []
     missing = []
-    for text in backend.requires:
-        match = re.match(r"[\w.-]+", text)
-        name = match[0] if match else ""
-        if name and name not in ("torch", *vendors_own) and version(name) is None:
-            missing.append(name)
+    for requirement in backend.requires:
+        distribution = re.match(r"[\w.-]+", requirement)
+        if distribution is None or distribution[0] in ("torch", *vendor_distributions):
+            continue
+        if version(distribution[0]) is None:
+            missing.append(distribution[0])
     return missing
 
 
 def _check_release_of_torch(verdict: Verdict, _context: Context) -> Verdict | None:
-    """Check that what is made for one release of torch is made for the one that is here.
+    """Check that packages built for one minor release of torch match the installed
+    release.
 
     Some such packages end the process when they are imported with another torch.
     """
@@ -165,7 +171,7 @@ def _check_release_of_torch(verdict: Verdict, _context: Context) -> Verdict | No
     for name in names:
         installed = version(name)
         if installed is None:
-            return ruled_out(
+            return with_reason(
                 verdict,
                 Status.NOT_INSTALLED,
                 Reason.DISTRIBUTION_NOT_INSTALLED,
@@ -173,7 +179,7 @@ def _check_release_of_torch(verdict: Verdict, _context: Context) -> Verdict | No
             )
         release = _minor_release(installed)
         if release != _minor_release(build.version):
-            return ruled_out(
+            return with_reason(
                 verdict,
                 Status.INCOMPATIBLE,
                 Reason.MADE_FOR_OTHER_TORCH,
@@ -195,17 +201,21 @@ def _check_namespace(verdict: Verdict, _context: Context) -> Verdict | None:
     other = namespace_owner(verdict.declaration)
     if not other:
         return None
-    return ruled_out(verdict, Status.STANDS_ASIDE, Reason.NAMESPACE_TAKEN, by=other)
+    return with_reason(verdict, Status.STANDS_ASIDE, Reason.NAMESPACE_TAKEN, by=other)
 
 
 def _check_hardware(verdict: Verdict, context: Context) -> Verdict | None:
-    """Check for signs of the device; before torch's build, as no build brings a device."""
+    """Check for signs of the device.
+
+    This check precedes the check of torch's build, because a user without the device
+    needs no other build.
+    """
     if verdict.seen is None or verdict.seen or _is_running(verdict):
         return None
     backend = verdict.declaration
     build = torch_import.torch_build() if backend.in_torch.builds else None
     has_build = build is not None and build.has_any(backend.in_torch.builds)
-    return without_device(
+    return no_device_verdict(
         verdict,
         Reason.NO_HARDWARE,
         torch=build.version if build and has_build else "",
@@ -215,10 +225,10 @@ def _check_hardware(verdict: Verdict, context: Context) -> Verdict | None:
 
 
 def _check_build_of_torch(verdict: Verdict, _context: Context) -> Verdict | None:
-    """Check that torch was built with what the backend needs of it.
+    """Check that torch was built for the toolkit that the backend needs.
 
-    A torch that lacks the device type lacks every build that brings it: "without CUDA and
-    ROCm".
+    If torch lacks the device type, it lacks every build with that type: "without CUDA
+    and ROCm".
     """
     backend = verdict.declaration
     builds = backend.in_torch.builds
@@ -227,7 +237,7 @@ def _check_build_of_torch(verdict: Verdict, _context: Context) -> Verdict | None
         return None
     needed = ("cuda", "hip") if backend.device_type == "cuda" else builds
     lacking = [torch_import.BUILDS[name] for name in needed if not getattr(build, name)]
-    return ruled_out(
+    return with_reason(
         verdict,
         Status.NO_DEVICE,
         Reason.TORCH_LACKS_BUILD,
@@ -240,8 +250,8 @@ def _check_build_of_torch(verdict: Verdict, _context: Context) -> Verdict | None
 def _check_visible_devices(verdict: Verdict, context: Context) -> Verdict | None:
     """Check that no variable hides every device.
 
-    What a runtime makes of a malformed value, or of a number that no device has, only the
-    runtime can tell.
+    Malformed values, and numbers of missing devices, pass: only the vendor's runtime
+    decides about them.
     """
     backend = verdict.declaration
     if _is_running(verdict) or not set_variables(backend, os.environ):
@@ -249,32 +259,32 @@ def _check_visible_devices(verdict: Verdict, context: Context) -> Verdict | None
     if masks(backend, os.environ).devices != ():
         return None
     environ = set_variables(backend, os.environ)
-    return without_device(verdict, Reason.HIDDEN, root=context.root, environ=environ)
+    return no_device_verdict(verdict, Reason.HIDDEN, root=context.root, environ=environ)
 
 
 def _check_driver(verdict: Verdict, context: Context) -> Verdict | None:
     """Check that a device on the bus has a device node.
 
-    If not, its driver is not loaded, or a container lacks it. Some drivers make their nodes
-    at the first use.
+    Without a node, either the driver is not loaded or the container has no device. Some
+    drivers create their nodes at the first use.
     """
     backend, root = verdict.declaration, context.root
     if _is_running(verdict) or not _is_without_node(verdict, root):
         return None
     driver = backend.hardware.driver_file
     if driver and not hardware.path_exists(driver, root):
-        return without_device(verdict, Reason.DRIVER_NOT_LOADED, root=root)
+        return no_device_verdict(verdict, Reason.DRIVER_NOT_LOADED, root=root)
     from accel_core.hardware.placement import placement  # only if a node is missing
 
     has_nodes = backend.hardware.nodes or backend.hardware.shared_nodes
     place = placement(root)
     if has_nodes and place.container and place.step(backend):
-        return without_device(verdict, Reason.NODES_WITHHELD, root=root)
+        return no_device_verdict(verdict, Reason.NODES_WITHHELD, root=root)
     return None
 
 
 def _is_without_node(verdict: Verdict, root: str) -> bool:
-    """Whether the hardware is on the bus, and no device node of it exists."""
+    """Whether the hardware is on the bus and has no device node."""
     declared = verdict.declaration.hardware
     if not declared.name or not verdict.seen or verdict.seen.nodes:
         return False
@@ -285,9 +295,9 @@ def _check_requirements(verdict: Verdict, _context: Context) -> Verdict | None:
     """Check required distributions by their metadata; markers that do not apply pass."""
     for text in verdict.declaration.requires:
         try:
-            name, installed, is_met = requirement(text)
+            name, installed, is_met = check_requirement(text)
         except (ValueError, RecursionError) as error:
-            return ruled_out(
+            return with_reason(
                 replace(verdict, error=error),
                 Status.INVALID,
                 Reason.REQUIREMENT_MALFORMED,
@@ -297,14 +307,14 @@ def _check_requirements(verdict: Verdict, _context: Context) -> Verdict | None:
         if is_met:
             continue
         if installed is None:
-            return ruled_out(
+            return with_reason(
                 verdict,
                 Status.NOT_INSTALLED,
                 Reason.DISTRIBUTION_NOT_INSTALLED,
                 name=name,
                 requirement=text,
             )
-        return ruled_out(
+        return with_reason(
             verdict,
             Status.INCOMPATIBLE,
             Reason.REQUIREMENT_NOT_MET,
@@ -335,7 +345,9 @@ CHECKS: tuple[Callable[[Verdict, Context], Verdict | None], ...] = (
 
 
 def _is_running(verdict: Verdict) -> bool:
-    """Whether the device's runtime has started here: then files and variables are moot."""
+    """Whether the device's runtime has started in this process: then files and
+    variables have no effect.
+    """
     namespace = getattr(sys.modules.get("torch"), verdict.device_type, None)
     is_initialized = getattr(namespace, "is_initialized", None)
     if is_initialized is None:
@@ -346,16 +358,17 @@ def _is_running(verdict: Verdict) -> bool:
 
 
 def installed_imports(backend: Backend) -> list[str]:
-    """Return the vendor imports whose package can be found, without importing it."""
+    """Return the vendor imports that are installed; none is imported."""
     return [name for name in backend.vendor_imports if is_installed(name)]
 
 
 def namespace_owner(backend: Backend) -> str:
-    """Return the package that has taken over the backend's torch namespace; else empty.
+    """Return the package that has taken over the backend's torch namespace; empty if
+    there is none.
 
     torch_supa, `torch_npu.contrib.transfer_to_npu` and torch_mlu's `gpu_migration` take
-    over torch.cuda, which then reports a device that is not CUDA's. A package that takes it
-    over below Python is recognised by its name only.
+    over torch.cuda, which then reports a device that is not an NVIDIA GPU. A package
+    that replaces torch.cuda below Python is recognised by its name only.
     """
     other = loaded_overtaker(backend)
     if other or backend.name == builtin.GENERIC.name:
@@ -375,21 +388,23 @@ def loaded_overtaker(backend: Backend) -> str:
 
 
 def with_hardware(verdict: Verdict, root: str = "/") -> Verdict:
-    """Return the verdict with the signs of its hardware on this machine."""
+    """Return the verdict with the signs of the backend's hardware on this machine."""
     if verdict.backend is None:
         return verdict
     return replace(verdict, seen=bus.evidence(verdict.backend, root))
 
 
 def can_be_broken(verdict: Verdict) -> bool:
-    """Whether the device is missing, and the vendor's package is there and may not work."""
+    """Whether the device is missing and the vendor's package is installed, so the
+    package may be broken.
+    """
     if verdict.status is not Status.NO_DEVICE or verdict.backend is None:
         return False
     return installed_imports(verdict.backend) not in ([], ["torch"])
 
 
 def is_count(number: object) -> bool:
-    """Whether it is a number of devices that can be."""
+    """Whether `number` is a plausible number of devices."""
     return type(number) is int and 0 <= number < 10**6
 
 

@@ -2,7 +2,7 @@
 
 `get_accelerator()` is one global read once a choice is made. `use_accelerator()` overrides it for the
 calling context (thread or task) only: while an override is active anywhere, the fast global is empty and
-the context is asked.
+the context is queried.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _fast: Accelerator | None = None
 _chosen: Accelerator | None = None
 _selection: Selection | None = None
-#: The one object of each backend, and of each name that was asked for.
+#: The one object of each backend, and of each name that was requested.
 _built: dict[Backend, Accelerator] = {}
 _by_pin: dict[Pin, Accelerator] = {}
 #: The blocks of `use_accelerator` that have not ended, in any thread or task.
@@ -81,18 +81,18 @@ def get_accelerator() -> Accelerator:
     """
     if (current := _fast) is not None:
         return current
-    return overriding() or (_chosen if _overrides else None) or _choose()
+    return overriding() or (_chosen if _overrides else None) or _choose_once()
 
 
 def selection() -> Selection:
-    """Return the record of the choice; make the choice if that has not happened yet.
+    """Return the record of the choice; choose first if this process has not chosen yet.
 
-    `notes` also name the variables that were changed too late to have an effect, each of which is a
-    `SettingWarning` once.
+    `notes` also contain the variables that were changed too late to have an effect. A
+    `SettingWarning` reports each of these variables once.
     """
     with _lock:
         if _selection is None:
-            _choose()
+            _choose_once()
         assert _selection is not None
         late = tuple(map(str, late_changes()))
         if not late:
@@ -102,7 +102,7 @@ def selection() -> Selection:
 
 @dataclass(frozen=True)
 class LateChange:
-    """A variable that was changed after it had any effect, and the next step."""
+    """A variable that was changed too late to have an effect, and the next step."""
 
     what: str
     step: str
@@ -139,7 +139,7 @@ def late_changes() -> tuple[LateChange, ...]:
 
 
 def _variables_of(chosen: Accelerator) -> list[str]:
-    """Return the variables that decide on the chosen accelerator and its devices."""
+    """Return the variables that select the chosen accelerator and its visible devices."""
     mask = chosen.backend.visibility
     names = [*mask.filters, *mask.variables]
     if DS_ACCELERATOR.name in os.environ:
@@ -180,9 +180,10 @@ def set_accelerator(new: object) -> None:
 def use_accelerator(new: object) -> Iterator[Accelerator]:
     """Make `new` the current accelerator of this thread or task until the block ends.
 
-    `new` is what `set_accelerator` accepts. This is a context variable: tasks that start inside the block
-    inherit it, new threads do not, and a generator that sets it also sets it for its caller while it is
-    suspended. The end of the block ends it for all of them.
+    `new` is what `set_accelerator` accepts. The accelerator is held in a context
+    variable: tasks that start inside the block inherit it, and new threads do not. If a
+    suspended generator has set it, the generator's caller sees it too. When the block
+    ends, none of them uses `new` any more.
     """
     override = _Override(_resolve(new), _override.get())
     try:
@@ -202,25 +203,31 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
 
 
 def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
-    """Return the accelerator of a backend or of a device, whether it is the chosen one or not.
+    """Return the accelerator of a backend or of a device, whether or not it is the
+    chosen one.
 
-    There is one object for each backend. A name is `"npu"` or `"npu@distribution"`; if several distributions
-    declare the name, `DS_ACCELERATOR` decides. The backend may be usable without a device.
+    There is one object for each backend. A backend's name is `"npu"` or
+    `"npu@distribution"`; if several distributions declare the name, `DS_ACCELERATOR`
+    decides. The backend may be usable without a device.
 
-    A device is a `torch.device`, its name with an index (`"npu:0"`), or a tensor, which means the device it
-    is on. The process's own accelerator is returned for its device type; for another type, that of the
-    highest-ranking usable backend, or `generic` if torch has the device and no plugin declares it.
+    A device is a `torch.device`, its name with an index (`"npu:0"`), or a tensor on it.
+    For the device type of the process's own accelerator, that accelerator is returned.
+    For another type, the result is the highest-ranking usable backend of the type, or
+    `generic` if torch has the device and no plugin declares it.
 
-    Raises `BackendNotFoundError`, `BackendConflictError` or `BackendUnavailableError` as for a pinned name,
-    and `InvalidAcceleratorError`, a `TypeError`, for anything else.
+    Raises `BackendNotFoundError`, `BackendConflictError` or `BackendUnavailableError`
+    as for a pinned name, and `InvalidAcceleratorError`, a `TypeError`, for anything
+    else.
     """
-    place = what if isinstance(what, str) else getattr(what, "device", what)
-    if isinstance(place, str):
-        kind: object = place.partition(":")[0]
+    device = what if isinstance(what, str) else getattr(what, "device", what)
+    if isinstance(device, str):
+        kind: object = device.partition(":")[0]
     else:
-        kind = getattr(place, "type", None)
-    if isinstance(kind, str) and kind != place:
-        return _of_type(kind.strip().lower(), f"accelerator({str(place)!r})")
+        kind = getattr(device, "type", None)
+    if isinstance(kind, str) and kind != device:
+        return _accelerator_for_type(
+            kind.strip().lower(), f"accelerator({str(device)!r})"
+        )
     try:
         pin = parse_pin(what)  # type: ignore[arg-type]
     except (ValueError, AttributeError):
@@ -231,25 +238,25 @@ def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
     return accelerator_of_pin(pin, f"accelerator({what!r})")
 
 
-def accelerator_of_pin(pin: Pin, asked: str) -> Accelerator:
-    """Return the accelerator that a pin means.
+def accelerator_of_pin(pin: Pin, request: str) -> Accelerator:
+    """Return the accelerator that a pin selects.
 
-    `asked` is what errors call the request: a call, or a command.
+    `request` is the call or the command that errors quote.
     """
     with _lock:
-        if _chosen is not None and _is_meant(_chosen, pin):
+        if _chosen is not None and _matches_pin(_chosen, pin):
             return _chosen
         if pin in _by_pin:
             return _by_pin[pin]
         settings = read()
-        return _select_among((qualified_pin(settings, pin),), pin, asked, settings)
+        return _select_among((qualified_pin(settings, pin),), pin, request, settings)
 
 
-def _is_meant(chosen: Accelerator, pin: Pin) -> bool:
+def _matches_pin(chosen: Accelerator, pin: Pin) -> bool:
     return pin.matches(chosen.name, chosen.backend.distribution)
 
 
-def _of_type(kind: str, asked: str) -> Accelerator:
+def _accelerator_for_type(kind: str, request: str) -> Accelerator:
     """Return the accelerator for a device of torch's type `kind`."""
     own = overriding() or _chosen
     if own is not None and own.device_type == kind:
@@ -259,22 +266,23 @@ def _of_type(kind: str, asked: str) -> Accelerator:
         if key in _by_pin:
             return _by_pin[key]
         settings = read()
-        pins = _pins_of_type(kind, asked, settings)
-        return _select_among(pins, key, asked, settings)
+        pins = _pins_of_type(kind, request, settings)
+        return _select_among(pins, key, request, settings)
 
 
-def _pins_of_type(kind: str, asked: str, settings: Settings) -> tuple[Pin, ...]:
-    """Return pins of the backends that may serve the type, in the order to try them.
+def _pins_of_type(kind: str, request: str, settings: Settings) -> tuple[Pin, ...]:
+    """Return pins of the backends that may drive the device type, in the order to try
+    them.
 
-    Raises `BackendNotFoundError` if no backend may.
+    Raises `BackendNotFoundError` if there is no such backend.
     """
     names = [v.name for v in discover() if (v.device_type or v.name) == kind]
     if not names:
         device = builtin.current_device()
         current = None if device is None else device.type
-        if current != kind and not builtin.packages_called(kind):
+        if current != kind and not builtin.packages_named_after(kind):
             raise errors.BackendNotFoundError(
-                f"{asked}: no installed plugin declares a device of type {kind!r}, and "
+                f"{request}: no installed plugin declares a device of type {kind!r}, and "
                 f"torch's own accelerator is {current}. `accel list` shows the installed "
                 "plugins."
             )
@@ -286,17 +294,19 @@ def _pins_of_type(kind: str, asked: str, settings: Settings) -> tuple[Pin, ...]:
 
 
 def _select_among(
-    pins: tuple[Pin, ...], key: Pin, asked: str, settings: Settings
+    pins: tuple[Pin, ...], key: Pin, request: str, settings: Settings
 ) -> Accelerator:
-    """Return the first usable one of `pins`, which from then on is what `key` means."""
+    """Return the first usable accelerator of `pins`, and remember it under `key`."""
     with selection_in_progress():
-        pinned = replace(settings, pins=pins, asked=asked)
-        found = select(pinned, built=_built)
-        return _by_pin.setdefault(key, _accelerator_of(found))
+        pinned = replace(settings, pins=pins, request=request)
+        record = select(pinned, built=_built)
+        return _by_pin.setdefault(key, _accelerator_of(record))
 
 
 def qualified_pin(settings: Settings, pin: Pin) -> Pin:
-    """Return the pin of the settings for this name if it names a distribution."""
+    """Return the settings' pin of the same name, which may name a distribution; else
+    `pin` itself.
+    """
     if not pin.distribution:
         for preferred in settings.pins:
             if preferred.name == pin.name:
@@ -304,14 +314,17 @@ def qualified_pin(settings: Settings, pin: Pin) -> Pin:
     return pin
 
 
-def _choose() -> Accelerator:
-    """The first call: one thread chooses, the others wait for it. A forked child's choice is its parent's."""
+def _choose_once() -> Accelerator:
+    """Choose the accelerator, unless this process has chosen already.
+
+    One thread chooses while the others wait. A forked child has its parent's choice.
+    """
     with _lock:
         if _chosen is not None:
             late_changes()
             _set_current(_chosen, _selection)
             return _chosen
-        with selection_in_progress(), _logged():
+        with selection_in_progress(), _log_to_stderr_if_requested():
             record = select(read(), built=_built)
             built = _accelerator_of(record)
         _set_current(built, record)
@@ -322,26 +335,26 @@ def _choose() -> Accelerator:
         return built
 
 
-def _logged() -> contextlib.AbstractContextManager[None]:
-    """Show the log of the choice on stderr if `ACCEL_LOG` asks for it."""
+def _log_to_stderr_if_requested() -> contextlib.AbstractContextManager[None]:
+    """Show the log of the choice on stderr if `ACCEL_LOG` is set."""
     if ACCEL_LOG.read(os.environ):
         return logged_by(logging.StreamHandler())
     return contextlib.nullcontext()
 
 
-def _accelerator_of(found: Selection) -> Accelerator:
-    """Return the chosen backend's one object, which its probe built.
+def _accelerator_of(record: Selection) -> Accelerator:
+    """Return the one accelerator object of the chosen backend; its probe built it.
 
-    Raises the error of a choice that failed.
+    Raises the error of a failed choice.
     """
-    if found.error is not None:
-        raise found.error
-    assert found.chosen is not None
-    assert found.chosen.backend is not None
-    built = found.chosen.accelerator
+    if record.error is not None:
+        raise record.error
+    assert record.chosen is not None
+    assert record.chosen.backend is not None
+    built = record.chosen.accelerator
     assert built is not None
     built._op_providers, built._by_name = _op_providers, accelerator
-    return _built.setdefault(found.chosen.backend, built)
+    return _built.setdefault(record.chosen.backend, built)
 
 
 def _op_providers(backend: Backend) -> tuple[OpProvider, ...]:
@@ -359,10 +372,12 @@ def _set_current(chosen: Accelerator | None, record: Selection | None) -> None:
 
 
 def swap_state(choice: tuple[Any, ...] | None) -> tuple[Any, ...]:
-    """Make `choice` what this process has chosen and built, nothing yet for `None`; gives what it was.
+    """Replace the choice and the built accelerators of this process; return the
+    previous ones.
 
-    For tests that look at a choice of their own and put the process's back. What `use_accelerator` overrides
-    stays overridden.
+    `None` resets the process to its state before any choice. For tests that make a
+    choice of their own and restore the previous one. Active `use_accelerator` blocks
+    stay active.
     """
     global _built, _by_pin, _warned
     with _lock:
@@ -380,9 +395,9 @@ def _resolve(new: object) -> Accelerator:
         return new
     if isinstance(new, str):
         return accelerator(new)
-    made = adapted(new)
-    if made is not None:
-        return _resolve(made)
+    adapted_accelerator = adapted(new)
+    if adapted_accelerator is not None:
+        return _resolve(adapted_accelerator)
     raise errors.InvalidAcceleratorError(
         f"{new!r} ({type(new).__name__}) is not an accelerator: "
         "expected an accel_core.Accelerator or a backend's name"
@@ -390,7 +405,9 @@ def _resolve(new: object) -> Accelerator:
 
 
 def _warn_of_fallback(record: Selection) -> None:
-    """Warn once a job, at the user's line that led here."""
+    """Warn once per job that the CPU is used, at the user's line that led to the
+    choice.
+    """
     if record.how is not How.FALLBACK or "fallback" in _warned:
         return
     reported = [verdict for verdict in record.verdicts if verdict.is_reported]
@@ -409,8 +426,8 @@ def _fallback_warning(
 ) -> errors.AcceleratorFallbackWarning:
     from accel_core.explain import messages
 
-    in_full = LOGGER.isEnabledFor(logging.DEBUG)
-    text = messages.fallback(reported, missing, in_full=in_full)
+    verbose = LOGGER.isEnabledFor(logging.DEBUG)
+    text = messages.fallback_message(reported, missing, verbose=verbose)
     warning = errors.AcceleratorFallbackWarning(text)
     is_absence = all(messages.is_merely_absent(verdict) for verdict in reported)
     warning.merely_absent = is_absence and not missing

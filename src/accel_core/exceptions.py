@@ -74,16 +74,16 @@ def _is_own(frame: FrameType) -> bool:
 
 
 def first_in_chain(error: BaseException) -> BaseException:
-    """Return the exception that `error` came from, directly or through others."""
+    """Return the first cause of `error`."""
     chain = list(_chain(error))
     return chain[-1]
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error` and the exceptions that it came from, the latest first.
+    """Yield `error` and the exceptions that caused it, the latest first.
 
-    An exception that a caller is handling right now is not a cause: its frame runs
-    still.
+    An exception that a caller is handling right now is not a cause: the frame that
+    raised it is still running.
     """
     running = [frame for frame, _ in walk_stack(None)]
     seen: set[int] = set()

@@ -27,10 +27,11 @@ Declared = dict[Provenance, "tuple[Verdict, ...]"]
 
 
 class IsolatedLoader:
-    """Reads plugins' declarations in child processes, each once; none is imported here.
+    """Reads plugins' declarations in child processes, each once; this process imports
+    no plugin.
 
-    One child loads all plugins. Each that fails there, or has no answer as the child died,
-    is loaded alone in another. `timeout`: seconds for a child.
+    One child loads all plugins. A plugin that fails there, or that the dead child did
+    not reach, is loaded alone in another child. `timeout`: seconds for a child.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -38,7 +39,7 @@ class IsolatedLoader:
         self._known: Declared = {}
 
     def __call__(self, sources: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
-        """Return the declarations of each."""
+        """Return the declarations of each plugin in `sources`."""
         new = [s for s in dict.fromkeys(sources) if s not in self._known]
         if new:
             LOGGER.debug("load %s plugins in a child process", len(new))
@@ -53,25 +54,26 @@ class IsolatedLoader:
         declared = dict(together)
         if not failed:
             return declared
-        alone = child.each(self._load_alone, failed, hardware.usable_cores())
+        alone = child.run_in_parallel(self._load_alone, failed, hardware.usable_cores())
         for source, verdicts in zip(failed, alone, strict=True):
             if _has_failed(verdicts) or source not in together:
                 declared[source] = verdicts
             else:
-                declared[source] = tuple(map(_fails_beside_others, together[source]))
+                declared[source] = tuple(map(_failure_beside_others, together[source]))
         return declared
 
     def _load_alone(self, source: Provenance) -> tuple[Verdict, ...]:
         return self._load_in_child([source])[source]
 
     def _load_in_child(self, sources: list[Provenance]) -> Declared:
-        """Return what each declares; nothing if the child died with several.
+        """Return the declarations of each plugin; an empty dict if a child with several
+        plugins died.
 
-        Any of them may then be to blame.
+        In that case any of the plugins may be the cause.
         """
         job = {"plugins": [asdict(source) for source in sources]}
         first = Verdict(plugins.name_of(sources[0]), sources[0])
-        report = _run(_declare_in_child, job, self._timeout, first)
+        report = _run_or_verdict(_declare_in_child, job, self._timeout, first)
         if isinstance(report, Verdict):
             return {sources[0]: (report,)} if len(sources) == 1 else {}
         report.print_output()
@@ -84,8 +86,10 @@ def _has_failed(verdicts: Sequence[Verdict]) -> bool:
     return not verdicts or any(v.status is Status.BROKEN for v in verdicts)
 
 
-def _fails_beside_others(failed: Verdict) -> Verdict:
-    """Return the verdict on a plugin that loads alone, and fails where others are loaded."""
+def _failure_beside_others(failed: Verdict) -> Verdict:
+    """Return the verdict on a plugin that loads alone but fails together with other
+    plugins.
+    """
     assert failed.why is not None
     why = Why(Reason.PLUGIN_FAILS_BESIDE_OTHERS, failed.why.fields)
     return replace(failed, why=why)
@@ -94,7 +98,9 @@ def _fails_beside_others(failed: Verdict) -> Verdict:
 def _declare_in_child(
     job: dict[str, Any], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """In the child: load each plugin; return what each declares, or why it fails."""
+    """In the child: load each plugin; return the verdicts on its declarations, or on
+    its failure.
+    """
     with steps_to(stage), selection_in_progress():
         sources = [Provenance(**source) for source in job["plugins"]]
         declared = [plugins.declare(source) for source in sources]
@@ -107,9 +113,9 @@ def _declare_in_child(
 def probe_in_child(
     verdict: Verdict, group: Group, timeout: float, *, pinned: bool
 ) -> Verdict:
-    """Ask the plugin and the device in a child process.
+    """Probe the backend with its plugin in a child process.
 
-    It imports no other plugin but to explain an error.
+    The child imports another plugin only to explain an error.
     """
     others = [v for v in group.verdicts if not v.is_about(verdict)]
     job = {
@@ -118,7 +124,7 @@ def probe_in_child(
         "pinned": pinned,
     }
     LOGGER.debug("try %s (%s) in a child process", verdict.name, verdict.provenance)
-    report = _run(_probe_in_child, job, timeout, verdict)
+    report = _run_or_verdict(_probe_in_child, job, timeout, verdict)
     if isinstance(report, Verdict):
         return report
     return _with_result(verdict, report.answer or {})
@@ -132,19 +138,19 @@ def _probe_in_child(
     others = [decode(other) for other in job["others"]]
     group = Group((verdict, *others), imports_to_explain=True)
     with steps_to(stage), selection_in_progress():
-        found = build.ask_device(verdict, group, pinned=job["pinned"])
+        result = build.probe_device(verdict, group, pinned=job["pinned"])
     if "torch" in sys.modules:
-        found = replace(found, slot=torch_import.private_use1_name())
-    return _result(found)
+        result = replace(result, slot=torch_import.private_use1_name())
+    return _encode_result(result)
 
 
-def _run(
+def _run_or_verdict(
     function: Callable[..., object],
     job: dict[str, Any],
     timeout: float,
     verdict: Verdict,
 ) -> Any:
-    """Run a child that asks a plugin: its report, or the verdict if it has no answer."""
+    """Run a child process; return its report, or a verdict if the child gave no answer."""
     try:
         report = child.run(function, job, timeout)
     except OSError as error:
@@ -171,13 +177,13 @@ def _run(
 
 
 def encode(verdict: Verdict) -> dict[str, object]:
-    """Return a verdict without what its probe found in this process."""
+    """Return a verdict as JSON values, without objects that exist only in this process."""
     return {
         "name": verdict.name,
         "provenance": asdict(verdict.provenance),
         "backend": asdict(verdict.backend) if verdict.backend else None,
         "builtin": verdict.builtin,
-        **_result(verdict),
+        **_encode_result(verdict),
     }
 
 
@@ -193,8 +199,8 @@ def decode(document: Mapping[str, Any]) -> Verdict:
     return _with_result(verdict, document)
 
 
-def _result(verdict: Verdict) -> dict[str, object]:
-    """Return what a probe found."""
+def _encode_result(verdict: Verdict) -> dict[str, object]:
+    """Return the fields of a verdict that a probe sets, as JSON values."""
     return {
         "status": verdict.status.value,
         "why": verdict.why.to_dict() if verdict.why else None,

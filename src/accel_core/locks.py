@@ -23,8 +23,7 @@ class ForkSafeLock:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold the lock until the block ends."""
-        lock = (
-            self._lock
-        )  # a fork in the block renews it, and the child releases this one
+        # A fork in the block replaces `self._lock`; the child must release this lock.
+        lock = self._lock
         with lock:
             yield

@@ -23,22 +23,23 @@ _HOOK = "accel_op_builders"
 
 
 def providers(backend: Backend) -> tuple[OpProvider, ...]:
-    """Return all providers of operators for `backend`, in the order in which they are
-    asked.
+    """Return all providers of operators for `backend`, in order of preference.
 
     The order is: plugins, the backend's own distribution first and the others by rank;
     the entry points of `accel.op_builders`, by name, without those of blocked
     distributions; at the end, providers with `OpProvider.last`. A provider that fails
-    has no builders, and its `advice` says why.
+    has no builders, and its `advice` contains the error.
     """
-    found: list[OpProvider] = []
+    result: list[OpProvider] = []
     for plugin in _plugins(backend):
-        found += _query(backend, plugin, "plugin")
+        result += _providers_of(backend, plugin, "plugin")
     for entry_point in sorted(
         permitted_entry_points(GROUP), key=_name_and_distribution
     ):
-        found += _query(backend, entry_point, entry_point.name, needed=True)
-    return tuple(sorted(found, key=lambda provider: provider.last))
+        result += _providers_of(
+            backend, entry_point, entry_point.name, must_have_hook=True
+        )
+    return tuple(sorted(result, key=lambda provider: provider.last))
 
 
 def _plugins(backend: Backend) -> list[Provenance]:
@@ -56,27 +57,30 @@ def _name_and_distribution(entry_point: Provenance) -> tuple[str, str]:
     return entry_point.name, entry_point.distribution
 
 
-def _query(
-    backend: Backend, source: Provenance, kind: str, *, needed: bool = False
+def _providers_of(
+    backend: Backend, source: Provenance, kind: str, *, must_have_hook: bool = False
 ) -> list[OpProvider]:
-    """Return one distribution's providers; `needed`: it must have the hook."""
+    """Return the operator providers of one distribution.
+
+    With `must_have_hook`, a module without the hook counts as a failure.
+    """
     try:
         with stdout_to_stderr(), preserved_state(source):
             hook = getattr(Plugin(source).hooks, _HOOK)
             if not hook.get_hookimpls():
-                if not needed:
+                if not must_have_hook:
                     return []
                 raise AttributeError(
                     f"{source.value} lacks a function {_HOOK} with @accel_core.hookimpl"
                 )
             results = hook(backend=backend)
-            return [_normalised(result, str(source), kind) for result in results]
+            return [_as_provider(result, str(source), kind) for result in results]
     except PLUGIN_ERRORS as error:
         advice = f"{source} cannot be asked for operators: {root_cause(error)}"
         return [OpProvider({}, name=str(source), kind=kind, advice=advice)]
 
 
-def _normalised(result: object, name: str, kind: str) -> OpProvider:
+def _as_provider(result: object, name: str, kind: str) -> OpProvider:
     """Normalise a hook's result to an `OpProvider` with a name and a kind; `TypeError`
     for anything else.
     """

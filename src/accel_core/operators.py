@@ -17,11 +17,12 @@ from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 
 @dataclass(frozen=True)
 class OpProvider:
-    """The operators that one provider has for a backend, and how to ask its builders.
+    """The operators that one provider has for a backend, and how their builders are
+    used.
 
-    A plugin returns it from the hook `accel_op_builders`, if a plain mapping is not
-    enough. A provider whose builders must be asked in another way derives from this
-    class.
+    A plugin returns an `OpProvider` from the hook `accel_op_builders` if a plain
+    mapping is not enough. A provider whose builders have another interface derives from
+    this class.
     """
 
     #: `{"FusedAdamBuilder": "module:Class"}`; a module is imported when its operator is
@@ -68,9 +69,7 @@ class OpProvider:
 
 @dataclass(frozen=True)
 class OpCandidate:
-    """One builder of one operator; it is imported and asked when one of its properties
-    is first read.
-    """
+    """One builder of one operator, imported when one of its properties is first read."""
 
     #: The name that is asked for: `"FusedAdamBuilder"`.
     op: str
@@ -112,8 +111,8 @@ class OpCandidate:
 
     @cached_property
     def reason(self) -> str:
-        """One sentence on why it cannot be used here; empty if its builder says that it
-        is compatible.
+        """Why the builder cannot be used here, as one sentence; empty if it is
+        compatible.
         """
         if self.error is not None:
             return f"{self.source} fails to import: {root_cause(self.error)}"
@@ -124,7 +123,7 @@ class OpCandidate:
 
     @cached_property
     def is_built(self) -> bool | None:
-        """Whether nothing is left to compile; `None` if the builder does not say."""
+        """Whether nothing is left to compile; `None` if that is unknown."""
         with suppress(*PLUGIN_ERRORS):
             return self.origin.is_built(self._builder)
         return None
@@ -144,8 +143,8 @@ class OpCandidate:
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: all its providers, in the order in which they are asked, and the
-    one that is used.
+    """One operator: all its candidate builders in order of preference, and the one that
+    is used.
     """
 
     #: The name of its builder: `"FusedAdamBuilder"`.
@@ -157,9 +156,9 @@ class Operator:
     def used(self) -> OpCandidate:
         """The first compatible candidate.
 
-        If none is compatible, it is the first that can be imported; its `reason` says
-        why. A builder that fails to import is skipped only if its provider is optional.
-        Candidates after the result are not imported.
+        If no candidate is compatible, the result is the first one that can be imported;
+        its `reason` explains why. A builder that fails to import is skipped only if its
+        provider is optional. Candidates after the result are not imported.
         """
         if len(self.candidates) == 1:
             return self.candidates[0]
@@ -175,21 +174,21 @@ class Operator:
 
     @property
     def failed_to_import(self) -> bool:
-        """Whether the used candidate, or one asked before it, cannot be imported."""
-        asked = self.candidates[: self.candidates.index(self.used) + 1]
-        return any(candidate.error is not None for candidate in asked)
+        """Whether the used candidate, or an earlier candidate, cannot be imported."""
+        tried = self.candidates[: self.candidates.index(self.used) + 1]
+        return any(candidate.error is not None for candidate in tried)
 
     def untried(self) -> "Operator":
-        """Return the operator with nothing imported yet: an import that failed may
+        """Return the operator without imported candidates: an import that failed may
         succeed later.
         """
-        return replace(
-            self, candidates=tuple(replace(candidate) for candidate in self.candidates)
-        )
+        # A copy has none of the cached imports.
+        copies = tuple(replace(candidate) for candidate in self.candidates)
+        return replace(self, candidates=copies)
 
 
-def table(providers: Iterable[OpProvider]) -> dict[str, Operator]:
-    """Every operator that `providers` have, by name and sorted; candidates in the
+def operators_by_name(providers: Iterable[OpProvider]) -> dict[str, Operator]:
+    """Return every operator of `providers`, sorted by name; its candidates are in the
     providers' order.
     """
     candidates: dict[str, list[OpCandidate]] = {}

@@ -34,10 +34,10 @@ def entry_points(group: str) -> tuple[Provenance, ...]:
 
     Of several distributions of one name the first on `sys.path` counts.
     """
-    found: list[Provenance] = []
+    result: list[Provenance] = []
     for normalized in _names_mentioning(group):
         for distribution in distributions(normalized):
-            name, version = identity(distribution)
+            name, version = name_and_version(distribution)
             # A finder may ignore the name that is asked for.
             if normalize_distribution(name) == normalized:
                 for entry_point in _entry_points_of(distribution, group):
@@ -47,9 +47,9 @@ def entry_points(group: str) -> tuple[Provenance, ...]:
                         entry_point.name,
                         entry_point.value,
                     )
-                    found.append(provenance)
+                    result.append(provenance)
                 break
-    return tuple(found)
+    return tuple(result)
 
 
 def _names_mentioning(group: str) -> list[str]:
@@ -60,7 +60,7 @@ def _names_mentioning(group: str) -> list[str]:
     for distribution in distributions():
         # A text is searched faster than each file is parsed.
         if group in _read(distribution, "entry_points.txt"):
-            name, _ = identity(distribution)
+            name, _ = name_and_version(distribution)
             normalized = normalize_distribution(name)
             if normalized and normalized not in names:
                 names.append(normalized)
@@ -73,7 +73,7 @@ def _entry_points_of(
     try:
         return [e for e in distribution.entry_points if e.group == group]
     except Exception as error:
-        _skip(_place(distribution), error)
+        _log_skipped(_description(distribution), error)
         return []
 
 
@@ -84,12 +84,12 @@ def distributions(name: str | None = None) -> list[metadata.Distribution]:
     try:
         return list(metadata.distributions(name=name))
     except Exception as error:  # of somebody's finder
-        _skip("a finder of distributions", error)
+        _log_skipped("a finder of distributions", error)
     context = metadata.DistributionFinder.Context(name=name)
     return list(metadata.MetadataPathFinder.find_distributions(context))
 
 
-def identity(distribution: metadata.Distribution) -> tuple[str, str]:
+def name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
     """Return a distribution's name and version; two empty texts if its metadata cannot
     be read.
     """
@@ -97,9 +97,9 @@ def identity(distribution: metadata.Distribution) -> tuple[str, str]:
         fields = distribution.metadata
         if "Name" in fields and "Version" in fields:
             return fields["Name"], fields["Version"]
-        _skip(_place(distribution), "it has no name or no version")
+        _log_skipped(_description(distribution), "it has no name or no version")
     except Exception as error:
-        _skip(_place(distribution), error)
+        _log_skipped(_description(distribution), error)
     return "", ""
 
 
@@ -114,16 +114,16 @@ def version(distribution: str) -> str | None:
     except metadata.PackageNotFoundError:
         return None
     except Exception as error:
-        _skip(distribution, error)
+        _log_skipped(distribution, error)
         return None
 
 
-def requirement(text: str) -> tuple[str, str | None, bool]:
+def check_requirement(text: str) -> tuple[str, str | None, bool]:
     """Return the distribution of a PEP 508 requirement, its installed version, and
-    whether the requirement is met; one with a marker that does not apply is met.
+    whether the requirement is met.
 
-    Raises `ValueError`, as packaging does for each malformed requirement, also for a
-    marker that cannot be evaluated.
+    A requirement whose marker does not apply is met. Raises `ValueError` if the
+    requirement is malformed or its marker cannot be evaluated.
     """
     from packaging.requirements import Requirement  # 15 ms, and few plugins need it
 
@@ -147,23 +147,23 @@ def read(distribution: str, name: str) -> str:
     except metadata.PackageNotFoundError:
         return ""
     except Exception as error:
-        _skip(distribution, error)
+        _log_skipped(distribution, error)
         return ""
 
 
-def brought_by(module: str) -> tuple[str, str]:
-    """Return name and version of the distribution that contains the module; two empty
-    texts if none is found.
+def distribution_of_module(module: str) -> tuple[str, str]:
+    """Return the name and version of the distribution that contains the module; two
+    empty texts if there is none.
     """
     if not package_folders(module):
         return "", ""
     top_level, _, _ = module.partition(".")
     for distribution in distributions(top_level):
-        return identity(distribution)
+        return name_and_version(distribution)
     line = "\n" + module.replace(".", "/") + "/"
     for distribution in distributions():
         if line in "\n" + _read(distribution, "RECORD"):
-            return identity(distribution)
+            return name_and_version(distribution)
     return "", ""
 
 
@@ -171,12 +171,12 @@ def _read(distribution: metadata.Distribution, name: str) -> str:
     try:
         return distribution.read_text(name) or ""
     except Exception as error:
-        _skip(_place(distribution), error)
+        _log_skipped(_description(distribution), error)
         return ""
 
 
-def _place(distribution: metadata.Distribution) -> str:
-    """Name a distribution whose metadata cannot be read."""
+def _description(distribution: metadata.Distribution) -> str:
+    """Return a text that identifies a distribution whose metadata cannot be read."""
     try:
         fields = distribution.metadata
         return f"{fields['Name']} {fields['Version']}"
@@ -184,13 +184,13 @@ def _place(distribution: metadata.Distribution) -> str:
         return f"a distribution in {distribution.locate_file('')}"
 
 
-def _skip(who: str, why: object) -> None:
-    _log_once(one_line(who), one_line(str(why)))
+def _log_skipped(name: str, why: object) -> None:
+    _log_once(one_line(name), one_line(str(why)))
 
 
 @functools.cache
-def _log_once(who: str, why: str) -> None:
-    LOGGER.warning("%s is passed over, as its metadata cannot be read: %s", who, why)
+def _log_once(name: str, why: str) -> None:
+    LOGGER.warning("%s is passed over, as its metadata cannot be read: %s", name, why)
 
 
 # --- Packages -------------------------------------------------------------------------

@@ -30,13 +30,15 @@ from accel_core.verdict import Reason, Status, Verdict, Why
 
 @dataclass(frozen=True)
 class Plugin:
-    """One entry point of group `accel.backends`, or of another whose module has hooks."""
+    """One entry point whose module implements hooks, such as one of group
+    `accel.backends`.
+    """
 
     source: Provenance
 
     @cached_property
     def module(self) -> Any:
-        """The module, imported when it is first asked for; raises what its import raises."""
+        """The plugin's module, imported at first use; raises the errors of the import."""
         if self.source.module not in sys.modules:
             value = one_line(self.source.value)
             log_step(f"importing {value}, the plugin of {self.source}")
@@ -45,17 +47,17 @@ class Plugin:
 
     @cached_property
     def hooks(self) -> Any:
-        """Its hooks, registered once with a manager of its own.
+        """The plugin's hooks, registered with a pluggy manager of their own.
 
-        So a plugin that raises does not end the others' turn. Raises
-        `pluggy.PluginValidationError` for a plugin that does not fit the hook
+        So a plugin that raises does not stop the hooks of other plugins. Raises
+        `pluggy.PluginValidationError` if the plugin does not fit the hook
         specifications.
         """
         return hooks_of(self.module)
 
 
 def hooks_of(module: object) -> Any:
-    """Register a module with hooks, and return its hooks."""
+    """Register a module as a pluggy plugin, and return its hooks."""
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(hookspecs)
     manager.register(module)
@@ -73,13 +75,17 @@ Load = Callable[[Sequence[Provenance]], "list[tuple[Verdict, ...]]"]
 def find_backends(
     pin: Pin | None, settings: Settings, load: Load
 ) -> tuple[Verdict, ...]:
-    """Return the backends that `pin` means, or all of them, not probed, in rank order.
+    """Return the backends that `pin` selects, or all of them, not probed, in rank
+    order.
 
-    An entry point is named as its backend, so one import is the rule. Only when no entry
-    point of that name declares the backend are the others loaded. If two distributions
-    claim the name and the pin does not say which, both come back and neither is imported.
-    A device that no plugin declares is `generic`: its pin is torch's name of the device
-    (`gcu`), or `generic@` and the distribution of the package that brings it.
+    An entry point usually has the name of its backend, so only the plugins of that name
+    are imported first. If none of them declares the backend, the other plugins are
+    loaded too. If two distributions declare the name and the pin names neither, both
+    are returned and neither is imported.
+
+    A device that no plugin declares is a `generic` backend. Its pin is torch's name of
+    the device (`gcu`), or `generic@` and the distribution of the package that adds the
+    device.
     """
     installed = packages.entry_points(ENTRY_POINT_GROUP)
     if pin is None:
@@ -89,14 +95,14 @@ def find_backends(
     own = _builtin_of(pin, installed, settings, load)
     if own:
         return own
-    meant = _declared_for(pin, installed, settings, load)
-    return meant or builtin.generic_of_type(pin)
+    matching = _declared_for(pin, installed, settings, load)
+    return matching or builtin.generic_for_device_type(pin)
 
 
 def _declared_for(
     pin: Pin, installed: Sequence[Provenance], settings: Settings, load: Load
 ) -> tuple[Verdict, ...]:
-    """Return the backends of plugins that the pin means."""
+    """Return the backends of plugins that the pin selects."""
     named, others = [], []
     for plugin in installed:
         if pin.matches(plugin.name.lower(), plugin.distribution):
@@ -104,27 +110,29 @@ def _declared_for(
         else:
             others.append(plugin)
     if len({normalize_distribution(plugin.distribution) for plugin in named}) > 1:
-        return tuple(_unread(plugin, Why(Reason.NOT_LOADED)) for plugin in named)
+        return tuple(
+            _unread_verdict(plugin, Why(Reason.NOT_LOADED)) for plugin in named
+        )
     for plugins in (named, others):
         declared = _declared_by(plugins, settings, load)
-        meant = [v for v in declared if pin.matches(v.name, v.distribution)]
-        if meant:
-            return rank(meant)
+        matching = [v for v in declared if pin.matches(v.name, v.distribution)]
+        if matching:
+            return rank(matching)
     return ()
 
 
 def _builtin_of(
     pin: Pin, installed: Sequence[Provenance], settings: Settings, load: Load
 ) -> tuple[Verdict, ...]:
-    """Return the built-in backends that the pin means."""
+    """Return the built-in backends that the pin selects."""
     if pin.name == builtin.GENERIC.name and builtin.autoload_packages():
         if pin.distribution:
-            meant = builtin.generic_of_distribution(pin)
+            matching = builtin.generic_for_distribution(pin)
         else:
             declared = _declared_by(installed, settings, load)
-            meant = builtin.generic_verdicts(_backends(declared))
-        if meant:
-            return meant
+            matching = builtin.generic_verdicts(_backends(declared))
+        if matching:
+            return matching
     own = builtin.builtin_verdicts()
     return tuple(v for v in own if pin.matches(v.name, v.distribution))
 
@@ -136,7 +144,7 @@ def _backends(verdicts: Iterable[Verdict]) -> tuple[Backend, ...]:
 def _declared_by(
     plugins: Sequence[Provenance], settings: Settings, load: Load
 ) -> list[Verdict]:
-    """Load the plugins' declarations; one that the policy blocks is not imported."""
+    """Load the declarations of the plugins; blocked plugins are not imported."""
     permitted = [
         plugin
         for plugin in plugins
@@ -144,7 +152,8 @@ def _declared_by(
     ]
     blocked = [plugin for plugin in plugins if plugin not in permitted]
     verdicts = [
-        _unread(plugin, Why(Reason.BLOCKED), Status.BLOCKED) for plugin in blocked
+        _unread_verdict(plugin, Why(Reason.BLOCKED), Status.BLOCKED)
+        for plugin in blocked
     ]
     for declared in load(permitted):
         verdicts += declared
@@ -169,10 +178,11 @@ def declarers(name: str) -> set[str]:
 
 
 def rank(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
-    """Return them in rank order: by priority, highest first, then name, distribution.
+    """Sort the verdicts: by priority, highest first, then by name and distribution.
 
-    A backend that takes over another device's torch namespace comes before all backends of
-    that device type, whatever their priority: otherwise the other one would look usable.
+    A backend that takes over another device's torch namespace comes before all backends
+    of that device type, whatever their priority: otherwise the other backend would look
+    usable.
     """
     every = tuple(verdicts)
 
@@ -193,7 +203,7 @@ def rank(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
 
 
 def _overtaken_by(verdict: Verdict, among: Sequence[Verdict]) -> list[Verdict]:
-    """Return the backends whose torch namespace the verdict's backend takes over."""
+    """Return the backends whose torch namespace this backend takes over."""
     taken = verdict.backend.in_torch.impersonates if verdict.backend else ""
     if not taken:
         return []
@@ -209,7 +219,9 @@ def load_here(plugins: Sequence[Provenance]) -> list[tuple[Verdict, ...]]:
 
 
 def declare(source: Provenance) -> tuple[Verdict, ...]:
-    """Import one plugin's module and read its declarations; a failure is a verdict."""
+    """Import one plugin's module and return a verdict on each declaration, or on the
+    failure.
+    """
     try:
         with stdout_to_stderr(), preserved_state(source):
             if not source.module:
@@ -229,7 +241,8 @@ def declare(source: Provenance) -> tuple[Verdict, ...]:
 def declared_backends(hooks: Any) -> list[Backend]:
     """Return the backends that a plugin with these hooks declares.
 
-    Raises `InvalidBackendError` if it declares none, or something else.
+    Raises `InvalidBackendError` if the plugin declares no backend, or returns something
+    else.
     """
     backends = []
     for answer in hooks.accel_backends():
@@ -259,7 +272,7 @@ def _as_backends(answer: Any) -> list[Backend]:
 def name_of(source: Provenance) -> str:
     """Return the name for a verdict on a plugin that was not read.
 
-    Of an entry point without a name that is its distribution's, as users can block that.
+    An entry point without a name gets its distribution's name, which users can block.
     """
     name = one_line(source.name.lower())
     return name or normalize_distribution(source.distribution)
@@ -268,14 +281,14 @@ def name_of(source: Provenance) -> str:
 # --- Failures ---------------------------------------------------------------------------
 
 
-def _unread(
+def _unread_verdict(
     source: Provenance, why: Why, status: Status = Status.NOT_PROBED
 ) -> Verdict:
     return Verdict(name_of(source), source, status=status, why=why)
 
 
 def with_error(verdict: Verdict, error: BaseException) -> Verdict:
-    """Return the verdict with the error and the texts that people read of it."""
+    """Return the verdict with the error, its first cause and the line that raised it."""
     return replace(
         verdict,
         error=error,
@@ -286,28 +299,28 @@ def with_error(verdict: Verdict, error: BaseException) -> Verdict:
 
 def load_failure(source: Provenance, error: BaseException) -> Verdict:
     """Return the verdict on a plugin whose loading raised `error`."""
-    failed = with_error(_unread(source, Why(Reason.PLUGIN_FAILS)), error)
+    failed = with_error(_unread_verdict(source, Why(Reason.PLUGIN_FAILS)), error)
     step = getattr(error, "hint", "")
-    place = f"entry point {source.name} = {source.value!r}"
+    entry_point = f"entry point {source.name} = {source.value!r}"
     if isinstance(error, errors.InvalidBackendError):
-        facts = {"entry_point": place, "text": str(error), "step": step}
+        facts = {"entry_point": entry_point, "text": str(error), "step": step}
         why = Why(Reason.DECLARATION_INVALID, facts)
         return replace(failed, status=Status.INVALID, why=why)
-    misfit = _misfit(failed, error, place)
-    if misfit is not None:
-        return misfit
-    facts = {"entry_point": place, "step": step}
+    mismatch = _core_mismatch(failed, error, entry_point)
+    if mismatch is not None:
+        return mismatch
+    facts = {"entry_point": entry_point, "step": step}
     why = Why(Reason.PLUGIN_FAILS, facts)
     return replace(failed, status=Status.BROKEN, why=why)
 
 
-def _misfit(failed: Verdict, error: BaseException, place: str) -> Verdict | None:
+def _core_mismatch(failed: Verdict, error: BaseException, where: str) -> Verdict | None:
     """Return the verdict on a plugin written for another accel-core; `None` for others.
 
     Such a plugin uses a name, a hook or a hook's argument that this accel_core lacks.
     """
     if is_made_for_other_core(error):
-        why = Why(Reason.NEEDS_OTHER_CORE, {"at": place})
+        why = Why(Reason.NEEDS_OTHER_CORE, {"at": where})
         return replace(failed, status=Status.INCOMPATIBLE, why=why)
     if isinstance(error, pluggy.PluginValidationError):
         why = Why(Reason.HOOK_DOES_NOT_FIT)
@@ -315,13 +328,15 @@ def _misfit(failed: Verdict, error: BaseException, place: str) -> Verdict | None
     return None
 
 
-def unfit(verdict: Verdict, error: BaseException, place: str) -> Verdict | None:
-    """Return the verdict if a plugin's hook failed because it needs another accel-core."""
-    return _misfit(with_error(verdict, error), error, place)
+def core_mismatch(verdict: Verdict, error: BaseException, where: str) -> Verdict | None:
+    """Return the verdict on a hook that failed because the plugin needs another
+    accel-core; `None` for any other failure.
+    """
+    return _core_mismatch(with_error(verdict, error), error, where)
 
 
 def is_made_for_other_core(error: BaseException) -> bool:
-    """Whether a plugin asked for something that this accel_core does not have."""
+    """Whether a plugin uses something that this accel-core does not have."""
     first: Any = first_in_chain(error)
     if isinstance(first, ImportError):
         return str(first.name).partition(".")[0] == "accel_core"

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from accel_core.backend import Backend, Provenance
-from accel_core.build import Group, ask_device, ask_plugin
+from accel_core.build import Group, plugin_verdict, probe_device
 from accel_core.checks import Context, can_be_broken, run_checks, with_hardware
 from accel_core.isolation import probe_in_child
 from accel_core.log import LOGGER
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class Prober:
-    """Probes backends; nothing is probed twice.
+    """Probes backends, each only once.
 
-    With `isolated`, as commands do, only in child processes, without importing torch here;
-    it then also looks for broken packages of backends without a device. `built`: the
-    accelerators that this process has, which are not built again.
+    With `isolated`, as in commands, all probes run in child processes and this process
+    does not import torch; broken packages of backends without a device are then
+    reported too. `built`: the accelerators that this process has built already.
     """
 
     def __init__(
@@ -46,37 +46,41 @@ class Prober:
     def probe(
         self, verdict: Verdict, among: tuple[Verdict, ...], *, pinned: bool = False
     ) -> Verdict:
-        """Return the verdict on a backend, judged beside the others `among` which it is.
+        """Return the verdict on one of the backends in `among`.
 
-        `pinned`: the user asked for this backend by name, so it may be usable without a
-        device, as on a login node.
+        `pinned`: the user named this backend, so it may be usable without a device, as
+        on a login node.
         """
-        known = self._recall(verdict, pinned)
+        known = self._known_verdict(verdict, pinned)
         if known is not None:
             return known
         start = time.perf_counter()
-        found = self._probe(with_hardware(verdict), among, pinned=pinned)
-        found = replace(found, ms=(time.perf_counter() - start) * 1e3)
-        if self.isolated and not pinned and can_be_broken(found):
-            found = self._with_broken_package(found, verdict, among)
+        result = self._probe(with_hardware(verdict), among, pinned=pinned)
+        result = replace(result, ms=(time.perf_counter() - start) * 1e3)
+        if self.isolated and not pinned and can_be_broken(result):
+            result = self._with_broken_package(result, verdict, among)
         LOGGER.debug(
             "%s: %s, after %.1f ms. %s",
-            found.name,
-            found.status.label,
-            found.ms,
-            found.why.reason if found.why else "",
+            result.name,
+            result.status.label,
+            result.ms,
+            result.why.reason if result.why else "",
         )
-        self._known[_key(verdict, pinned)] = found
-        return found
+        self._known[_key(verdict, pinned)] = result
+        return result
 
     def check(self, verdict: Verdict, why: Why) -> Verdict:
-        """Return the verdict without probing: what rules it out, else `why` it is not."""
-        seen = with_hardware(verdict)
-        found, _ = run_checks(seen, Context(self._settings))
-        return found or replace(seen, status=Status.NOT_PROBED, why=why)
+        """Return the verdict of the checks that import nothing; a backend that passes
+        them is not probed, because of `why`.
+        """
+        verdict = with_hardware(verdict)
+        result, _ = run_checks(verdict, Context(self._settings))
+        return result or replace(verdict, status=Status.NOT_PROBED, why=why)
 
-    def _recall(self, verdict: Verdict, pinned: bool) -> Verdict | None:
-        """Return a verdict that was found before; a usable one is usable as a pin too."""
+    def _known_verdict(self, verdict: Verdict, pinned: bool) -> Verdict | None:
+        """Return the verdict of an earlier probe; a usable backend is usable as a pin
+        too.
+        """
         ranked = self._known.get(_key(verdict, False))
         if ranked is not None and ranked.usable:
             return ranked
@@ -86,46 +90,46 @@ class Prober:
         self, verdict: Verdict, among: tuple[Verdict, ...], *, pinned: bool
     ) -> Verdict:
         context = Context(self._settings, pinned)
-        ruled_out, uncertain = run_checks(verdict, context)
-        if ruled_out is not None:
-            return ruled_out
+        excluded, uncertain = run_checks(verdict, context)
+        if excluded is not None:
+            return excluded
         group = Group(among, built=self._built)
-        found = self._ask(verdict, group, pinned=pinned)
-        if uncertain and not pinned and _confirms_absence(found):
-            return replace(uncertain, slot=found.slot, ms=found.ms)
-        if pinned and found.lacks_device:
+        result = self._probe_device(verdict, group, pinned=pinned)
+        if uncertain and not pinned and _confirms_absence(result):
+            return replace(uncertain, slot=result.slot, ms=result.ms)
+        if pinned and result.lacks_device:
             # What was seen without the vendor's package says more than its count.
-            because = uncertain.why if uncertain else found.why
+            because = uncertain.why if uncertain else result.why
             why = Why(Reason.PINNED_WITHOUT_DEVICE, {"because": because})
-            return replace(found, status=Status.USABLE, why=why)
-        return found
+            return replace(result, status=Status.USABLE, why=why)
+        return result
 
-    def _ask(self, verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
-        """Ask the plugin and its device: in a child process, in this one, or in both."""
+    def _probe_device(self, verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
+        """Probe the plugin and its device: in a child process, in this one, or in both."""
         if self.isolated or self._settings.isolated:
             # A built-in backend may answer without importing anything.
-            found = ask_plugin(verdict, group) if verdict.builtin else None
-            if found is None:
+            result = plugin_verdict(verdict, group) if verdict.builtin else None
+            if result is None:
                 timeout = self._settings.probe_timeout
-                found = probe_in_child(verdict, group, timeout, pinned=pinned)
-            can_be_built = found.usable or (pinned and found.lacks_device)
+                result = probe_in_child(verdict, group, timeout, pinned=pinned)
+            can_be_built = result.usable or (pinned and result.lacks_device)
             if self.isolated or not can_be_built:
-                return found
-        return ask_device(verdict, group, pinned=pinned)
+                return result
+        return probe_device(verdict, group, pinned=pinned)
 
     def _with_broken_package(
-        self, found: Verdict, verdict: Verdict, among: tuple[Verdict, ...]
+        self, result: Verdict, verdict: Verdict, among: tuple[Verdict, ...]
     ) -> Verdict:
         """Probe as if pinned, to find a broken package behind the missing device."""
         pinned = self.probe(verdict, among, pinned=True)
         is_broken = pinned.status.is_failure
         if not is_broken or pinned.status is Status.TIMED_OUT:
-            return found
-        return replace(found, also=pinned, cause=pinned.cause, where=pinned.where)
+            return result
+        return replace(result, also=pinned, cause=pinned.cause, where=pinned.where)
 
 
 def _confirms_absence(verdict: Verdict) -> bool:
-    """Whether the vendor counts none either, or fails as it does without its device."""
+    """Whether the vendor's package counts no device either, or fails without one."""
     return verdict.status is Status.NO_DEVICE or verdict.status.is_failure
 
 

@@ -49,7 +49,7 @@ def discover(*, isolated: bool = False) -> tuple[Verdict, ...]:
 
 
 def loader(settings: Settings, *, isolated: bool = False) -> Load:
-    """Return the reader of declarations: in child processes if asked for, else here."""
+    """Return the function that loads declarations, in child processes if isolated."""
     if isolated or settings.isolated:
         return IsolatedLoader(settings.probe_timeout)
     return load_here
@@ -63,11 +63,12 @@ def select(
     prober: Prober | None = None,
     built: Mapping[Backend, Accelerator] = MappingProxyType({}),
 ) -> Selection:
-    """Choose as `settings` say; a choice that fails has its error, and still its record.
+    """Choose a backend according to `settings`; a failed choice is returned with its
+    error.
 
-    Without `find` and `prober` it looks for itself; `isolated`: plugins and vendors in
-    child processes only. Else the chosen verdict has the accelerator: one of `built`, or
-    built now.
+    `find` and `prober` replace the default discovery and probing. With `isolated`,
+    plugins and vendors' packages are imported in child processes only. Without it, the
+    chosen verdict contains the accelerator: one of `built`, or a new one.
     """
     start = time.perf_counter()
     if find is None:
@@ -78,12 +79,12 @@ def select(
     choose = _choose_pinned if settings.pins else _choose_ranked
     selection = choose(settings, find, prober)
     if prober.isolated:
-        selection = _unless_unknown(selection, settings)
+        selection = _fail_if_unknown(selection, settings)
     selection = replace(
         selection,
-        notes=_notes(settings, selection),
+        notes=_setting_notes(settings, selection),
         pid=os.getpid(),
-        environ=_environ(selection.verdicts),
+        environ=_relevant_variables(selection.verdicts),
         ms=(time.perf_counter() - start) * 1e3,
     )
     chosen = selection.name or "nothing"
@@ -91,27 +92,27 @@ def select(
     return selection
 
 
-def _unless_unknown(selection: Selection, settings: Settings) -> Selection:
-    """Return a failed choice if a command cannot know what a program would choose.
+def _fail_if_unknown(selection: Selection, settings: Settings) -> Selection:
+    """Return a failed choice if a command cannot predict what a program would choose.
 
-    A program goes on without a backend that does not answer in time, or waits for it. What
-    comes after a backend that ends the program is not chosen.
+    A backend that timed out may answer a program. A backend that crashes would end the
+    program before the next backend is probed.
     """
     if len(settings.pins) == 1:
         return selection
-    late = [v for v in selection.verdicts if v.status is Status.TIMED_OUT]
+    timed_out = [v for v in selection.verdicts if v.status is Status.TIMED_OUT]
     fatal = [v for v in selection.verdicts if v.fatal and not settings.isolated]
-    if not (late or fatal):
+    if not (timed_out or fatal):
         return selection
     from accel_core.explain import messages
 
-    message = messages.unknown_choice([*late, *fatal])
+    message = messages.unknown_choice_message([*timed_out, *fatal])
     error = errors.BackendUnavailableError(message)
     return replace(selection, chosen=None, error=error)
 
 
-def _notes(settings: Settings, selection: Selection) -> tuple[str, ...]:
-    """Return what a user should know of the settings."""
+def _setting_notes(settings: Settings, selection: Selection) -> tuple[str, ...]:
+    """Return notes for the user about the settings."""
     chosen = selection.chosen
     is_without_device = chosen is not None and chosen.devices == 0
     has_rules = bool(settings.misspelt or settings.allow or settings.block)
@@ -122,8 +123,8 @@ def _notes(settings: Settings, selection: Selection) -> tuple[str, ...]:
     return setting_notes(settings, selection)
 
 
-def _environ(verdicts: Sequence[Verdict]) -> dict[str, str]:
-    """Return the variables that mattered, as they are."""
+def _relevant_variables(verdicts: Sequence[Verdict]) -> dict[str, str]:
+    """Return the environment variables that can affect the choice."""
     names = {variable.name for variable in VARIABLES}
     for verdict in verdicts:
         if verdict.backend is not None:
@@ -146,13 +147,13 @@ def _choose_ranked(settings: Settings, find: Find, prober: Prober) -> Selection:
     for backend in backends:
         rivals = rivals_of(backend, backends, settings)
         if rivals:
-            verdicts.append(_conflicting(backend, rivals))
+            verdicts.append(_conflict_verdict(backend, rivals))
         elif chosen is not None:
             why = Why(Reason.OUTRANKED, {"by": chosen.name})
             verdicts.append(prober.check(backend, why))
         else:
-            found = prober.probe(backend, backends)
-            verdicts.append(as_in_one_process(found, verdicts, backends))
+            result = prober.probe(backend, backends)
+            verdicts.append(with_slot_conflict(result, verdicts, backends))
             if verdicts[-1].usable:
                 chosen = verdicts[-1]
     is_fallback = chosen is not None and chosen.name == builtin.CPU.name
@@ -160,22 +161,22 @@ def _choose_ranked(settings: Settings, find: Find, prober: Prober) -> Selection:
         chosen, How.FALLBACK if is_fallback else How.RANKED, tuple(verdicts)
     )
     if chosen is None:
-        return _nothing_usable(selection)
+        return _fail_without_backend(selection)
     if is_fallback:
         missing = missing_plugins(backend.name for backend in backends)
         selection = replace(selection, missing_plugins=missing)
-        return _unless_refused(selection, settings)
+        return _fail_if_cpu_is_refused(selection, settings)
     return selection
 
 
-def _nothing_usable(selection: Selection) -> Selection:
+def _fail_without_backend(selection: Selection) -> Selection:
     from accel_core.explain import messages
 
-    message = messages.nothing_usable(selection.verdicts)
+    message = messages.nothing_usable_message(selection.verdicts)
     return replace(selection, error=errors.BackendUnavailableError(message))
 
 
-def _unless_refused(selection: Selection, settings: Settings) -> Selection:
+def _fail_if_cpu_is_refused(selection: Selection, settings: Settings) -> Selection:
     """Return a failed choice if `ACCEL_STRICT` does not let the CPU be the fallback."""
     verdicts, missing = selection.verdicts, selection.missing_plugins
     must_act = bool(missing) or any(v.needs_attention for v in verdicts)
@@ -184,7 +185,7 @@ def _unless_refused(selection: Selection, settings: Settings) -> Selection:
         return selection
     from accel_core.explain import messages
 
-    message = messages.refused_cpu(settings, verdicts, missing)
+    message = messages.cpu_refused_message(settings, verdicts, missing)
     error = errors.BackendUnavailableError(message)
     return replace(selection, chosen=None, error=error)
 
@@ -192,9 +193,9 @@ def _unless_refused(selection: Selection, settings: Settings) -> Selection:
 def rivals_of(
     verdict: Verdict, among: Sequence[Verdict], settings: Settings
 ) -> list[str]:
-    """Return other distributions that declare the backend and that the policy permits.
+    """Return the other permitted distributions that declare the same backend.
 
-    They serve none of them. A built-in name stays built in.
+    With rivals, none of the distributions is used. Built-in backends have no rivals.
     """
     if verdict.builtin or verdict.backend is None:
         return []
@@ -212,18 +213,19 @@ def rivals_of(
     return sorted(rivals)
 
 
-def _conflicting(verdict: Verdict, rivals: list[str]) -> Verdict:
+def _conflict_verdict(verdict: Verdict, rivals: list[str]) -> Verdict:
     why = Why(Reason.CONFLICT, {"rivals": rivals})
     return replace(verdict, status=Status.CONFLICT, why=why)
 
 
-def as_in_one_process(
+def with_slot_conflict(
     verdict: Verdict, earlier: Sequence[Verdict], among: Sequence[Verdict]
 ) -> Verdict:
-    """Return the verdict that a program comes to, which probes in one process.
+    """Return the verdict that one process would reach after the `earlier` verdicts.
 
-    A command probes each backend in a process of its own. The packages that a program has
-    imported keep torch's PrivateUse1 slot, though their device cannot be used.
+    A command probes each backend in a process of its own, but a program probes all of
+    them in one. There, packages of earlier backends keep torch's PrivateUse1 slot, even
+    if their device cannot be used.
     """
     backend = verdict.backend
     if not verdict.slot or backend is None or not builtin.needs_slot(backend):
@@ -233,7 +235,7 @@ def as_in_one_process(
     if not holders:
         return verdict
     others = Group(tuple(among)).others_than(verdict)
-    error = builtin.slot_is_held(backend, others, holders[0])
+    error = builtin.slot_taken_error(backend, others, holders[0])
     why = Why(Reason.UNAVAILABLE, {"text": str(error), "step": error.hint})
     held = replace(verdict, status=Status.BROKEN, why=why, devices=None)
     return with_error(held, error)
@@ -252,7 +254,7 @@ class _Search:
 
 
 def _choose_pinned(settings: Settings, find: Find, prober: Prober) -> Selection:
-    """Honour one pin, or take the first usable one of several."""
+    """Choose the only pinned backend, or the first usable one of several pins."""
     is_single = len(settings.pins) == 1
     search = _Search()
     for pin in settings.pins:
@@ -260,7 +262,7 @@ def _choose_pinned(settings: Settings, find: Find, prober: Prober) -> Selection:
         if search.chosen is not None or search.error is not None:
             break
     if search.chosen is None and search.error is None:
-        search.error = _no_pin_honoured(search.verdicts, settings, find, prober)
+        search.error = _no_pin_usable_error(search.verdicts, settings, find, prober)
     how = How.PINNED if is_single else How.PREFERRED
     return Selection(search.chosen, how, tuple(search.verdicts), search.error)
 
@@ -268,62 +270,66 @@ def _choose_pinned(settings: Settings, find: Find, prober: Prober) -> Selection:
 def _try_pin(
     search: _Search, pin: Pin, settings: Settings, find: Find, prober: Prober
 ) -> None:
-    """Probe what one pin means, and note what comes of it."""
-    meant = meant_by(pin, settings, find)
-    if not meant:
+    """Probe the backends that one pin selects, and record the result in `search`."""
+    matching = backends_of_pin(pin, settings, find)
+    if not matching:
         _note_unknown_pin(search, pin, settings, find, prober)
         return
-    if len({normalize_distribution(v.distribution) for v in meant}) > 1:
+    if len({normalize_distribution(v.distribution) for v in matching}) > 1:
         from accel_core.explain import messages
 
-        message = messages.conflict(settings.asked, pin, meant)
+        message = messages.conflict_message(settings.request, pin, matching)
         search.error = errors.BackendConflictError(message)
         return
     is_single = len(settings.pins) == 1
-    for backend in meant:
-        found = prober.probe(backend, meant, pinned=is_single)
-        found = as_in_one_process(found, search.verdicts, search.verdicts)
-        search.verdicts.append(found)
-        if found.usable:
-            search.chosen = found
+    for backend in matching:
+        result = prober.probe(backend, matching, pinned=is_single)
+        result = with_slot_conflict(result, search.verdicts, search.verdicts)
+        search.verdicts.append(result)
+        if result.usable:
+            search.chosen = result
             return
 
 
 def _note_unknown_pin(
     search: _Search, pin: Pin, settings: Settings, find: Find, prober: Prober
 ) -> None:
-    """Note that nothing is what the pin means; it is an error if it is the only one."""
+    """Record that no backend matches the pin; that is an error if there is no other
+    pin.
+    """
     from accel_core.explain import messages
 
-    search.verdicts.append(messages.unknown(pin))
+    search.verdicts.append(messages.not_declared_verdict(pin))
     if len(settings.pins) == 1:
         cpu = _is_cpu_usable(find, prober)
-        message = messages.not_found(settings.asked, pin, cpu=cpu)
+        message = messages.not_found_message(settings.request, pin, cpu=cpu)
         search.error = errors.BackendNotFoundError(message)
 
 
-def meant_by(pin: Pin, settings: Settings, find: Find) -> tuple[Verdict, ...]:
-    """Return the backends that a pin means, without those that the policy blocks.
+def backends_of_pin(pin: Pin, settings: Settings, find: Find) -> tuple[Verdict, ...]:
+    """Return the backends that a pin selects, without the blocked ones.
 
-    If the policy blocks all of them, they are returned: their verdicts say so.
+    If all of them are blocked, all are returned, and their verdicts say so.
     """
-    meant = find(pin)
-    kept = tuple(v for v in meant if settings.permits(v.name, v.distribution))
-    if kept == meant or not kept:
-        return meant
-    if len(kept) > 1:
-        return kept
+    matching = find(pin)
+    permitted = tuple(v for v in matching if settings.permits(v.name, v.distribution))
+    if permitted == matching or not permitted:
+        return matching
+    if len(permitted) > 1:
+        return permitted
     # Found by its distribution, its declaration is read.
-    return find(Pin(kept[0].name, normalize_distribution(kept[0].distribution)))
+    return find(
+        Pin(permitted[0].name, normalize_distribution(permitted[0].distribution))
+    )
 
 
-def _no_pin_honoured(
+def _no_pin_usable_error(
     verdicts: Sequence[Verdict], settings: Settings, find: Find, prober: Prober
 ) -> errors.AccelError:
     from accel_core.explain import messages
 
     cpu = _is_cpu_usable(find, prober)
-    message = messages.pin_not_honoured(settings, verdicts, cpu=cpu)
+    message = messages.no_pin_usable_message(settings, verdicts, cpu=cpu)
     error = errors.BackendUnavailableError(message)
     for verdict in verdicts:
         if verdict.error is not None:
@@ -333,7 +339,7 @@ def _no_pin_honoured(
 
 
 def _is_cpu_usable(find: Find, prober: Prober) -> bool:
-    """Whether the CPU can be pinned instead of what cannot be used."""
+    """Whether the CPU could be pinned instead."""
     cpus = find(Pin(builtin.CPU.name))
     checked = [prober.check(cpu, Why(Reason.NOT_ASKED)) for cpu in cpus]
     return any(v.status is Status.NOT_PROBED for v in checked)

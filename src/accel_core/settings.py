@@ -92,7 +92,7 @@ _YES = ("1", "true", "yes", "on")
 _NO = ("0", "false", "no", "off")
 
 
-def flag(text: str) -> bool:
+def parse_flag(text: str) -> bool:
     """Parse yes or no."""
     if text.lower() in _YES:
         return True
@@ -106,7 +106,7 @@ def parse_strict(text: str) -> str:
     if text.lower() == "always":
         return "always"
     try:
-        is_strict = flag(text)
+        is_strict = parse_flag(text)
     except ValueError:
         raise ValueError("1, 0 or always") from None
     if is_strict:
@@ -132,7 +132,7 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
-def whole_number(text: str) -> int:
+def parse_whole_number(text: str) -> int:
     """Parse a number that a launcher sets."""
     if not re.fullmatch(r"\d{1,9}", text):
         raise ValueError("a whole number, 0 or more")
@@ -212,7 +212,7 @@ ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
 )
 ACCEL_LOG = Variable(
     "ACCEL_LOG",
-    flag,
+    parse_flag,
     False,
     "1: log each step of the choice (accel -v: of a command).",
 )
@@ -318,15 +318,15 @@ def permitted_entry_points(group: str) -> list[Provenance]:
     `ACCEL_ALLOW` does not apply to groups of others, such as torch's. Raises
     `SettingError`.
     """
-    found = packages.entry_points(group)
-    if not found:
+    registered = packages.entry_points(group)
+    if not registered:
         return []
     policy = Policy(ACCEL_ALLOW.read(os.environ), ACCEL_BLOCK.read(os.environ))
     if not group.startswith("accel."):
         policy = replace(policy, allow=())
     backends = _backends_by_distribution(policy)
     own, others = [], []
-    for entry_point in found:
+    for entry_point in registered:
         distribution = entry_point.distribution
         if not policy.permits_distribution(distribution, backends[distribution]):
             continue
@@ -359,7 +359,7 @@ class Settings:
 
     pins: tuple[Pin, ...] = ()
     #: The origin of the pins, for messages: `"DS_ACCELERATOR='npu'"`.
-    asked: str = ""
+    request: str = ""
     allow: tuple[Pin, ...] = ()
     block: tuple[Pin, ...] = ()
     #: When the CPU is an error instead of the fallback: `""` never, `"1"` if an
@@ -390,7 +390,7 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
         environ = os.environ
     return Settings(
         pins=DS_ACCELERATOR.read(environ),
-        asked=f"{DS_ACCELERATOR.name}={environ.get(DS_ACCELERATOR.name, '')!r}",
+        request=f"{DS_ACCELERATOR.name}={environ.get(DS_ACCELERATOR.name, '')!r}",
         allow=ACCEL_ALLOW.read(environ),
         block=ACCEL_BLOCK.read(environ),
         strict=ACCEL_STRICT.read(environ),

@@ -93,7 +93,7 @@ def _run_own_entry_point() -> None:
             entry_point.load()()
 
 
-def failed_before() -> bool:
+def has_failed_import() -> bool:
     """Whether an import of torch has failed in this process, or was interrupted: a
     second one may crash.
     """
@@ -124,7 +124,7 @@ def autoload_restored() -> Iterator[None]:
 
 
 def _import() -> ModuleType:
-    if failed_before():
+    if has_failed_import():
         raise BackendUnavailableError(
             "an `import torch` of this process failed or was interrupted, "
             "and torch cannot be imported twice",
@@ -141,7 +141,7 @@ def _import() -> ModuleType:
             reason = "torch is not installed: accel setup"
             raise BackendUnavailableError(reason) from None
         step = "run `accel doctor` in the program's folder: it finds the cause"
-        raise BackendUnavailableError(_why_import_fails(error), hint=step) from error
+        raise BackendUnavailableError(_import_error_text(error), hint=step) from error
     if not hasattr(torch, "Tensor"):
         where = getattr(torch, "__file__", None) or list(getattr(torch, "__path__", ()))
         raise BackendUnavailableError(
@@ -150,7 +150,7 @@ def _import() -> ModuleType:
     return torch
 
 
-def _why_import_fails(error: Exception) -> str:
+def _import_error_text(error: Exception) -> str:
     if AUTOLOAD in str(
         error
     ):  # torch's own text, which names the package that it loads
@@ -271,14 +271,14 @@ def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
     if isinstance(namespace, ModuleType):
         modules.append(namespace.__name__)
     for name in _KEY_FUNCTIONS:
-        modules.append(origin(getattr(namespace, name, None)))
+        modules.append(defining_module(getattr(namespace, name, None)))
     for module in modules:
         if module and module.partition(".")[0] not in own:
             return module
     return ""
 
 
-def origin(function: object) -> str:
+def defining_module(function: object) -> str:
     """Return the name of the module that defines a function; empty if unknown."""
     while isinstance(function, partial):
         function = function.func

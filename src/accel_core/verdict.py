@@ -130,7 +130,7 @@ class Why:
         return self.fields[name]
 
     def get(self, name: str) -> Any:
-        """Return one of the fields; an empty text if it was not given."""
+        """Return one of the fields; an empty text if the field is missing."""
         return self.fields.get(name, "")
 
     def to_dict(self) -> dict[str, object]:
@@ -144,11 +144,11 @@ class Why:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Why:
         """Return what `to_dict` wrote."""
-        given = {
+        fields = {
             name: cls.from_dict(value) if _is_why(value) else value
             for name, value in document["fields"].items()
         }
-        return cls(Reason(document["reason"]), given)
+        return cls(Reason(document["reason"]), fields)
 
 
 def _is_why(value: object) -> bool:
@@ -217,7 +217,9 @@ class Verdict:
 
     @property
     def vendor_import(self) -> tuple[str, ...]:
-        """The modules of which the first that is installed brings the device."""
+        """The modules that can add the device to torch; the first installed one is
+        imported.
+        """
         return self.backend.vendor_imports if self.backend else ()
 
     @property
@@ -254,12 +256,12 @@ class Verdict:
 
     @property
     def lacks_device(self) -> bool:
-        """Whether only a device is missing, without which a pin can be honoured."""
+        """Whether only a device is missing; a pinned backend is then still usable."""
         return self.status is Status.NO_DEVICE and self.devices == 0
 
     @property
     def absent(self) -> bool:
-        """Whether the device was looked for and is not on this machine, or cannot be."""
+        """Whether the device is certainly not on this machine."""
         if self.seen is not None and not self.seen:
             return True
         if self.backend is None:
@@ -268,10 +270,10 @@ class Verdict:
 
     @property
     def is_reported(self) -> bool:
-        """Whether users are told that this backend is not used.
+        """Whether users are informed that this backend is not used.
 
-        Built-in and blocked backends are not reported, unless a built-in one met a broken
-        vendor package.
+        Blocked backends are not reported, and built-in ones only if a vendor's package
+        is broken.
         """
         if self.status is Status.BLOCKED:
             return False
@@ -279,9 +281,11 @@ class Verdict:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether somebody should act: hardware is present, or something is broken.
+        """Whether the user should act: hardware is present but unused, or something is
+        broken.
 
-        The fallback's warning, `ACCEL_STRICT`, `accel list` and `accel doctor` use this.
+        The fallback's warning, `ACCEL_STRICT`, `accel list` and `accel doctor` use
+        this.
         """
         if self.usable or not self.is_reported:
             return False
@@ -289,26 +293,28 @@ class Verdict:
             return True
         if self.status is Status.CONFLICT:
             return True
-        is_elsewhere = self.status in (Status.STANDS_ASIDE, Status.NOT_PROBED)
-        return bool(self.seen) and not is_elsewhere
+        is_left_to_others = self.status in (Status.STANDS_ASIDE, Status.NOT_PROBED)
+        return bool(self.seen) and not is_left_to_others
 
     def is_about(self, other: Verdict) -> bool:
         """Whether both are about the same backend of the same distribution."""
-        mine = (self.name, self.provenance, self.priority)
-        return mine == (other.name, other.provenance, other.priority)
+        own_key = (self.name, self.provenance, self.priority)
+        return own_key == (other.name, other.provenance, other.priority)
 
     # In words
 
     @cached_property
     def words(self) -> Words:
-        """The reason and the next step, made of `why` when they are first asked for."""
-        from accel_core.explain.reasons import explained
+        """The reason and the next step in English, made from `why` at first use."""
+        from accel_core.explain.reasons import words_of
 
-        return explained(self)
+        return words_of(self)
 
     @property
     def reason(self) -> str:
-        """Why it has its status, as one clause; empty for most of what is usable."""
+        """Why the backend has its status, as one clause; empty for most usable
+        backends.
+        """
         return self.words.text
 
     @property
@@ -317,9 +323,10 @@ class Verdict:
         return self.words.step
 
     def maker(self, others: Iterable[Verdict]) -> str:
-        """Return its hardware if one of `others` has its name and other hardware.
+        """Return this backend's hardware if a namesake in `others` has other hardware;
+        else empty.
 
-        CUDA and ROCm are two declarations of one `cuda`.
+        CUDA and ROCm are two declarations of `cuda`.
         """
         for other in others:
             is_namesake = (other.name, other.provenance) == (self.name, self.provenance)
@@ -328,12 +335,14 @@ class Verdict:
         return ""
 
     def label(self, others: Iterable[Verdict]) -> str:
-        """Return its name, with what tells it from one of `others` of the same name."""
+        """Return the backend's name, with its hardware if `others` contain a namesake."""
         maker = self.maker(others)
         return f"{self.name} ({maker})" if maker else self.name
 
     def line(self, others: Iterable[Verdict] = (), reason: str | None = None) -> str:
-        """Return it as a line of a text that has `others` too; `reason` replaces its own."""
+        """Return the verdict as one line of a text that also contains `others`;
+        `reason` replaces the verdict's own reason.
+        """
         source = ", ".join(filter(None, [self.maker(others), str(self.provenance)]))
         text = self.reason if reason is None else reason
         parts = [f"{self.name} ({source}): {self.status.label}"]

@@ -84,7 +84,7 @@ def initialized(simulated, vendor, monkeypatch):
     vendor.init()
     # No tensor can be made on the simulated device.
     monkeypatch.setattr(
-        "accel_core.interface.devices._held_types", lambda *_: {torch.float32}
+        "accel_core.interface.devices._convertible_dtypes", lambda *_: {torch.float32}
     )
     return simulated
 

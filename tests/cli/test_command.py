@@ -38,7 +38,7 @@ def test_help_fits_a_screen_and_names_every_command():
     assert max(map(len, lines)) <= 80
     listed = lines[lines.index("Commands:") + 1 :]
     # A line each, so that the list is read at a glance.
-    assert [line.split()[0] for line in listed] == list(cli.announced())
+    assert [line.split()[0] for line in listed] == list(cli.installed_commands())
     assert "Exit status" in result.output
 
 

@@ -14,7 +14,7 @@ from accel_core import (
     Status,
     torch_import,
 )
-from accel_core.explain.autoload import autoload_conflicts, with_autoload
+from accel_core.explain.autoload import autoload_conflicts, with_autoload_conflicts
 from accel_core.sandbox import child
 from accel_core.select import select
 from accel_core.settings import read
@@ -47,7 +47,7 @@ def told(backend="", timeout=10):
 def commanded(**environ):
     """The choice as a command makes it, in child processes."""
     settings = read(environ)
-    return with_autoload(select(settings, isolated=True), settings)
+    return with_autoload_conflicts(select(settings, isolated=True), settings)
 
 
 def test_commands_name_a_package_that_breaks_torch_with_both_remedies(

@@ -257,7 +257,7 @@ def test_a_sentence_of_somebody_elses_ends_with_one_full_stop(torch_world, body)
             for environ in (pin("npu"), pin("npu,gone"), {"ACCEL_STRICT": "always"})
         ),
         str(selection),
-        messages.fallback(selection.verdicts, (), in_full=True),
+        messages.fallback_message(selection.verdicts, (), verbose=True),
     ]
     assert [text for text in texts if ".." in text] == []
     assert not any(verdict.reason.endswith(".") for verdict in selection.verdicts)

@@ -310,7 +310,7 @@ def test_the_concurrency_limit_holds_and_waiting_costs_no_time(world, monkeypatc
     monkeypatch.setattr(
         child.supervision, "concurrency_limit", threading.BoundedSemaphore(1)
     )
-    reports = child.each(lambda _: child.run(function, {}, 2.5), range(3), 3)
+    reports = child.run_in_parallel(lambda _: child.run(function, {}, 2.5), range(3), 3)
     assert [report.answer for report in reports] == [{"ok": True}] * 3
     assert work.read_text() == "begin end " * 3
 

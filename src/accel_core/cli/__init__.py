@@ -7,6 +7,9 @@ package is imported where the command is called. A package of ours has a line fo
 and gives lines to show beside them.
 """
 
+# Once imported, the command's module `list` hides the built-in of that name here.
+from __future__ import annotations
+
 import contextlib
 import logging
 import os
@@ -14,7 +17,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from itertools import groupby
 from typing import Any, TypeVar
 
 import click
@@ -44,8 +46,8 @@ SUMMARIES = {
     "list": "List the backends: what can be used, and why not the others.",
     "why": "Say what would be chosen and why each other is not.",
 }
-#: Whose the commands are that are released with the core.
-BESIDE = {
+#: The first-party distribution of each command that the core does not contain.
+COMMAND_OWNERS = {
     **dict.fromkeys(("bench", "doctor", "facts", "info", "setup"), "accel-tools"),
     **dict.fromkeys(("deepspeed", "doors", "env", "ops", "run"), "accel-train"),
     **dict.fromkeys(("new", "simulate", "try", "verify"), "accel-testing"),
@@ -61,32 +63,38 @@ def main() -> None:
 # --- The commands --------------------------------------------------------------------------------------
 
 
-def announced() -> dict[str, Provenance | None]:
+def installed_commands() -> dict[str, Provenance | None]:
     """Return every installed command by name, sorted.
 
     Of two with the same name, the first one found counts; the name of a built-in command always means that
     command.
     """
-    found: dict[str, Provenance | None] = dict.fromkeys(SUMMARIES)
+    commands: dict[str, Provenance | None] = dict.fromkeys(SUMMARIES)
+    for entry_point in _command_entry_points():
+        distribution = entry_point.distribution
+        if COMMAND_OWNERS.get(entry_point.name, distribution) == distribution:
+            commands.setdefault(entry_point.name, entry_point)
+    return dict(sorted(commands.items()))
+
+
+def _command_entry_points() -> list[Provenance]:
+    """Return the entry points of commands that the policy permits.
+
+    If the policy is invalid, only accel's own commands are returned; each of them
+    reports the invalid setting.
+    """
     try:
-        brought = permitted_entry_points(GROUP)
-    except SettingError:  # ours alone, each of which says so
-        brought = [
-            e
-            for e in packages.entry_points(GROUP)
-            if BESIDE.get(e.name) == e.distribution
-        ]
-    for entry_point in brought:
-        if (
-            BESIDE.get(entry_point.name, entry_point.distribution)
-            == entry_point.distribution
-        ):
-            found.setdefault(entry_point.name, entry_point)
-    return dict(sorted(found.items()))
+        return permitted_entry_points(GROUP)
+    except SettingError:
+        every = packages.entry_points(GROUP)
+        return [e for e in every if COMMAND_OWNERS.get(e.name) == e.distribution]
 
 
-def _used(entry_point: Provenance | None, use: Callable[[Any], T]) -> T:
-    """Call `use` with the package of a command; `ClickException` where the package cannot be used."""
+def _call_with_package(entry_point: Provenance | None, use: Callable[[Any], T]) -> T:
+    """Call `use` with the package of a command, imported now.
+
+    Raises `ClickException` if the package fails.
+    """
     if entry_point is None:
         return use(sys.modules[__name__])
     try:
@@ -98,42 +106,55 @@ def _used(entry_point: Provenance | None, use: Callable[[Any], T]) -> T:
         ) from error
 
 
-def _told(
-    entry_point: Provenance | None, ask: Callable[[Any], Iterable[object]]
+def _lines_from_package(
+    entry_point: Provenance | None, read: Callable[[Any], Iterable[object]]
 ) -> list[str]:
-    """The lines that the package of a command tells, or why it cannot be used."""
+    """Return the lines that `read` gets from a command's package, or its error."""
+
+    def lines(package: Any) -> list[str]:
+        return [one_line(str(line)) for line in read(package)]
+
     try:
-        return _used(
-            entry_point, lambda package: [one_line(str(line)) for line in ask(package)]
-        )
+        return _call_with_package(entry_point, lines)
     except click.ClickException as error:
         return [error.message]
 
 
 def _summary(name: str, entry_point: Provenance | None) -> str:
-    """The line of a command in `accel --help`, which imports nobody else's package: it could hang or exit."""
-    if entry_point is not None and name not in BESIDE:
+    """Return the line of a command in `accel --help`.
+
+    No third-party package is imported for it, because that could hang or exit.
+    """
+    if entry_point is not None and name not in COMMAND_OWNERS:
         return f"A command of {entry_point}."
-    return _told(entry_point, lambda package: [package.SUMMARIES[name]])[0]
+    return _lines_from_package(entry_point, lambda package: [package.SUMMARIES[name]])[
+        0
+    ]
 
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
-    """The remarks on these verdicts of commands' packages of ours: their function `remarks`."""
-    beside = {
-        e.module: e for name, e in announced().items() if e and name in BESIDE
-    }.values()
-    told = (
-        _told(e, lambda p: p.remarks(verdicts) if hasattr(p, "remarks") else ())
-        for e in beside
-    )
-    return [line for lines in told for line in lines]
+    """Return lines about the verdicts from the function `remarks` of each first-party
+    package of commands.
+    """
+
+    def read(package: Any) -> Iterable[object]:
+        return package.remarks(verdicts) if hasattr(package, "remarks") else ()
+
+    by_module = {}
+    for name, entry_point in installed_commands().items():
+        if entry_point is not None and name in COMMAND_OWNERS:
+            by_module[entry_point.module] = entry_point
+    lines: list[str] = []
+    for entry_point in by_module.values():
+        lines += _lines_from_package(entry_point, read)
+    return lines
 
 
 class _Group(click.Group):
     """A group that lists its commands without importing them."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Ctrl-C ends the process by SIGINT, so that a shell's loop around it ends too."""
+        """Run the command; Ctrl-C ends the process by SIGINT, so that a shell loop ends."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -146,20 +167,19 @@ class _Group(click.Group):
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names."""
-        return [
-            *announced()
-        ]  # `list` means the command's module here, once that is imported
+        """Return the names of the commands."""
+        # Not `list(...)`: once imported, the command's module `list` has that name here.
+        return [*installed_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported now; raises `click.UsageError` where it is not installed."""
+        """Import and return the command; raises `click.UsageError` if it is not installed."""
         own = super().get_command(ctx, cmd_name)
-        known = announced()
+        known = installed_commands()
         if own is not None or (ctx.resilient_parsing and cmd_name not in known):
             return own
         if cmd_name not in known:
-            if cmd_name in BESIDE:
-                distribution = BESIDE[cmd_name]
+            if cmd_name in COMMAND_OWNERS:
+                distribution = COMMAND_OWNERS[cmd_name]
                 install = install_command(distribution)
                 message = f"accel {cmd_name} comes with {distribution}, which is not installed: {install}"
                 raise click.UsageError(message, ctx)
@@ -167,18 +187,18 @@ class _Group(click.Group):
                 f"No such command {cmd_name!r}.{did_you_mean(cmd_name, known)}", ctx
             )
 
-        found: click.Command
-        found = _used(
-            known[cmd_name],
-            lambda of: import_module(f"{of.__name__}.{cmd_name}").command,
-        )
-        return found
+        def import_command(package: Any) -> click.Command:
+            command: click.Command
+            command = import_module(f"{package.__name__}.{cmd_name}").command
+            return command
+
+        return _call_with_package(known[cmd_name], import_command)
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        """Write the list of commands, and where those are that are not installed."""
-        known = announced()
+        """Write the list of commands, then how to install the missing ones."""
+        known = installed_commands()
         with formatter.section("Commands"):
             formatter.write_dl(
                 [
@@ -186,39 +206,41 @@ class _Group(click.Group):
                     for name, package in known.items()
                 ]
             )
-        lacking = groupby(
-            (name for name in BESIDE if name not in known), BESIDE.__getitem__
-        )
-        if missing := [
-            (install_command(of), ", ".join(names)) for of, names in lacking
-        ]:
+        missing: dict[str, list[str]] = {}
+        for name, distribution in COMMAND_OWNERS.items():
+            if name not in known:
+                missing.setdefault(install_command(distribution), []).append(name)
+        if missing:
+            rows = [(command, ", ".join(names)) for command, names in missing.items()]
             with formatter.section("Commands of distributions that are not installed"):
-                formatter.write_dl(missing)
+                formatter.write_dl(rows)
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[CompletionItem]:
-        """The commands and options that begin with `incomplete`; imports nobody's package."""
+        """Return the commands and options that begin with `incomplete`; no package of a
+        command is imported.
+        """
         items = [
             CompletionItem(n, help=SUMMARIES.get(n))
-            for n in announced()
+            for n in installed_commands()
             if n.startswith(incomplete)
         ]
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
-def _import_first(
+def _set_import_variable(
     _ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
 ) -> None:
-    """Name the packages where this process and its children look for them."""
-    if missing := [name for name in names if not packages.is_installed(name)]:
+    """Set `ACCEL_IMPORT` for this process and its children: `--import` names them."""
+    missing = [name for name in names if not packages.is_installed(name)]
+    if missing:
         raise click.BadParameter(
             f"no module {missing[0]!r} is installed; install it, or correct its name."
         )
     if names:
-        os.environ[IMPORTED] = ",".join([*names, os.environ.get(IMPORTED, "")]).rstrip(
-            ","
-        )
+        before = os.environ.get(IMPORTED, "")
+        os.environ[IMPORTED] = ",".join(filter(None, [*names, before]))
 
 
 @click.group(
@@ -230,7 +252,8 @@ def _import_first(
     "-v", "--verbose", is_flag=True, help="Say on stderr what is tried, and when."
 )
 @click.option(
-    "--import", "imported", metavar="PACKAGE", multiple=True, expose_value=False, callback=_import_first,
+    "--import", "imported", metavar="PACKAGE", multiple=True, expose_value=False,
+    callback=_set_import_variable,
     help="Import it after torch: a package whose device torch does not find by itself; may be repeated.",
 )  # fmt: skip
 @click.pass_context
@@ -251,7 +274,10 @@ def accel(ctx: click.Context, *, verbose: bool) -> None:
         ctx.with_resource(logged_by(logging.StreamHandler()))
 
 
-_TOPIC = OneOf("command", lambda: dict.fromkeys(("variables", *announced(), *BESIDE)))
+_TOPIC = OneOf(
+    "command",
+    lambda: dict.fromkeys(("variables", *installed_commands(), *COMMAND_OWNERS)),
+)
 
 
 @accel.command("help")

@@ -10,7 +10,7 @@ import click
 from accel_core.cli import page, remarks
 from accel_core.cli.output import answering, as_json, probe_timeout, read_settings
 from accel_core.explain import messages
-from accel_core.explain.autoload import with_autoload
+from accel_core.explain.autoload import with_autoload_conflicts
 from accel_core.explain.messages import Row
 from accel_core.hardware.vendors import command_with_its_package
 from accel_core.settings import Settings
@@ -31,7 +31,7 @@ _ALL_TITLES = (
 )
 
 
-def _no_name(
+def _reject_names(
     ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
 ) -> None:
     if names:
@@ -40,7 +40,9 @@ def _no_name(
 
 
 @click.command("list")
-@click.argument("names", nargs=-1, metavar="", expose_value=False, callback=_no_name)
+@click.argument(
+    "names", nargs=-1, metavar="", expose_value=False, callback=_reject_names
+)
 @click.option(
     "--all",
     "everything",
@@ -68,13 +70,17 @@ def command(
         settings = read_settings(timeout)
         surveyed = survey(settings, probing=not no_probe)
         if surveyed.selection is not None:
-            explained = with_autoload(surveyed.selection, settings)
-            surveyed = replace(surveyed, selection=explained)
-        marked = _marked(surveyed)
+            with_conflicts = with_autoload_conflicts(surveyed.selection, settings)
+            surveyed = replace(surveyed, selection=with_conflicts)
+        marked = _verdict_with_star(surveyed)
         if as_json:
             output.write_json(_document(surveyed, marked))
         else:
-            parts = _all(surveyed, marked) if everything else _short(surveyed, marked)
+            parts = (
+                _full_table(surveyed, marked)
+                if everything
+                else _short_table(surveyed, marked)
+            )
             notes = _notes(surveyed, marked, settings, everything=everything)
             output.write_page([*parts, *map(page.paragraph, notes)])
     selection = surveyed.selection
@@ -82,17 +88,17 @@ def command(
     click.get_current_context().exit(1 if is_unknown else 0)
 
 
-def _marked(surveyed: Survey) -> Verdict | None:
+def _verdict_with_star(surveyed: Survey) -> Verdict | None:
     """Return the verdict on the chosen backend, or else on the pinned one.
 
-    There is none if several distributions could be meant.
+    `None` if several distributions match the pin.
     """
     chosen = surveyed.selection.chosen if surveyed.selection else None
-    meant = (chosen,) if chosen else surveyed.pinned
-    if len({verdict.distribution for verdict in meant}) != 1:
+    matching = (chosen,) if chosen else surveyed.pinned
+    if len({verdict.distribution for verdict in matching}) != 1:
         return None
     for verdict in surveyed.verdicts:
-        if verdict.is_about(meant[0]):
+        if verdict.is_about(matching[0]):
             return verdict
     return None
 
@@ -115,22 +121,23 @@ def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
 # --- The tables -------------------------------------------------------------------------
 
 
-def _short(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
-    """Return a table of what people look for first.
+def _short_table(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
+    """Return the default table, the most important backends first.
 
-    Chosen, usable, in need of attention, not probed, the rest; by rank within each. A
-    built-in backend gets no row if there is no device for it and nothing to say.
+    The order is: chosen, usable, in need of attention, not probed, the rest; by rank
+    within each group. A built-in backend without a device and without a hint gets no
+    row.
     """
     shown = [v for v in surveyed.verdicts if v is marked or not _is_idle(v)]
-    rows, uninstalled = messages.folded(shown)
-    rows.sort(key=lambda row: _urgency(row.verdict, marked))
+    rows, uninstalled = messages.fold_rows(shown)
+    rows.sort(key=lambda row: _sort_group(row.verdict, marked))
     parts: list[page.Part] = []
     if rows:
         names = [row.verdict for row in rows]
         cells = [_row(row, marked, names) for row in rows]
         parts += [page.table(_TITLES, cells), page.paragraph()]
     if uninstalled:
-        text = f"{messages.uninstalled(uninstalled).capitalize()}."
+        text = f"{messages.uninstalled_clause(uninstalled).capitalize()}."
         parts += [page.paragraph((text, "dim")), page.paragraph()]
     return parts
 
@@ -141,8 +148,8 @@ def _is_idle(verdict: Verdict) -> bool:
     return verdict.also is None and not verdict.hint
 
 
-def _urgency(verdict: Verdict, marked: Verdict | None) -> int:
-    """Return the place of the verdict's group in the table, from 0."""
+def _sort_group(verdict: Verdict, marked: Verdict | None) -> int:
+    """Return the number of the verdict's group in the table, from 0."""
     if marked is not None and verdict.is_about(marked):
         return 0
     if verdict.usable:
@@ -154,8 +161,8 @@ def _urgency(verdict: Verdict, marked: Verdict | None) -> int:
     return 4
 
 
-def _all(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
-    """Return a table with what the declarations say as well, in the order of rank."""
+def _full_table(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
+    """Return the table of all backends with details of their declarations, by rank."""
     rows = []
     for verdict in surveyed.verdicts:
         cells = _row(Row(verdict, verdict.reason), marked, surveyed.verdicts)
@@ -174,13 +181,13 @@ def _all(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
 def _row(
     row: Row, marked: Verdict | None, others: Sequence[Verdict]
 ) -> list[page.Cell]:
-    """Return the cells: name, status, why or how many devices, next step."""
+    """Return the cells of a row: name, status, reason or number of devices, next step."""
     verdict = row.verdict
     sign = "*" if marked is not None and verdict.is_about(marked) else " "
     details = [row.reason] if row.reason else []
     if verdict.usable:
         devices = ""
-        if verdict.devices:  # nothing was computed
+        if verdict.devices:
             devices = f"{page.count(verdict.devices, 'device')} counted"
         description = one_line(verdict.description)
         details.append(": ".join(filter(None, [devices, description])))
@@ -202,12 +209,14 @@ def _notes(
     *,
     everything: bool,
 ) -> list[page.Cell]:
-    """Name the choice, what is missing, and the commands that show more."""
+    """Return the lines below the table: the choice, what is missing, and further
+    commands.
+    """
     selection = surveyed.selection
     has_torch = torch_build() is not None
     notes: list[page.Cell] = []
     if has_torch or settings.pins:
-        notes.append(_choice(selection, marked, settings))
+        notes.append(_choice_note(selection, marked, settings))
     if not has_torch:
         install = command_with_its_package("accel setup")
         text = f"torch is not installed, so no backend can be used: {install}"
@@ -224,12 +233,12 @@ def _notes(
     return notes
 
 
-def _choice(
+def _choice_note(
     selection: Selection | None, marked: Verdict | None, settings: Settings
 ) -> page.Cell:
-    """Name the choice, in one line."""
+    """Return the choice as one line."""
     if settings.pins:
-        return _pinned_choice(selection, marked, settings)
+        return _pinned_choice_note(selection, marked, settings)
     more = "`accel why` says more."
     if selection is None:
         unknown = "Not probed, so which one would be chosen is not known"
@@ -243,18 +252,18 @@ def _choice(
     return f"Nothing would be chosen: {problem} {more}", "yellow"
 
 
-def _pinned_choice(
+def _pinned_choice_note(
     selection: Selection | None, marked: Verdict | None, settings: Settings
 ) -> page.Cell:
     more = "`accel why` says more."
     if marked is None:
-        names_nothing = f"{settings.asked} names no backend that could be chosen"
+        names_nothing = f"{settings.request} names no backend that could be chosen"
         return f"{names_nothing}; {more}", "yellow"
     if selection is not None and selection.error is not None:
-        pinned = f"* pinned by {settings.asked}, which cannot be honoured"
+        pinned = f"* pinned by {settings.request}, which cannot be honoured"
         return f"{pinned}; {more}", "yellow"
     if selection is not None and not marked.usable:
         status = f"a program gets it, with the verdict {marked.status.label!r}"
         more = f"{status}; {more}"
     how = "pinned" if len(settings.pins) == 1 else "preferred"
-    return f"* {how} by {settings.asked}; {more}", ""
+    return f"* {how} by {settings.request}; {more}", ""

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import click
 
-from accel_core.packages import brought_by
+from accel_core.packages import distribution_of_module
 from accel_core.text import escape_control_chars
 from accel_core.verdict import Status, Verdict
 
@@ -259,14 +259,14 @@ def style(verdict: Verdict) -> str:
 
 def vendor_packages(verdict: Verdict) -> list[dict[str, str]]:
     """List the installed packages that bring the device into torch, from metadata."""
-    found = []
+    result = []
     for module in verdict.vendor_import:
-        distribution, version = brought_by(module)
+        distribution, version = distribution_of_module(module)
         if distribution:
-            found.append(
+            result.append(
                 {"module": module, "distribution": distribution, "version": version}
             )
-    return found
+    return result
 
 
 def described(verdict: Verdict) -> dict[str, object]:

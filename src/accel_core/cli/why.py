@@ -20,7 +20,7 @@ from accel_core.cli.output import (
 )
 from accel_core.errors import BackendNotFoundError
 from accel_core.explain import messages
-from accel_core.explain.autoload import with_autoload
+from accel_core.explain.autoload import with_autoload_conflicts
 from accel_core.plugins import find_backends
 from accel_core.probe import Prober
 from accel_core.select import loader, select
@@ -43,7 +43,11 @@ def command(name: Pin | None, *, timeout: float | None, as_json: bool) -> None:
     """
     with answering(as_json=as_json) as output:
         settings = read_settings(timeout)
-        answer = _of_choice(settings) if name is None else _of_backend(name, settings)
+        answer = (
+            _answer_on_choice(settings)
+            if name is None
+            else _answer_on_backend(name, settings)
+        )
         if as_json:
             output.write_json(answer.document)
         else:
@@ -63,9 +67,9 @@ class _Answer:
 # --- The whole choice -------------------------------------------------------------------
 
 
-def _of_choice(settings: Settings) -> _Answer:
-    """Return the record of the choice."""
-    selection = with_autoload(select(settings, isolated=True), settings)
+def _answer_on_choice(settings: Settings) -> _Answer:
+    """Return the page and the JSON document on the choice."""
+    selection = with_autoload_conflicts(select(settings, isolated=True), settings)
     verdicts = [page.described(verdict) for verdict in selection.verdicts]
     document = {**selection.to_dict(), "verdicts": verdicts}
     status = 0 if selection.error is None else status_of(selection.error)
@@ -76,13 +80,13 @@ def _choice_page(selection: Selection) -> list[page.Part]:
     headline = _headline(selection)
     parts = [page.paragraph(*headline)]
     parts.extend(page.paragraph((one_line(line), "yellow")) for line in selection.notes)
-    parts += _considered(selection, headline[-1][0])
+    parts += _other_verdicts(selection, headline[-1][0])
     unclaimed = list(selection.missing_plugins)
     # Only a ranked choice knows all backends that claim a package.
     if selection.how in (How.RANKED, How.FALLBACK):
         unclaimed += remarks(selection.verdicts)
-    parts += _listed("Devices without a plugin", unclaimed)
-    parts += _listed(page.AUTOLOAD, selection.autoload)
+    parts += _section("Devices without a plugin", unclaimed)
+    parts += _section(page.AUTOLOAD, selection.autoload)
     if selection.environ:
         facts = [(name, repr(value)) for name, value in selection.environ.items()]
         parts += [page.heading("Environment"), page.facts(facts)]
@@ -100,7 +104,7 @@ def _headline(selection: Selection) -> list[page.Cell]:
     return [("Nothing can be chosen. ", "bold red"), (problem, "")]
 
 
-def _considered(selection: Selection, headline: str) -> list[page.Part]:
+def _other_verdicts(selection: Selection, headline: str) -> list[page.Part]:
     """List the verdicts that are not in the headline."""
     if selection.chosen is not None:
         heading = "Why not the others"
@@ -110,16 +114,16 @@ def _considered(selection: Selection, headline: str) -> list[page.Part]:
         others = _not_mentioned(selection, headline)
     if not others:
         return []
-    rows, uninstalled = messages.folded(others)
+    rows, uninstalled = messages.fold_rows(others)
     bullets = [_bullet(row, rows) for row in rows]
     if uninstalled:
-        text = messages.uninstalled(uninstalled).capitalize()
+        text = messages.uninstalled_clause(uninstalled).capitalize()
         bullets.append([(f"{text} (`accel why NAME` says how)", "dim")])
     return [page.heading(heading), page.bullets(bullets)]
 
 
 def _not_chosen(selection: Selection) -> list[Verdict]:
-    """Return the verdicts but that on the chosen backend."""
+    """Return all verdicts except the one on the chosen backend."""
     others = []
     for verdict in selection.verdicts:
         if verdict.name != selection.name or not verdict.usable:
@@ -128,7 +132,7 @@ def _not_chosen(selection: Selection) -> list[Verdict]:
 
 
 def _not_mentioned(selection: Selection, headline: str) -> list[Verdict]:
-    """Return the verdicts whose reason the headline does not give."""
+    """Return the verdicts whose reason is not in the headline."""
     others = []
     for verdict in selection.verdicts:
         if verdict.usable or one_line(verdict.reason) not in headline:
@@ -136,7 +140,7 @@ def _not_mentioned(selection: Selection, headline: str) -> list[Verdict]:
     return others
 
 
-def _listed(heading: str, lines: Sequence[str]) -> list[page.Part]:
+def _section(heading: str, lines: Sequence[str]) -> list[page.Part]:
     if not lines:
         return []
     bullets = [[(one_line(line), "")] for line in lines]
@@ -144,7 +148,7 @@ def _listed(heading: str, lines: Sequence[str]) -> list[page.Part]:
 
 
 def _bullet(row: messages.Row, rows: Sequence[messages.Row]) -> list[page.Cell]:
-    """Return one backend's verdict as running text."""
+    """Return one backend's verdict as a paragraph."""
     verdict = row.verdict
     maker = verdict.maker([other.verdict for other in rows])
     about = [maker] if maker else []
@@ -159,7 +163,9 @@ def _bullet(row: messages.Row, rows: Sequence[messages.Row]) -> list[page.Cell]:
 
 
 def _status(about: Iterable[str], verdict: Verdict) -> list[page.Cell]:
-    """Return its name, what is known `about` it in brackets, and its status."""
+    """Return the cells of a backend's name, the details `about` it in brackets, and its
+    status.
+    """
     source = ", ".join(about)
     return [
         (one_line(verdict.name), "bold"),
@@ -173,7 +179,7 @@ def _status(about: Iterable[str], verdict: Verdict) -> list[page.Cell]:
 
 @dataclass(frozen=True)
 class _Standing:
-    """A verdict, and its place among all."""
+    """A verdict, with the backend's rank and its part in the choice."""
 
     verdict: Verdict
     rank: int
@@ -183,7 +189,7 @@ class _Standing:
     outranked_by: tuple[Verdict, ...]
 
     def to_dict(self) -> dict[str, object]:
-        """Return it as plain values, for JSON."""
+        """Return the record as plain values, for JSON."""
         outranked_by = [
             {
                 "name": other.name,
@@ -203,17 +209,17 @@ class _Standing:
         }
 
 
-def _of_backend(pin: Pin, settings: Settings) -> _Answer:
-    """Return the answer for the backends that `pin` means.
+def _answer_on_backend(pin: Pin, settings: Settings) -> _Answer:
+    """Return the page and the JSON document on the backends that `pin` selects.
 
     Raises `BackendNotFoundError` if there is none.
     """
-    surveyed = _surveyed(settings)
-    meant = _verdicts_on(pin, surveyed, settings)
-    standings = [_standing(verdict, surveyed, settings) for verdict in meant]
+    surveyed = _survey_with_conflicts(settings)
+    matching = _verdicts_for_pin(pin, surveyed, settings)
+    standings = [_standing(verdict, surveyed, settings) for verdict in matching]
     assert surveyed.selection is not None
     autoload = surveyed.selection.autoload
-    parts = _pages_of(standings) + _listed(page.AUTOLOAD, autoload)
+    parts = _backend_pages(standings) + _section(page.AUTOLOAD, autoload)
     is_usable = any(standing.verdict.usable for standing in standings)
     document = {
         "name": str(pin),
@@ -223,21 +229,21 @@ def _of_backend(pin: Pin, settings: Settings) -> _Answer:
     return _Answer(document, parts, 0 if is_usable else 1)
 
 
-def _verdicts_on(pin: Pin, surveyed: Survey, settings: Settings) -> list[Verdict]:
-    """Return the verdicts on the backends that `pin` means: by name, else by torch's
+def _verdicts_for_pin(pin: Pin, surveyed: Survey, settings: Settings) -> list[Verdict]:
+    """Return the verdicts on the backends that `pin` selects: by name, else by torch's
     device type.
 
     Raises `BackendNotFoundError` if there is none.
     """
-    meant = [v for v in surveyed.verdicts if pin.matches(v.name, v.distribution)]
-    if not meant:
-        meant = _of_type(pin, surveyed, settings)
-    if not meant:
-        raise BackendNotFoundError(messages.not_found(f"accel why {pin}", pin))
-    return meant
+    matching = [v for v in surveyed.verdicts if pin.matches(v.name, v.distribution)]
+    if not matching:
+        matching = _probe_device_type(pin, surveyed, settings)
+    if not matching:
+        raise BackendNotFoundError(messages.not_found_message(f"accel why {pin}", pin))
+    return matching
 
 
-def _pages_of(standings: Sequence[_Standing]) -> list[page.Part]:
+def _backend_pages(standings: Sequence[_Standing]) -> list[page.Part]:
     """Return the pages of the backends, one after the other, a blank line between."""
     shown = messages.relevant([standing.verdict for standing in standings])
     parts: list[page.Part] = []
@@ -250,17 +256,19 @@ def _pages_of(standings: Sequence[_Standing]) -> list[page.Part]:
     return parts
 
 
-def _surveyed(settings: Settings) -> Survey:
+def _survey_with_conflicts(settings: Settings) -> Survey:
     surveyed = survey(settings)
     assert surveyed.selection is not None
-    return replace(surveyed, selection=with_autoload(surveyed.selection, settings))
+    return replace(
+        surveyed, selection=with_autoload_conflicts(surveyed.selection, settings)
+    )
 
 
-def _of_type(pin: Pin, surveyed: Survey, settings: Settings) -> list[Verdict]:
-    """Return the verdicts on what brings torch's device type `pin.name`."""
+def _probe_device_type(pin: Pin, surveyed: Survey, settings: Settings) -> list[Verdict]:
+    """Probe the backends that provide torch's device type `pin.name`."""
     prober = Prober(settings, isolated=True)
-    meant = find_backends(pin, settings, loader(settings, isolated=True))
-    return [prober.probe(verdict, surveyed.verdicts) for verdict in meant]
+    matching = find_backends(pin, settings, loader(settings, isolated=True))
+    return [prober.probe(verdict, surveyed.verdicts) for verdict in matching]
 
 
 def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standing:
@@ -279,17 +287,17 @@ def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standi
         rank=len(above) + 1,
         of=len(surveyed.verdicts),
         is_chosen=chosen is not None and verdict.is_about(chosen),
-        sentence=_sentence(verdict, selection, settings),
+        sentence=_choice_sentence(verdict, selection, settings),
         outranked_by=above,
     )
 
 
-def _sentence(verdict: Verdict, selection: Selection, settings: Settings) -> str:
-    """Return what the choice makes of the backend."""
+def _choice_sentence(verdict: Verdict, selection: Selection, settings: Settings) -> str:
+    """Return the sentence that says whether the backend would be chosen."""
     if selection.is_unknown:
         return "What would be chosen is not known."
     chosen = selection.chosen
-    by = f" by {settings.asked}" if settings.pins else ""
+    by = f" by {settings.request}" if settings.pins else ""
     if chosen is None:
         return f"Nothing would be chosen{by}: `accel why` says why."
     if verdict.is_about(chosen):
@@ -303,7 +311,7 @@ def _sentence(verdict: Verdict, selection: Selection, settings: Settings) -> str
 def _backend_page(
     standing: _Standing, standings: Sequence[_Standing]
 ) -> list[page.Part]:
-    """Return the page of one backend; `standings` has its namesakes too."""
+    """Return the page of one backend; `standings` contain its namesakes too."""
     verdict = standing.verdict
     namesakes = [
         other
@@ -313,7 +321,7 @@ def _backend_page(
     about = [str(verdict.provenance)]
     if namesakes and verdict.hardware:
         about.insert(0, verdict.hardware)
-    facts = _facts(standing)
+    facts = _backend_facts(standing)
     if any(namesake.is_chosen for namesake in namesakes):
         facts["hint"] = ""
     return [
@@ -322,13 +330,13 @@ def _backend_page(
     ]
 
 
-def _facts(standing: _Standing) -> dict[str, str]:
-    """Return names and values; empty values are not shown."""
+def _backend_facts(standing: _Standing) -> dict[str, str]:
+    """Return names and values for the page; empty values are not shown."""
     verdict = standing.verdict
     rank = above = ""
     if verdict.backend is not None:
-        place = f"{standing.rank} of {standing.of}"
-        rank = f"{place}, with priority {verdict.priority}"
+        position = f"{standing.rank} of {standing.of}"
+        rank = f"{position}, with priority {verdict.priority}"
         above = ", ".join(
             f"{other.name} ({other.status.label})" for other in standing.outranked_by
         )
@@ -355,13 +363,13 @@ def _facts(standing: _Standing) -> dict[str, str]:
 
 
 def _device_type(verdict: Verdict) -> str:
-    """Return torch's type of the device; empty while torch has not named it."""
+    """Return torch's type of the device; empty if torch has not named the device yet."""
     is_placeholder = verdict.builtin and verdict.status is Status.NO_DEVICE
     return "" if is_placeholder else verdict.device_type
 
 
 def _entry_point(verdict: Verdict) -> str:
-    """Return the entry point; its name only if that is not the backend's."""
+    """Return the entry point, with its name if that differs from the backend's."""
     source = verdict.provenance
     if not source.value or source.entry_point.lower() == verdict.name:
         return source.value

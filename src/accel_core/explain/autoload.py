@@ -40,11 +40,12 @@ class AutoloadConflict:
     #: Whether it was seen; False if the child did not answer in time.
     known: bool = True
 
-    def beside(self, verdicts: Sequence[Verdict]) -> str:
-        """Return it in words, with verdicts that are read too.
+    def text_with(self, verdicts: Sequence[Verdict]) -> str:
+        """Return the conflict in words, without repeating what the shown `verdicts`
+        contain.
 
-        A cause that one of them has as well is not repeated, nor is the step if that
-        verdict has one for the user.
+        If a verdict has the same cause, the text refers to that verdict. If the verdict
+        also has a next step, that step is not repeated.
         """
         for verdict in verdicts:
             if verdict.cause and verdict.cause == self.cause:
@@ -55,7 +56,7 @@ class AutoloadConflict:
 
     @property
     def reason(self) -> str:
-        """The sentence without the next step: what the package does, and how it ended."""
+        """The package's effect, and how loading it ended; without the next step."""
         return f"{self.what}: {self.how}" if self.how else self.what
 
     @property
@@ -67,13 +68,15 @@ class AutoloadConflict:
         return f"{self.reason}. {self.hint}"
 
 
-def with_autoload(selection: Selection, settings: Settings) -> Selection:
-    """Return the record with what torch's autoload breaks, without what a verdict says."""
+def with_autoload_conflicts(selection: Selection, settings: Settings) -> Selection:
+    """Return the selection with notes on autoload conflicts that no verdict contains
+    yet.
+    """
     chosen = selection.chosen.backend if selection.chosen else None
     conflicts = autoload_conflicts(chosen, settings.probe_timeout)
     reported = {v.distribution for v in selection.verdicts if v.status.is_failure}
     notes = tuple(
-        conflict.beside(selection.verdicts)
+        conflict.text_with(selection.verdicts)
         for conflict in conflicts
         if not conflict.distribution or conflict.distribution not in reported
     )
@@ -91,18 +94,20 @@ def autoload_conflicts(
     it, another child continues without that package.
     """
     packages = builtin.autoload_packages()
-    own = _own_packages(chosen)
-    foreign = [package for package in packages if package.top not in own]
-    if not foreign or not _torch_would_load():
+    own = _packages_of_chosen_device(chosen)
+    other_packages = [package for package in packages if package.top not in own]
+    if not other_packages or not _would_autoload():
         return ()
-    found = _try_all(packages, chosen, timeout)
-    # What fails because another package came first is not to be uninstalled for it.
-    blamed = [package for package in foreign if package in found]
-    return tuple(found[package] for package in packages if package in (blamed or found))
+    conflicts_by_package = _try_all(packages, chosen, timeout)
+    # The chosen backend's own package may fail only because another one came first.
+    others = [package for package in other_packages if package in conflicts_by_package]
+    if not others:
+        others = [package for package in packages if package in conflicts_by_package]
+    return tuple(conflicts_by_package[package] for package in others)
 
 
-def _own_packages(chosen: Backend | None) -> set[str]:
-    """Return the top-level packages that bring the chosen device."""
+def _packages_of_chosen_device(chosen: Backend | None) -> set[str]:
+    """Return the top-level packages that add the chosen device to torch."""
     if chosen is None:
         return set()
     own = {module.partition(".")[0] for module in chosen.vendor_imports}
@@ -112,35 +117,40 @@ def _own_packages(chosen: Backend | None) -> set[str]:
     return own
 
 
-def _torch_would_load() -> bool:
+def _would_autoload() -> bool:
     """Whether a first `import torch` would load the packages."""
     if "torch" in sys.modules and not torch_import.imported_by_us:
         return False
     # What has failed here may have switched it off since, as torch_npu does.
-    return torch_import.autoload_is_on() or torch_import.failed_before()
+    return torch_import.autoload_is_on() or torch_import.has_failed_import()
 
 
 def _try_all(
     packages: Sequence[Provenance], chosen: Backend | None, timeout: float
 ) -> dict[Provenance, AutoloadConflict]:
-    """Load packages in a child, and those after one that ends it in another child."""
-    found: dict[Provenance, AutoloadConflict] = {}
-    left = list(packages)
-    while left:
-        conflicts, is_complete = _try_packages(left, chosen, timeout)
-        found |= conflicts
+    """Load the packages in a child process; after a crash, load the remaining ones in
+    another child.
+    """
+    conflicts_by_package: dict[Provenance, AutoloadConflict] = {}
+    remaining = list(packages)
+    while remaining:
+        conflicts, is_complete = _try_packages(remaining, chosen, timeout)
+        conflicts_by_package |= conflicts
         if is_complete or not conflicts:
             break
-        left = [package for package in packages if package not in found]
-    return found
+        remaining = [
+            package for package in packages if package not in conflicts_by_package
+        ]
+    return conflicts_by_package
 
 
 def _try_packages(
     packages: list[Provenance], chosen: Backend | None, timeout: float
 ) -> tuple[dict[Provenance, AutoloadConflict], bool]:
-    """Load packages in one child: what is wrong with which, and whether it got to the end.
+    """Load packages in one child; return their conflicts, and whether all packages were
+    loaded.
 
-    If it did not, the package at which it ended is to blame.
+    If the child ends early, the package that it was loading is the cause.
     """
     job: dict[str, Any] = {
         "packages": [asdict(package) for package in packages],
@@ -152,22 +162,27 @@ def _try_packages(
         return {}, True
     if report.answer is not None:
         rows: Any = report.answer["conflicts"]
-        found = {packages[row["package"]]: row["conflict"] for row in rows}
-        return {p: AutoloadConflict(**conflict) for p, conflict in found.items()}, True
+        conflicts_by_package = {
+            packages[row["package"]]: row["conflict"] for row in rows
+        }
+        return {
+            p: AutoloadConflict(**conflict)
+            for p, conflict in conflicts_by_package.items()
+        }, True
     for package in packages:
-        if report.stage != _step(package):
+        if report.stage != _step_name(package):
             continue
         if report.timed_out:  # which says nothing of the package
-            return {package: _unknown(package, report.ending)}, False
-        return {package: _failing(package, f"its process {report.ending}")}, False
+            return {package: _unknown_conflict(package, report.ending)}, False
+        return {package: _load_conflict(package, f"its process {report.ending}")}, False
     return {}, True  # it did not come to the packages, so they are not to blame
 
 
-def _step(package: Provenance) -> str:
+def _step_name(package: Provenance) -> str:
     return f"importing {package.module}"
 
 
-def _failing(package: Provenance, how: str, cause: str = "") -> AutoloadConflict:
+def _load_conflict(package: Provenance, how: str, cause: str = "") -> AutoloadConflict:
     place = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
     return AutoloadConflict(
         one_line(f"{package} fails when torch loads it ({place})"),
@@ -179,7 +194,7 @@ def _failing(package: Provenance, how: str, cause: str = "") -> AutoloadConflict
     )
 
 
-def _unknown(package: Provenance, ending: str) -> AutoloadConflict:
+def _unknown_conflict(package: Provenance, ending: str) -> AutoloadConflict:
     off = f"{torch_import.AUTOLOAD}=0"
     return AutoloadConflict(
         f"whether torch can load {package} is not known: it {ending}",
@@ -188,7 +203,7 @@ def _unknown(package: Provenance, ending: str) -> AutoloadConflict:
     )
 
 
-def _taking(package: Provenance, what: str) -> AutoloadConflict:
+def _device_conflict(package: Provenance, what: str) -> AutoloadConflict:
     loaded = f"{package}, which torch loads ({package.value}),"
     return AutoloadConflict(
         one_line(f"{loaded} {what}"),
@@ -200,14 +215,14 @@ def _taking(package: Provenance, what: str) -> AutoloadConflict:
 def try_in_child(
     job: dict[str, Any], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """In the child: load each package as torch does; return what is wrong with which."""
+    """In the child: load each package as torch does; return the conflicts."""
     stage("import of torch")
     torch_import.import_torch()
     chosen = decode_backend(job["chosen"]) if job["chosen"] else None
     packages = [Provenance(**source) for source in job["packages"]]
     conflicts: list[dict[str, object]] = []
     for index, package in enumerate(packages):
-        stage(_step(package))
+        stage(_step_name(package))
         conflict, is_last = _try_package(package, chosen)
         if conflict is not None:
             conflicts.append({"package": index, "conflict": asdict(conflict)})
@@ -219,22 +234,24 @@ def try_in_child(
 def _try_package(
     package: Provenance, chosen: Backend | None
 ) -> tuple[AutoloadConflict | None, bool]:
-    """Load one package: what is wrong with it, and whether it would be blamed for others."""
+    """Load one package; return its conflict, and whether later packages can no longer
+    be judged.
+    """
     conflict = None
     before = torch_import.private_use1_name()
     try:
         package.load()()  # as torch calls it, whatever it is
     except PLUGIN_ERRORS as error:
         how, _ = torch_import.cause_and_step(error)
-        conflict = _failing(package, how, root_cause(error))
+        conflict = _load_conflict(package, how, root_cause(error))
     if chosen is None:
         return conflict, False
     slot = torch_import.private_use1_name()
     if builtin.needs_slot(chosen) and slot not in (before, chosen.device_type):
         what = f"takes torch's one PrivateUse1 slot, which {chosen.name} needs"
-        return _taking(package, what), False
+        return _device_conflict(package, what), False
     other = checks.namespace_owner(chosen)
     if other:
         what = f"puts {other} in the place of torch.{chosen.device_type}"
-        return _taking(package, what), True
+        return _device_conflict(package, what), True
     return conflict, False

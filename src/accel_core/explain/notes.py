@@ -9,44 +9,47 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 
-from accel_core.explain.reasons import explained
+from accel_core.explain.reasons import words_of
 from accel_core.settings import Pin, Settings
 from accel_core.text import did_you_mean
 from accel_core.verdict import Selection, Verdict, Why
 
 
 def setting_notes(settings: Settings, selection: Selection) -> tuple[str, ...]:
-    """Return a sentence for each setting that is probably not what the user means."""
+    """Return a sentence for each setting that is probably a mistake."""
     notes = [
         f"accel-core has no setting {name}. Did you mean {meant}?"
         for name, meant in settings.misspelt
     ]
     if settings.pins:  # then the others are not looked at
-        return (*notes, *_without_its_device(settings, selection.chosen))
+        return (*notes, *_pin_without_device(settings, selection.chosen))
     names = {verdict.name for verdict in selection.verdicts}
-    notes += _not_installed("ACCEL_ALLOW", settings.allow, names)
-    notes += _not_installed("ACCEL_BLOCK", settings.block, names)
+    notes += _misspelt_names("ACCEL_ALLOW", settings.allow, names)
+    notes += _misspelt_names("ACCEL_BLOCK", settings.block, names)
     return tuple(notes)
 
 
-def _not_installed(variable: str, pins: Iterable[Pin], names: set[str]) -> list[str]:
-    """Return a note for each name that is nearly an installed one."""
+def _misspelt_names(variable: str, pins: Iterable[Pin], names: set[str]) -> list[str]:
+    """Return a note for each name that is not installed but resembles an installed one."""
     notes = []
     for pin in pins:
         if not pin.name or pin.name in names:
             continue
-        alike = [name for name in names if name[0] == pin.name[0]]
-        meant = did_you_mean(pin.name, alike)
-        if meant:
-            notes.append(f"{variable} names {pin.name}, which is not installed.{meant}")
+        candidates = [name for name in names if name[0] == pin.name[0]]
+        suggestion = did_you_mean(pin.name, candidates)
+        if suggestion:
+            notes.append(
+                f"{variable} names {pin.name}, which is not installed.{suggestion}"
+            )
     return notes
 
 
-def _without_its_device(settings: Settings, chosen: Verdict | None) -> list[str]:
-    """Return a note on a pin whose device is here, or hidden, and cannot be used.
+def _pin_without_device(settings: Settings, chosen: Verdict | None) -> list[str]:
+    """Return a note if the pinned backend's device is present or hidden, and cannot be
+    used.
 
-    What runs on it will fail. On a login node, where none is here, a pin without a device
-    is what was meant.
+    A program that uses the device will fail. On a login node without the device, no
+    note is needed.
     """
     if chosen is None or chosen.backend is None or chosen.devices != 0:
         return []
@@ -55,12 +58,12 @@ def _without_its_device(settings: Settings, chosen: Verdict | None) -> list[str]
     may_be_here = chosen.seen or any(name in os.environ for name in names)
     if chosen.absent or not may_be_here:
         return []
-    words = explained(_unpinned(chosen))
+    words = words_of(_with_overridden_reason(chosen))
     step = f" Next step: {words.step}." if words.step else ""
-    return [f"{settings.asked} is honoured without a device: {words.text}.{step}"]
+    return [f"{settings.request} is honoured without a device: {words.text}.{step}"]
 
 
-def _unpinned(verdict: Verdict) -> Verdict:
-    """Return the verdict with the reason that its pin overrode."""
+def _with_overridden_reason(verdict: Verdict) -> Verdict:
+    """Return the verdict with the reason that it would have without the pin."""
     because = verdict.why.get("because") if verdict.why else None
     return replace(verdict, why=because) if isinstance(because, Why) else verdict

@@ -26,22 +26,24 @@ from accel_core.hardware.vendors import (
     install_command,
 )
 from accel_core.hardware.visible_devices import inventory, masks
-from accel_core.packages import brought_by
+from accel_core.packages import distribution_of_module
 from accel_core.settings import Pin
 from accel_core.text import one_line, short_repr, strip_period
 from accel_core.verdict import Reason, Status, Verdict, Why, Words
 
 
-def explained(verdict: Verdict, *, plain: bool = False) -> Words:
-    """Return why a backend has its status, and the next step, as people read them.
+def words_of(verdict: Verdict, *, plain: bool = False) -> Words:
+    """Return the reason of a verdict and the next step, in English.
 
-    `plain` leaves out evidence and patterns of device nodes, and says of an absent device
-    only that it was not found.
+    `plain` leaves out evidence and patterns of device nodes; an absent device is then
+    only "not found".
     """
     if plain and verdict.absent and verdict.status is Status.NO_DEVICE:
-        words = Words(bus.none_found([verdict.hardware]), _words(verdict, plain).step)
+        words = Words(
+            bus.none_found([verdict.hardware]), _words_of_verdict(verdict, plain).step
+        )
     else:
-        words = _words(verdict, plain)
+        words = _words_of_verdict(verdict, plain)
     if verdict.also is not None:
         words = _with_broken_package(words, verdict, verdict.also)
     return Words(
@@ -50,17 +52,21 @@ def explained(verdict: Verdict, *, plain: bool = False) -> Words:
     )
 
 
-def _words(verdict: Verdict, plain: bool) -> Words:
-    return _of(verdict.why, verdict, plain) if verdict.why else Words()
+def _words_of_verdict(verdict: Verdict, plain: bool) -> Words:
+    return _words_of_reason(verdict.why, verdict, plain) if verdict.why else Words()
 
 
-def _of(why: Why, verdict: Verdict, plain: bool) -> Words:
+def _words_of_reason(why: Why, verdict: Verdict, plain: bool) -> Words:
     return _WORDS[why.reason](verdict, why, plain)
 
 
 def _with_broken_package(words: Words, verdict: Verdict, broken: Verdict) -> Words:
-    """Add what else does not work: no repaired package brings a missing device."""
-    also = _words(broken, plain=False)
+    """Add the failure of the vendor's package to the reason of a missing device.
+
+    The next step is to uninstall the package, because a repaired package adds no
+    device.
+    """
+    also = _words_of_verdict(broken, plain=False)
     step = strip_period(command_with_its_package(one_line(also.step)))
     uninstall = f"pip uninstall {_installed_package(verdict)}"
     is_installed = uninstall != "pip uninstall "
@@ -76,13 +82,13 @@ def _with_broken_package(words: Words, verdict: Verdict, broken: Verdict) -> Wor
 def _installed_package(verdict: Verdict) -> str:
     """Return the distribution of the installed vendor's package; empty if there is none."""
     for module in verdict.vendor_import:
-        name, _ = brought_by(module)
+        name, _ = distribution_of_module(module)
         if name:
             return name
     return ""
 
 
-def _joined(parts: Iterable[str], separator: str = "; ") -> str:
+def _join(parts: Iterable[str], separator: str = "; ") -> str:
     return separator.join(part for part in parts if part)
 
 
@@ -108,11 +114,11 @@ def _conflict(verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 
 def _not_declared(verdict: Verdict, why: Why, _plain: bool) -> Words:
-    wanted = verdict.name
+    name = verdict.name
     if why["distribution"]:
-        wanted = f"{wanted} from {why['distribution']}"
+        name = f"{name} from {why['distribution']}"
     step = how_to_declare(Pin(verdict.name, why["distribution"]))
-    return Words(f"no installed distribution declares {wanted}", step)
+    return Words(f"no installed distribution declares {name}", step)
 
 
 #: Other people's names for kinds of device, which are no slips of the finger.
@@ -120,7 +126,7 @@ OTHER_KINDS = ("tpu", "ipu", "gcu", "vpu", "vulkan", "xla")
 
 
 def how_to_declare(pin: Pin) -> str:
-    """Return how to get a backend that no installed distribution declares."""
+    """Return the step that makes a backend of that name available."""
     distribution = FIRST_PARTY.get(pin.name, "")
     if distribution and pin.distribution in ("", distribution):
         return install_command(distribution)
@@ -234,12 +240,12 @@ def _made_for_other_torch(verdict: Verdict, why: Why, _plain: bool) -> Words:
     step = step or _setup_command(verdict)
     if not step:
         install = f"pip install 'torch=={release}.*'"
-        step = _joined([install, backend.install_hint], ", or: ")
+        step = _join([install, backend.install_hint], ", or: ")
     return Words(text, step)
 
 
 def _setup_command(verdict: Verdict) -> str:
-    """Return the command of accel-tools that installs everything, if that is the hint."""
+    """Return the install hint if it is a command of accel-tools, else an empty text."""
     hint = verdict.declaration.install_hint
     return hint if hint.startswith("accel setup") else ""
 
@@ -267,52 +273,54 @@ def _other_platform(_verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 def _no_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
     backend, root = verdict.declaration, why["root"]
-    sought = _sought(backend, plain)
-    named = bus.with_article(backend.hardware.name)
+    expected = _expected_signs(backend, plain)
+    device = bus.with_article(backend.hardware.name)
     if not backend.hardware.pci_ids:  # the bus does not show whether there is a device
-        undecided = _no_nodes(backend, sought, named, root)
+        undecided = _no_nodes(backend, expected, device, root)
         if undecided is not None:
             return undecided
     text = _missing_hardware(backend, why)
     if backend.hardware.pci_ids and backend.hardware.name and not why["torch"]:
-        text += f" (none of {sought})"
+        text += f" (none of {expected})"
     step = _scheduler_step(backend, root) if backend.hardware.name else ""
-    return Words(text, f"if the cluster has {named}, {step}" if step else "")
+    return Words(text, f"if the cluster has {device}, {step}" if step else "")
 
 
 def _missing_hardware(backend: Backend, why: Why) -> str:
-    """Return that this machine has no such device, and which build of torch asks for it."""
+    """Return the clause that this machine lacks the device, with the build of torch
+    that needs it.
+    """
     if not backend.hardware.name or not backend.hardware.pci_ids:
-        return f"this machine has none of {_sought(backend, plain=False)}"
+        return f"this machine has none of {_expected_signs(backend, plain=False)}"
     missing = f"this machine has no {backend.hardware.name}"
     if why["torch"]:
         return f"torch {why['torch']} is {why['build']}, and {missing}"
     return missing
 
 
-def _sought(backend: Backend, plain: bool) -> str:
+def _expected_signs(backend: Backend, plain: bool) -> str:
     ids = [f"PCI {pattern}" for pattern in backend.hardware.pci_ids]
     text = ", ".join([*backend.hardware.nodes, *ids])
     return text.replace("[0-9]*", "0") if plain else text
 
 
-def _no_nodes(backend: Backend, sought: str, named: str, root: str) -> Words | None:
+def _no_nodes(backend: Backend, expected: str, device: str, root: str) -> Words | None:
     """Explain missing device nodes by the container or the driver, if that is known."""
     place = placement(root)
     start = place.step(backend) if place.container else ""
     if start:
-        text = f"{place.name} has none of {sought}"
-        return Words(text, f"if the host has {named}, {start}")
+        text = f"{place.name} has none of {expected}"
+        return Words(text, f"if the host has {device}, {start}")
     driver = backend.hardware.driver_file
     if driver and not hardware.path_exists(driver, root):
-        missing = f"the driver of {named} is not loaded"
-        text = f"this machine has none of {sought}, and {missing}"
-        return Words(text, f"if it has {named}, {backend.hardware.driver_step}")
+        missing = f"the driver of {device} is not loaded"
+        text = f"this machine has none of {expected}, and {missing}"
+        return Words(text, f"if it has {device}, {backend.hardware.driver_step}")
     return None
 
 
 def _scheduler_step(backend: Backend, root: str) -> str:
-    """Return how to ask the scheduler that chose this machine for one with the device."""
+    """Return how to request the device from the job scheduler; empty outside of jobs."""
     variables = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
     if not any(name in os.environ for name in variables):
         return ""
@@ -321,22 +329,22 @@ def _scheduler_step(backend: Backend, root: str) -> str:
 
 def _driver_not_loaded(verdict: Verdict, _why: Why, plain: bool) -> Words:
     backend = verdict.declaration
-    named = bus.with_article(backend.hardware.name)
+    device = bus.with_article(backend.hardware.name)
     evidence = "" if plain else f" ({verdict.evidence})"
-    text = f"{named} is on the bus{evidence}, but its driver is not loaded"
+    text = f"{device} is on the bus{evidence}, but its driver is not loaded"
     return Words(text, backend.hardware.driver_step)
 
 
 def _nodes_withheld(verdict: Verdict, why: Why, plain: bool) -> Words:
     backend = verdict.declaration
-    named = bus.with_article(backend.hardware.name)
+    device = bus.with_article(backend.hardware.name)
     evidence = "" if plain else f" ({verdict.evidence})"
     signs = backend.hardware
     nodes = " or ".join([*signs.nodes[:1], *signs.shared_nodes[:1]])
     if plain:
         nodes = nodes.replace("[0-9]*", "0")
     place = placement(why["root"])
-    text = f"the host has {named}{evidence}, but {place.name} has no {nodes}"
+    text = f"the host has {device}{evidence}, but {place.name} has no {nodes}"
     return Words(text, place.step(backend))
 
 
@@ -354,7 +362,7 @@ def _hidden(verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 
 def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
-    """Explain a count of none by the most likely reason."""
+    """Explain by the most likely reason why the vendor's runtime counts no device."""
     backend, root = verdict.declaration, why["root"]
     evidence = bus.evidence(backend, root) or bus.Evidence()
     mask = masks(backend, why["environ"], inventory(backend, root))
@@ -380,7 +388,9 @@ def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
 def _without_libraries(
     text: str, place: Placement, nodes: tuple[str, ...], backend: Backend
 ) -> Words | None:
-    """Explain it by a container that shows the nodes and lacks the vendor's libraries."""
+    """Explain a count of none by a container that has the nodes but not the vendor's
+    libraries.
+    """
     if not nodes or place.container in ("", "container"):
         return None
     step = place.step(backend)
@@ -447,13 +457,13 @@ def _no_process(_verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 def _pinned_without_device(verdict: Verdict, why: Why, plain: bool) -> Words:
     because = why["because"]
-    words = _of(because, verdict, plain) if because else Words()
+    words = _words_of_reason(because, verdict, plain) if because else Words()
     return Words(f"pinned, though {words.text}", words.step)
 
 
 def _nor_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
     missing = _missing_hardware(verdict.declaration, why["hardware"])
-    words = _of(why["because"], verdict, plain)
+    words = _words_of_reason(why["because"], verdict, plain)
     step = "run on a machine that has one"
     if words.step:
         step += f"; for a login node or an image: {words.step}"

@@ -165,8 +165,8 @@ def device_nodes(patterns: Iterable[str], root: str = "/") -> tuple[str, ...]:
     for pattern in patterns:
         folder, _, name = pattern.rpartition("/")
         if _has_wildcard(folder):
-            found = glob.glob(pattern.lstrip("/"), root_dir=root)
-            nodes.update(f"/{path}" for path in found)
+            paths = glob.glob(pattern.lstrip("/"), root_dir=root)
+            nodes.update(f"/{path}" for path in paths)
             continue
         if folder not in listings:
             listings[folder] = hardware.names_in(folder, root)

@@ -186,7 +186,7 @@ def _is_kubernetes_pod(root: str, environ: Mapping[str, str]) -> bool:
 
 
 def _systemd_container(root: str) -> str:
-    """Return the kind of container that a systemd in it was started in, else ""."""
+    """Return the kind of container that systemd reports, else an empty text."""
     manager = hardware.read_text("/run/systemd/container", root)
     if manager in ("", "wsl"):  # systemd counts WSL as a container
         return ""
@@ -238,7 +238,9 @@ def permission_step(node: str, root: str, start: str = "") -> str:
 
 
 def _has_account() -> bool:
-    """Whether this user has an entry in /etc/passwd, without which no group takes it."""
+    """Whether this user has an entry in /etc/passwd; without one, no group can be
+    joined.
+    """
     import pwd  # Windows has none
 
     try:

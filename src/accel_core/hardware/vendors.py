@@ -52,7 +52,7 @@ class Vendor:
         return self.condition is None or self.condition(device)
 
     def missing_plugin_clause(self) -> str:
-        """Return a clause: the hardware is present and its plugin not installed."""
+        """Return a clause that the hardware is present and its plugin is not installed."""
         present = f"{self.label} is present ({self.evidence})"
         return f"{present} and its plugin is not installed"
 
@@ -284,10 +284,10 @@ def _missing_needs(distribution: str, besides: Sequence[str]) -> list[str]:
 
 
 def command_with_its_package(command: str) -> str:
-    """Return a command that works as it is: `accel setup` needs accel-tools.
+    """Return `command`, preceded by the installation of accel-tools if `accel setup`
+    needs it.
 
-    If accel-tools is missing, the result installs it before `accel setup`. Any other
-    command, and a plugin's hint that is a sentence, is returned unchanged.
+    Any other command, and a plugin's hint that is a sentence, is returned unchanged.
     """
     if command.startswith("accel setup") and not _has_tools():
         return f"{install_command('accel-tools')} && {command}"
@@ -397,16 +397,16 @@ def _evidence_of(
 
 
 def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:
-    """Return a line for each of `without_plugin`, with the command to install it."""
+    """Return a line for each of `hardware_without_plugin`, with the command to install it."""
     lines = []
-    for vendor in without_plugin(names):
+    for vendor in hardware_without_plugin(names):
         command = install_command(vendor.distribution)
         lines.append(f"{vendor.missing_plugin_clause()}: {command}")
     return tuple(lines)
 
 
-def without_plugin(names: Iterable[str]) -> tuple[Vendor, ...]:
-    """List the hardware on this machine that none of the backends `names` drives.
+def hardware_without_plugin(names: Iterable[str]) -> tuple[Vendor, ...]:
+    """List the hardware on this machine that none of the backends `names` supports.
 
     Hardware is left out if `ACCEL_ALLOW` or `ACCEL_BLOCK` excludes its plugin.
     """

@@ -40,7 +40,7 @@ UNKNOWN = Inventory()
 
 @dataclass(frozen=True)
 class Mask:
-    """The devices that one value leaves."""
+    """The devices that one variable's value selects."""
 
     #: Indices or identifiers, in the order of the value. `None`: every device.
     ids: tuple[DeviceId, ...] | None = None
@@ -50,7 +50,7 @@ class Mask:
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of one variable on the devices that the variables before it leave."""
+    """The effect of one variable on the devices that earlier variables left visible."""
 
     variable: str
     value: str
@@ -85,7 +85,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Masks:
-    """The devices of a backend that all variables together leave."""
+    """The devices of a backend that remain visible after all variables are applied."""
 
     effects: tuple[Effect, ...] = ()
     #: The physical devices, as indices or identifiers, by logical number. `None` means
@@ -160,9 +160,9 @@ def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
     `None` if no variable does that. For an invalid variable, the sentence says why it
     is invalid.
     """
-    found = masks(backend, environ)
-    if found.devices == () or found.has_malformed:
-        return str(found)
+    combined = masks(backend, environ)
+    if combined.devices == () or combined.has_malformed:
+        return str(combined)
     return None
 
 
@@ -172,11 +172,11 @@ def inventory(backend: Backend, root: str = "/") -> Inventory:
     Empty unless each device of the backend has one node, or a render node next to a
     node for all (`/dev/kfd`).
     """
-    found = evidence(backend, root)
-    if found is None or not _rules_of(backend.visibility.grammar).ends_at_missing:
+    signs = evidence(backend, root)
+    if signs is None or not _rules_of(backend.visibility.grammar).ends_at_missing:
         return UNKNOWN
-    numbers = _node_numbers(found.nodes)
-    count = len(numbers) or _count_behind_shared_node(found, root)
+    numbers = _node_numbers(signs.nodes)
+    count = len(numbers) or _count_behind_shared_node(signs, root)
     uuids: tuple[str, ...] = ()
     if "cuda" in backend.in_torch.builds:
         uuids = _nvidia_uuids(root)
@@ -193,14 +193,14 @@ def _node_numbers(nodes: Sequence[str]) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _count_behind_shared_node(found: Evidence, root: str) -> int:
+def _count_behind_shared_node(signs: Evidence, root: str) -> int:
     """Count the devices behind one node by their render nodes and PCI functions."""
-    if not found.nodes:
+    if not signs.nodes:
         return 0
     render_nodes = device_nodes(("/dev/dri/renderD[0-9]*",), root)
     if not render_nodes:
-        return len(found.pci)
-    return min(len(found.pci), len(render_nodes))
+        return len(signs.pci)
+    return min(len(signs.pci), len(render_nodes))
 
 
 def _nvidia_uuids(root: str) -> tuple[str, ...]:
@@ -214,10 +214,10 @@ def _nvidia_uuids(root: str) -> tuple[str, ...]:
 
 
 class _Chain:
-    """Variables in the order of reading, and the devices that they leave.
+    """Applies variables one after another, and tracks the visible devices.
 
-    The devices are followed twice: as the runtime sees them, and as it would see them
-    if the faulty variables had the suggested values.
+    Two sets of devices are tracked: those that the runtime sees, and those that it
+    would see if the faulty variables had the suggested values.
     """
 
     def __init__(self, grammar: str, devices: Inventory) -> None:
@@ -341,10 +341,10 @@ def _not_reached(ids: Sequence[DeviceId]) -> str:
 
 
 def _why_invalid(item: DeviceId, devices: Inventory) -> str:
-    """Return why `item` names no device or several; empty if it names one.
+    """Return why `item` does not identify exactly one device; empty if it does.
 
-    CUDA takes the beginning of a UUID if only one GPU's UUID begins so. Whether a MIG
-    instance exists is known to the driver alone.
+    CUDA accepts the beginning of a UUID if exactly one GPU's UUID begins so. MIG
+    instances are not checked: only the driver has their list.
     """
     if isinstance(item, int):
         exists = devices.count is None or item < devices.count
@@ -372,11 +372,12 @@ def _uuids_with_prefix(prefix: str, uuids: Sequence[str]) -> list[str]:
 
 
 def _intended_ids(rules: _Rules, value: str, devices: Inventory) -> list[DeviceId]:
-    """Return the existing devices in `value`, each once, as the runtime requires them.
+    """Return the existing devices in `value`, each once, in the order that the runtime
+    requires.
 
-    A missing index may be the number of a node: a container that was given only
-    `/dev/nvidia3` calls it 0. No runtime takes two kinds of ids in one value: the kind
-    of the first counts.
+    A missing index may be the number of a device node: a container with only
+    `/dev/nvidia3` sees that device as 0. Runtimes do not accept two kinds of ids in one
+    value, so only ids of the first kind are returned.
     """
     named = _named_ids(rules, value, devices.uuids)
     if _are_node_numbers(named, devices):
@@ -394,9 +395,9 @@ def _intended_ids(rules: _Rules, value: str, devices: Inventory) -> list[DeviceI
 
 
 def _named_ids(rules: _Rules, value: str, uuids: Sequence[str]) -> list[DeviceId]:
-    """Return the ids of every entry that is valid by itself, as it is meant."""
+    """Return the ids in `value`, after common mistakes in its form are corrected."""
     named: list[DeviceId] = []
-    for entry in _as_meant(value).split(","):
+    for entry in _corrected_list(value).split(","):
         mask = rules.parse(entry.strip())
         if mask is not None and mask.ids is not None:
             named += [_expand_uuid(item, uuids) for item in mask.ids]
@@ -411,8 +412,8 @@ _SEPARATORS = re.compile(r"(?<=[0-9])[\s;|+]+(?=[0-9])")
 _RANGE = re.compile(r"\s*([0-9]{1,3})\s*(?:-|:|\.\.)\s*([0-9]{1,3})\s*")
 
 
-def _as_meant(value: str) -> str:
-    """Return the value as its writer meant it: `"0,1,2"` for `"[0-2]"`."""
+def _corrected_list(value: str) -> str:
+    """Correct the form of a list of devices: `"0,1,2"` for `"[0-2]"`."""
     text = _QUOTES.sub("", value)
     text = _DEVICE_NAME.sub("", text)
     text = _SEPARATORS.sub(",", text)
@@ -428,7 +429,7 @@ def _as_meant(value: str) -> str:
 
 
 def _are_node_numbers(named: Sequence[DeviceId], devices: Inventory) -> bool:
-    """Return whether an id is missing, and all of them are numbers of nodes."""
+    """Return whether an id is missing, and every id is the number of a device node."""
     has_missing = any(_why_invalid(item, devices) for item in named)
     return has_missing and set(named) <= set(devices.node_numbers)
 
@@ -486,7 +487,7 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
 
 
 def describe_grammar(grammar: str) -> str:
-    """Return what may be written in a grammar, with an example."""
+    """Return a description of the values that a grammar accepts, with an example."""
     return _rules_of(grammar).expected
 
 
@@ -647,7 +648,7 @@ def _numeric_order(item: DeviceId) -> list[int]:
 
 @dataclass(frozen=True)
 class _Rules:
-    """How a grammar is read, and what may be written in it."""
+    """How the values of one grammar are parsed and written."""
 
     #: Parses a value; returns `None` for a value that the runtime rejects.
     parse: Callable[[str], Mask | None]

@@ -30,7 +30,7 @@ from accel_core.interface.op_builders import Operators
 from accel_core.interface.records import Capabilities
 from accel_core.interface.signatures import (
     add_torch_keywords,
-    name_members_as_called,
+    name_members_in_errors,
 )
 from accel_core.interface.streams import Ranges
 from accel_core.settings import permitted_entry_points
@@ -75,14 +75,14 @@ class Accelerator(
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        name_members_as_called(cls)
+        name_members_in_errors(cls)
         add_torch_keywords(cls, Accelerator)
 
     def capabilities(self) -> Capabilities:
         """Return every yes-or-no property of this accelerator; may initialise the
         device.
 
-        A question that the vendor refuses to answer counts as no.
+        A property that the vendor does not report is False.
         """
         values = {}
         for field in fields(Capabilities):
@@ -94,14 +94,14 @@ class Accelerator(
 
 
 for _section in Accelerator.__mro__[:-1]:
-    name_members_as_called(_section)
+    name_members_in_errors(_section)
 
 
 def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | None:
-    """Return `foreign` as an accelerator, made by the first adapter that knows it;
-    `None` if none does.
+    """Return `foreign` as an accelerator, made by the first adapter that supports it;
+    `None` if there is no such adapter.
 
-    Errors of the adapter pass through.
+    Errors of the adapter are raised unchanged.
     """
     for entry_point in permitted_entry_points(ADAPTERS):
         accelerator: Accelerator | None = entry_point.load().adapt(foreign, backend)
@@ -112,8 +112,8 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
 
 @contextmanager
 def prepared() -> Iterator[None]:
-    """Enter the context of every adapter, in which a plugin's class, and its framework,
-    can be imported.
+    """Enter the context of every adapter; a plugin's class, and its framework, can be
+    imported in it.
     """
     with ExitStack() as stack:
         for entry_point in permitted_entry_points(ADAPTERS):

@@ -42,8 +42,8 @@ class Communication(Devices):
         return name
 
     def _register_staged(self) -> None:
-        """Have torch know the process group `staged`, by the function of the
-        distribution that has it.
+        """Register the process group `staged` with torch, if an installed distribution
+        provides it.
         """
         for entry_point in permitted_entry_points("accel.process_groups"):
             if entry_point.name == _STAGED:
@@ -55,8 +55,8 @@ class Communication(Devices):
         )
 
     def _registered_communication(self) -> str:
-        """The communication backend that torch registers for the device type; empty if
-        it has none that exists.
+        """Return the communication backend that torch registers for the device type;
+        empty if there is none.
         """
         distributed = getattr(self._torch, "distributed", None)
         if distributed is None or not distributed.is_available():

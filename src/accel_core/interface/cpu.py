@@ -19,14 +19,14 @@ from accel_core.interface.devices import Device
 from accel_core.interface.records import DeviceProperties
 from accel_core.interface.streams import HostEvent, HostStream
 from accel_core.packages import is_installed
-from accel_core.settings import Variable, whole_number
+from accel_core.settings import Variable, parse_whole_number
 
 if TYPE_CHECKING:
     import torch
 
 #: Set by launchers: the ranks on this host, and which of them this is.
-LOCAL_SIZE = Variable("LOCAL_SIZE", whole_number, 0)
-LOCAL_RANK = Variable("LOCAL_RANK", whole_number, 0)
+LOCAL_SIZE = Variable("LOCAL_SIZE", parse_whole_number, 0)
+LOCAL_RANK = Variable("LOCAL_RANK", parse_whole_number, 0)
 
 
 class CPUAccelerator(Accelerator):
@@ -222,9 +222,9 @@ class CPUAccelerator(Accelerator):
             device_index = self._one_device(device_index, device)
         total = self.total_memory(device_index)
         _, available = memory()
-        left = hardware.cgroup_memory_available()
-        if left is not None:
-            available = min(available, left)
+        available_in_group = hardware.cgroup_memory_available()
+        if available_in_group is not None:
+            available = min(available, available_in_group)
         return available, total
 
     #: Nothing copies out of host memory here, so locking it would only cost.

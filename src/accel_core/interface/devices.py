@@ -96,11 +96,12 @@ class Base:
         return f"{self._device_type}:{index}"
 
     def _device_number(self, device: Any) -> int | None:
-        """The index that is named, its range not asked; `None` for a device type alone.
+        """Return the index that `device` names, without a check of its range; `None`
+        for a device type alone.
 
         Raises `InvalidDeviceError` for another accelerator's device and for a string
-        that names none, and `InvalidArgumentError` for what is neither an index, a
-        string nor a `torch.device`.
+        that names no device, and `InvalidArgumentError` for anything but an index, a
+        string or a `torch.device`.
         """
         if type(device) is int:
             return device
@@ -137,7 +138,7 @@ class Base:
         return self._device_type != "cpu"
 
     def _torch_device_type(self) -> str:
-        """The device type in torch, asked once, at construction."""
+        """Return the device type in torch; called once, by the constructor."""
         return self.backend.device_type
 
     def apply_vendor_defaults(self) -> tuple[str, ...]:
@@ -185,10 +186,10 @@ class Base:
         version = getattr(sys.modules[package], "__version__", "")
         return f"{package} {version}".strip()
 
-    def _if_supported(self, member: Callable[..., Any], *given: Any) -> Any:
-        """The member's answer; `None` if it raises a `RuntimeError`."""
+    def _if_supported(self, member: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the member; return `None` if it raises a `RuntimeError`."""
         with suppress(RuntimeError):  # an `UnsupportedError` is one
-            return member(*given)
+            return member(*arguments)
         return None
 
     def _lookup(self, name: str) -> Any:
@@ -213,8 +214,8 @@ class Base:
 
 
 def _undeclared(kind: type) -> Backend:
-    """The declaration of a class that no plugin declares; its device is the processor
-    until it states one.
+    """Return a declaration for a class that no plugin declares, with the CPU as its
+    device.
     """
     name = kind.__name__.lower()
     return Backend(
@@ -223,10 +224,10 @@ def _undeclared(kind: type) -> Backend:
 
 
 class Devices(Base):
-    """The kind of the device, and the devices by index.
+    """Members for the properties of a device type, and for its devices by index.
 
     A subclass defines `device_count`, `current_device` and `_select`; the other members
-    use these.
+    use these three.
     """
 
     # Nature
@@ -342,8 +343,8 @@ class Devices(Base):
         self._select(self._checked_index(device_index))
 
     def _select(self, index: int) -> None:
-        """Make `index`, known to be in range, the current device. One device needs no
-        selecting.
+        """Make `index`, which is in range, the current device; with only one device
+        there is nothing to do.
         """
         if self.device_count() > 1:
             raise self._unsupported("set_device")
@@ -371,8 +372,8 @@ class Devices(Base):
         self._index_or_none(device_index, device)
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        """Call `callback` when the device is initialised; at once if it is, or if the
-        vendor cannot delay calls.
+        """Call `callback` when the device is initialised; at once if the device is
+        initialised already, or if the vendor cannot delay calls.
         """
         defer = self._lookup("_lazy_call")
         return defer(callback) if defer else callback()
@@ -423,11 +424,10 @@ class Devices(Base):
         return list(self.backend.visibility.variables)
 
     def _every_id(self) -> tuple[int | str, ...] | None:
-        """Ids for the visible-devices variable, one for each device, in the order of
-        their indices.
+        """Return the ids of all devices for the visible-devices variable, by index;
+        `None` if they are unknown.
 
-        They hold for a process in which the variable hides none. `None` if they are not
-        known.
+        The ids are valid in a process in which the variable hides no device.
         """
         return tuple(range(self.device_count()))
 
@@ -450,7 +450,7 @@ class Devices(Base):
             )
             return {"supported_dtypes": set(capability["supported_dtypes"])}
         device = self.device(index)
-        dtypes = _held_types(self._torch, device)
+        dtypes = _convertible_dtypes(self._torch, device)
         if not dtypes:
             raise self._unsupported(
                 "get_device_capability", f"no tensor can be made on {device}"
@@ -522,8 +522,8 @@ class Devices(Base):
     def _holds_tensors(self) -> bool:
         """Whether a tensor can be made on the device and read back.
 
-        If so, what raised is the fault of one function. Without the reading, making the
-        tensor may start nothing.
+        If so, an error came from one function and not from the device. The tensor is
+        read because making one may start nothing.
         """
         with suppress(RuntimeError):
             self._torch.ones(1, device=self._device_type).cpu()
@@ -547,9 +547,9 @@ class Devices(Base):
         return device_index
 
     def _index(self, device_index: Device, device: Device = None) -> int:
-        """The index of the device; `None` means the current one.
+        """Return the index of the device; `None` means the current device.
 
-        Raises as `_checked_index` and `_one_device`.
+        Raises the errors of `_checked_index` and `_one_device`.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -558,8 +558,8 @@ class Devices(Base):
         return self._checked_index(device_index)
 
     def _index_or_none(self, device_index: Device, device: Device = None) -> int | None:
-        """The index of the device; `None` for `None`, without asking for the current
-        device.
+        """Return the checked index of the device; `None` for `None`, without a query
+        for the current device.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -568,11 +568,11 @@ class Devices(Base):
         return self._checked_index(device_index)
 
     def _checked_index(self, device_index: Any) -> int:
-        """The one check of an index, a string or a `torch.device`; returns the index.
+        """Check an index, a string or a `torch.device`; return the index.
 
-        Raises `InvalidDeviceError`, a `ValueError`, out of range and for another type
-        of device, and `InvalidArgumentError`, a `TypeError`, for what names no device
-        at all.
+        Raises `InvalidDeviceError`, a `ValueError`, if the index is out of range or the
+        device is of another type, and `InvalidArgumentError`, a `TypeError`, for an
+        argument of another kind.
         """
         index = self._device_number(device_index)
         if index is None:
@@ -589,13 +589,15 @@ class Devices(Base):
             )
 
 
-def _held_types(torch: Any, device: Any) -> set[Any]:
-    """The data types to which a tensor of one element on `device` can be converted.
+def _convertible_dtypes(torch: Any, device: Any) -> set[Any]:
+    """Return the data types to which a tensor of one element on `device` can be
+    converted.
 
-    Each is read back: a queue reports what failed in it when it is waited for.
+    Each tensor is read back, because a queue reports an error only when its result is
+    needed.
     """
     dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
-    held = set()
+    convertible = set()
     with warnings.catch_warnings():
         # torch warns of types that it calls experimental.
         warnings.simplefilter("ignore")
@@ -603,13 +605,13 @@ def _held_types(torch: Any, device: Any) -> set[Any]:
             with suppress(RuntimeError, TypeError):  # the device has not this type
                 torch.empty(1, dtype=dtype, device=device)
                 torch.ones(1, device=device).to(dtype).cpu()
-                held.add(dtype)
-    return held
+                convertible.add(dtype)
+    return convertible
 
 
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """Return the parameters of `function`; `None` if Python cannot tell, as for some
-    functions written in C.
+    """Return the parameters of `function`; `None` if Python cannot read them, as for
+    some functions written in C.
     """
     with suppress(TypeError, ValueError):
         return list(inspect.signature(function).parameters.values())
@@ -624,12 +626,13 @@ def has_parameter(function: Callable[..., Any], name: str) -> bool:
 def current_torch_accelerator(
     torch: Any, *, check_count: bool = True
 ) -> torch.device | None:
-    """Return the device of `torch.accelerator`; `None` if it has no device here.
+    """Return the device of `torch.accelerator`; `None` if there is no such device here.
 
-    torch names what it was built for, whether it is here or not, and its own
-    `check_available` may start CUDA's driver. `check_count=False` leaves the devices
-    uncounted. A device that a package has registered is here, even if it counts none
-    before it starts. torch 2.6 raises where later ones return `None`.
+    torch returns the device type that it was built for, whether a device is present or
+    not, and its own `check_available` may start CUDA's driver. With `check_count=False`
+    the devices are not counted. A device that a package registered is returned even if
+    the package counts no device before it starts. torch 2.6 raises an error where later
+    versions return `None`.
     """
     try:
         device = torch.accelerator.current_accelerator()

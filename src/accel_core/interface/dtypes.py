@@ -259,11 +259,12 @@ class Dtypes(Devices):
 
 
 def computes_in(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
-    """Compute a matrix product in `dtype` on the current device; return whether it is
-    right, or an error.
+    """Compute a matrix product in `dtype` on the current device; return whether the
+    result is correct.
 
-    The device is started. An error is returned if it does not come from the data type:
-    the device is out of memory, or a product in float32 fails too.
+    The device is started. If the product fails for another reason than the data type,
+    the error is returned: the device is out of memory, or a product in float32 fails
+    too.
     """
     result = _product(torch, device_type, dtype)
     if isinstance(result, bool):

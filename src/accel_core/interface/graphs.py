@@ -109,13 +109,13 @@ class Graphs(Streams):
             return nullcontext()
         # By name, and only what is needed: vendors differ in the order and in what they
         # take.
-        places = {}
+        keywords = {}
         if pool is not None:
-            places["pool"] = pool
+            keywords["pool"] = pool
         if stream is not None:
-            places["stream"] = stream
+            keywords["stream"] = stream
         _, capture = self._graph_and_capture
-        context = self._call_with_options(capture, graph, **places, **options)
+        context = self._call_with_options(capture, graph, **keywords, **options)
         return cast("AbstractContextManager[Any]", context)
 
     def _call_with_options(self, make: Any, *arguments: Any, **options: Any) -> Any:
@@ -123,10 +123,10 @@ class Graphs(Streams):
         try:
             return make(*arguments, **options)
         except TypeError as error:
-            what = getattr(make, "__name__", str(make))
+            call = getattr(make, "__name__", str(make))
             if options:
-                what = f"{what} with {' and '.join(options)}"
-            raise self._unsupported(what, str(error)) from error
+                call = f"{call} with {' and '.join(options)}"
+            raise self._unsupported(call, str(error)) from error
 
     @contextmanager
     def _capture_in_torch(

@@ -67,16 +67,14 @@ class Memory(Devices):
     def reset_max_memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> None:
-        """Call `reset_peak_memory_stats`, which resets every peak; this is its older
-        name.
-        """
+        """Call `reset_peak_memory_stats`, the newer name: it resets every peak."""
         if device is not None:
             device_index = self._one_device(device_index, device)
         self.reset_peak_memory_stats(device_index)
 
     def memory_cached(self, device_index: Device = None, device: Device = None) -> int:
-        """Return `memory_reserved()`; this is its older name, here without torch's
-        deprecation warning.
+        """Return `memory_reserved()`, the newer name; without torch's deprecation
+        warning.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -85,8 +83,8 @@ class Memory(Devices):
     def max_memory_cached(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return `max_memory_reserved()`; this is its older name, here without torch's
-        deprecation warning.
+        """Return `max_memory_reserved()`, the newer name; without torch's deprecation
+        warning.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -95,9 +93,7 @@ class Memory(Devices):
     def reset_max_memory_cached(
         self, device_index: Device = None, device: Device = None
     ) -> None:
-        """Call `reset_peak_memory_stats`, which resets every peak; this is its older
-        name.
-        """
+        """Call `reset_peak_memory_stats`, the newer name: it resets every peak."""
         if device is not None:
             device_index = self._one_device(device_index, device)
         self.reset_peak_memory_stats(device_index)
@@ -170,12 +166,12 @@ class Memory(Devices):
     def mem_get_info(
         self, device_index: Device = None, device: Device = None
     ) -> tuple[int, int]:
-        """Return `(free, total)` bytes of the device, as the vendor or torch tells
+        """Return `(free, total)` bytes of the device, as the vendor or torch reports
         them.
 
-        The default does not see other processes: it counts as free whatever this
-        process has not reserved. Raises `UnsupportedError` for a device whose vendor
-        does not tell, as Intel's integrated GPUs.
+        The default does not see other processes: all memory that this process has not
+        reserved counts as free. Raises `UnsupportedError` if the vendor does not report
+        it, as for Intel's integrated GPUs.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -232,8 +228,8 @@ _NO_PINNED_ALLOCATOR = (
 
 
 def lacks_page_locks(error: RuntimeError) -> bool:
-    """Whether torch's error means that the device has no page-locked memory, not that
-    the host's is used up.
+    """Whether torch's error means that the device has no page-locked memory; False if
+    the host's memory ran out.
     """
     if isinstance(error, NotImplementedError):
         return True
@@ -241,27 +237,26 @@ def lacks_page_locks(error: RuntimeError) -> bool:
 
 
 class Pinning(Devices):
-    """Page-locked host memory, from which a copy to the device can run beside other
-    work.
+    """Page-locked host memory; a copy from it to the device can overlap other work.
 
-    Everything follows from `_torch_pin_memory`, `_torch_empty_pinned` and
-    `_torch_is_pinned`, which have the names and parameters of the interface's hooks.
-    None passes a device: torch deprecated that.
+    A subclass may override `_torch_pin_memory`, `_torch_empty_pinned` and
+    `_torch_is_pinned`; all other members use these three. None of the three passes a
+    device to torch, because torch deprecated that.
     """
 
     def _pins(self) -> Any:
-        """The manager of memory that torch does not page-lock; an integration overrides
-        this.
+        """Return the manager of memory that accel itself page-locks; `None` by default.
+        An integration overrides this.
         """
         return None
 
     @cached_property
     def _locks_pages(self) -> bool:
-        """Whether torch gives page-locked memory for this device: tried at the first
+        """Whether torch provides page-locked memory for this device; tried at first
         use.
 
-        A device without such memory raises; for Metal torch gives memory of the device
-        (pytorch#181374).
+        A device without such memory raises an error. For Metal, torch returns memory of
+        the device (pytorch#181374).
         """
         try:
             tensor = self._torch.empty(1, device="cpu", pin_memory=True)
@@ -270,23 +265,25 @@ class Pinning(Devices):
         return bool(tensor.device.type == "cpu")
 
     def _torch_pin_memory(self, tensor: Tensor) -> Tensor:
-        """A page-locked copy of a host tensor; the tensor itself where the device has
-        no such memory.
+        """Return a page-locked copy of a host tensor; the tensor itself if the device
+        has no such memory.
         """
         if not self._locks_pages:
             return tensor
         return self._lock(tensor.pin_memory)
 
     def _torch_empty_pinned(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """An uninitialised page-locked tensor of that shape and of `tensor`'s data
-        type; else an ordinary one.
+        """Return an uninitialised page-locked tensor of that shape and `tensor`'s data
+        type; an ordinary tensor if the device has no such memory.
         """
         make = partial(tensor.new_empty, shape, pin_memory=self._locks_pages)
         return self._lock(make)
 
     def _lock(self, function: Callable[[], Tensor]) -> Tensor:
-        """Call what page-locks memory. Drivers report the host's limit as a device that
-        is out of memory.
+        """Call `function`, which page-locks memory; raise `HostMemoryError` if the
+        host's limit is reached.
+
+        Drivers report that limit as a device that is out of memory.
         """
         try:
             return function()
@@ -314,9 +311,9 @@ class Pinning(Devices):
         template: the memory is uninitialised, and `match_shape=False` makes it
         one-dimensional.
         """
-        pins = self._pins()
-        if pins:
-            return pins.pin(tensor, make_copy=make_copy, match_shape=match_shape)
+        manager = self._pins()
+        if manager:
+            return manager.pin(tensor, make_copy=make_copy, match_shape=match_shape)
         if make_copy:
             return self._torch_pin_memory(tensor)
         shape = tuple(tensor.shape) if match_shape else (tensor.numel(),)
@@ -357,18 +354,18 @@ class Pinning(Devices):
 
     def is_pinned(self, tensor: Tensor) -> bool:
         """Whether the tensor's storage is page-locked."""
-        pins = self._pins()
-        if pins and pins.is_pinned(tensor):
+        manager = self._pins()
+        if manager and manager.is_pinned(tensor):
             return True
         return self._torch_is_pinned(tensor)
 
     def unpin_memory(self, tensor: Tensor) -> None:
-        """Free page-locked memory; do nothing for torch's, which is freed with its last
-        tensor.
+        """Free page-locked memory of an integration; torch frees its own with the last
+        tensor, so nothing is done for it.
         """
-        pins = self._pins()
-        if pins:
-            pins.unpin(tensor)
+        manager = self._pins()
+        if manager:
+            manager.unpin(tensor)
 
     def empty_host_cache(self) -> None:
         """Return unused page-locked memory, which torch keeps for reuse, to the host.
@@ -418,8 +415,8 @@ class Pinning(Devices):
         return True
 
     def pin_memory_alignment(self) -> int:
-        """Return the alignment in bytes that `register_host_memory` requires of its
-        address; 1 for any address.
+        """Return the alignment in bytes that `register_host_memory` requires of an
+        address; 1 if it accepts any.
         """
         return 1
 
@@ -435,7 +432,7 @@ _POOLS = ("all", "large_pool", "small_pool")
 
 
 class _Summary(str):
-    """A text that notebooks show with its line ends."""
+    """A text whose line ends notebooks show."""
 
     __slots__ = ()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from accel_core.errors import UnsupportedError
 from accel_core.hardware.vendors import install_command
 from accel_core.interface.devices import Base
-from accel_core.operators import Operator, OpProvider, table
+from accel_core.operators import Operator, OpProvider, operators_by_name
 
 if TYPE_CHECKING:
     from accel_core.backend import Backend
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class NotImplementedBuilder:
-    """A builder for an operator that nobody provides; `load` raises an error that says
-    so.
+    """A builder for an operator without a provider; `load` raises an error with the
+    reason.
 
     `get_op_builder` returns a subclass for the operator and the backend. All have the
-    same `name`, so a report lists the missing ones once.
+    same `name`, so a report lists the missing operators once.
     """
 
     #: The name in reports; an integration may set its framework's.
@@ -61,7 +61,7 @@ class Operators(Base):
     #: asked; set where plugins are known.
     _op_providers: Callable[[Backend], Iterable[OpProvider]] | None = None
     #: The providers, and every operator that they have, by name.
-    _answers: tuple[tuple[OpProvider, ...], dict[str, Operator]] | None = None
+    _known_operators: tuple[tuple[OpProvider, ...], dict[str, Operator]] | None = None
 
     def op_builder_dir(self) -> str:
         """Return the name of the package that contains this backend's builders, which
@@ -71,7 +71,7 @@ class Operators(Base):
         builders, which support any device. A plugin with a package of builders names it
         in its `OpProvider` or overrides this member.
         """
-        providers, _ = self._known()
+        providers, _ = self._providers_and_operators()
         for provider in providers:
             if provider.package:
                 return provider.package
@@ -83,7 +83,7 @@ class Operators(Base):
 
         Nothing is imported.
         """
-        _, operators = self._known()
+        _, operators = self._providers_and_operators()
         sources = {name: op.candidates[0].source for name, op in operators.items()}
         return MappingProxyType(sources)
 
@@ -96,8 +96,8 @@ class Operators(Base):
         built. Builders are imported when these are read. Each call asks every provider
         again, and later calls of `get_op_builder` use the new answers.
         """
-        self._answers = None
-        _, operators = self._known()
+        self._known_operators = None
+        _, operators = self._providers_and_operators()
         return MappingProxyType(operators)
 
     def get_op_builder(self, class_name: str) -> type[OpBuilderLike]:
@@ -113,10 +113,10 @@ class Operators(Base):
         """
         if class_name == NotImplementedBuilder.__name__:
             return NotImplementedBuilder  # with which a framework compares
-        providers, operators = self._known()
+        providers, operators = self._providers_and_operators()
         operator = operators.get(class_name)
         if operator is None:
-            return self._nobody_provides(class_name, providers)
+            return self._builder_without_provider(class_name, providers)
         used = operator.used
         if operator.failed_to_import:
             # Perhaps in the middle of another import: the next call tries all again.
@@ -130,10 +130,12 @@ class Operators(Base):
             return _not_implemented(class_name, message)
         raise UnsupportedError(message) from used.error
 
-    def _nobody_provides(
+    def _builder_without_provider(
         self, class_name: str, providers: Iterable[OpProvider]
     ) -> type[NotImplementedBuilder]:
-        """The builder whose message says that nobody has the operator."""
+        """Return a builder whose error says that no installed distribution provides the
+        operator.
+        """
         message = f"{self.name}: no installed distribution provides {class_name}; "
         step = f"accel-train brings operators for every device: {install_command('accel-train')}."
         for provider in providers:
@@ -162,20 +164,24 @@ class Operators(Base):
 
         return BuildExtension
 
-    def _known(self) -> tuple[tuple[OpProvider, ...], dict[str, Operator]]:
-        """Providers for this device, and the operators that they have, by name.
+    def _providers_and_operators(
+        self,
+    ) -> tuple[tuple[OpProvider, ...], dict[str, Operator]]:
+        """Return the providers for this device, and their operators by name.
 
-        The providers are asked once, because that takes milliseconds.
+        The result is cached, because collecting the providers takes milliseconds.
         """
         if self._op_providers is None:  # no provider is known yet
             return (), {}
-        if self._answers is None:
+        if self._known_operators is None:
             providers = self._providers()
-            self._answers = providers, table(providers)
-        return self._answers
+            self._known_operators = providers, operators_by_name(providers)
+        return self._known_operators
 
     def _providers(self) -> tuple[OpProvider, ...]:
-        """The providers for this device; an adapted class puts its own before them."""
+        """Return the providers for this device; an adapted class adds its own at the
+        front.
+        """
         assert self._op_providers is not None
         # The device's type may be known only since torch was asked.
         backend = replace(self.backend, device_type=self._device_type)

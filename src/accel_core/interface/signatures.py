@@ -15,29 +15,29 @@ from typing import Any
 Function = Callable[..., Any]
 
 
-def name_as_called(function: Any, member: str) -> None:
-    """Have Python's errors about the arguments of `function` name it as users call it.
+def name_in_errors(function: Any, member: str) -> None:
+    """Change the name of `function` in Python's errors to the one that users call.
 
-    From Python 3.13 on, they also suggest the keyword that was meant.
+    From Python 3.13 on, such errors also suggest the correct keyword.
     """
     function.__name__ = member
     function.__qualname__ = f"get_accelerator().{member}"
 
 
-def name_members_as_called(kind: type) -> None:
-    """Apply `name_as_called` to the public methods that the class body defines."""
+def name_members_in_errors(kind: type) -> None:
+    """Apply `name_in_errors` to the public methods that the class body defines."""
     for name, function in vars(kind).items():
         is_public_method = inspect.isfunction(function) and not name.startswith("_")
         if is_public_method and function.__qualname__ == f"{kind.__qualname__}.{name}":
-            name_as_called(function, name)
+            name_in_errors(function, name)
 
 
 def add_torch_keywords(kind: type, interface: type) -> None:
-    """Replace overrides in `kind`, a subclass of `interface`, that lack torch's keywords
-    by functions that take them.
+    """Add torch's keywords to overrides in `kind`, a subclass of `interface`, that lack
+    them.
 
-    A base class outside the interface may define the override. One with `*args`,
-    `**kwargs` or keyword-only parameters stays as it is.
+    The override may come from a base class outside the interface. An override with
+    `*args`, `**kwargs` or keyword-only parameters is not changed.
     """
     for name, function in _overrides(kind, interface).items():
         is_public_method = inspect.isfunction(function) and not name.startswith("_")
@@ -48,17 +48,17 @@ def add_torch_keywords(kind: type, interface: type) -> None:
             continue
         names = list(parameters)
         if names[1:] == ["device_index"]:
-            setattr(kind, name, _by_device(function))
+            setattr(kind, name, _with_device_keyword(function))
         elif "device_index" in names and "device" not in names:
-            setattr(kind, name, _with_device(function))
+            setattr(kind, name, _with_added_device_keyword(function))
         elif name == "is_bf16_supported" and "including_emulation" not in names:
-            setattr(kind, name, _with_emulation(function))
+            setattr(kind, name, _with_emulation_keyword(function))
 
 
 def _overrides(kind: type, interface: type) -> dict[str, Any]:
-    """Attributes that `kind`, or a base before those of the interface, defines.
+    """Return the attributes that `kind` defines, or a base class outside the interface.
 
-    Classes of the interface take torch's keywords already.
+    Classes of the interface have torch's keywords already.
     """
     overrides: dict[str, Any] = {}
     for base in kind.__mro__:
@@ -68,26 +68,28 @@ def _overrides(kind: type, interface: type) -> dict[str, Any]:
     return overrides
 
 
-def _by_device(function: Function) -> Function:
-    """`function(self, device_index)` as a member that takes `device` too.
+def _with_device_keyword(function: Function) -> Function:
+    """Return `function(self, device_index)` as a member that also accepts `device`.
 
-    The function gets an index in its place: it may not expect a `torch.device`.
+    The function gets an index in either case, because it may not expect a
+    `torch.device`.
     """
 
     @wraps(function)
     def member(self: Any, device_index: Any = None, device: Any = None) -> Any:
         if device is not None:
-            one = self._one_device(device_index, device)
-            device_index = self._device_number(one)
+            either = self._one_device(device_index, device)
+            device_index = self._device_number(either)
         return function(self, device_index)
 
     return _with_signature(member, inspect.signature(member, follow_wrapped=False))
 
 
-def _with_device(function: Function) -> Function:
-    """`function`, which has more parameters than `device_index`, with `device` too.
+def _with_added_device_keyword(function: Function) -> Function:
+    """Return `function`, which has more parameters than `device_index`, with `device`
+    added.
 
-    These members are not called in every step.
+    This wrapper is slower; its members are not called in every step.
     """
     name = function.__qualname__
     signature = inspect.signature(function)
@@ -105,15 +107,17 @@ def _with_device(function: Function) -> Function:
         device = bound.arguments.pop("device")
         if device is not None:
             accelerator = args[0]
-            one = accelerator._one_device(bound.arguments["device_index"], device)
-            bound.arguments["device_index"] = accelerator._device_number(one)
+            either = accelerator._one_device(bound.arguments["device_index"], device)
+            bound.arguments["device_index"] = accelerator._device_number(either)
         return function(**bound.arguments)
 
     return _with_signature(member, signature)
 
 
-def _with_emulation(function: Function) -> Function:
-    """`function`, an `is_bf16_supported`, with torch's keyword."""
+def _with_emulation_keyword(function: Function) -> Function:
+    """Return `function`, an `is_bf16_supported`, with torch's keyword
+    `including_emulation`.
+    """
 
     @wraps(function)
     def member(self: Any, including_emulation: bool = True) -> Any:
@@ -123,7 +127,9 @@ def _with_emulation(function: Function) -> Function:
 
 
 def _with_signature(member: Any, signature: inspect.Signature) -> Function:
-    """`member`, no longer known to wrap a function with another signature."""
+    """Return `member` with the given signature, and without a reference to the wrapped
+    function.
+    """
     del member.__wrapped__
     member.__signature__ = signature
     wrapper: Function = member

@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from accel_core.interface.devices import Base, Device, Devices, parameters
-from accel_core.interface.signatures import name_as_called
+from accel_core.interface.signatures import name_in_errors
 
 if TYPE_CHECKING:
     import torch
@@ -40,8 +40,8 @@ class HostEvent:
         self._recorded_ns: int | None = None
 
     def _wait(self) -> None:
-        """Wait for the device; an accelerator whose device runs behind puts its
-        `synchronize` here.
+        """Wait for the device; an accelerator with asynchronous calls replaces this by
+        its `synchronize`.
         """
 
     def record(self, stream: object = None) -> None:
@@ -72,8 +72,8 @@ class HostEvent:
 
 
 class HostStream:
-    """The only queue of a device without user streams; its work runs in order, so
-    nothing has to wait.
+    """The only queue of a device without user streams; its work runs in order, so no
+    call has to wait.
     """
 
     #: Copies do not overlap compute.
@@ -113,9 +113,9 @@ class HostStream:
 class Streams(Devices):
     """Streams and events.
 
-    For type checkers they are `torch.Stream` and `torch.Event`. If the vendor has none,
-    stand-ins with the same methods take their place; if torch has a stream class for
-    the device, they derive from it.
+    For type checkers they are `torch.Stream` and `torch.Event`. If the vendor has
+    neither, classes with the same methods replace them; if torch has a stream class for
+    the device, the replacements derive from it.
     """
 
     #: The stream and event classes of the vendor, or torch's; `None` where there is
@@ -141,7 +141,9 @@ class Streams(Devices):
         return cast("Any", type("Event", (HostEvent,), members))
 
     def _event_with_torch_keywords(self, vendor: Any) -> Any:
-        """`vendor`, or a subclass of it that takes every keyword of `torch.cuda.Event`."""
+        """Return `vendor`, or a subclass that accepts every keyword of
+        `torch.cuda.Event`.
+        """
         known = parameters(vendor)
         if known is None:
             missing = {"external"}  # torch.Event, and vendors' classes written in C
@@ -167,7 +169,7 @@ class Streams(Devices):
             self._drop_event_keywords(options, missing)
             return type.__call__(kind, **options)
 
-        name_as_called(new_event, "Event")
+        name_in_errors(new_event, "Event")
         # An event that the vendor makes is one of these too.
         methods = {
             "__call__": new_event,
@@ -177,10 +179,10 @@ class Streams(Devices):
         return meta(vendor.__name__, (vendor,), {"__doc__": vendor.__doc__})
 
     def _drop_event_keywords(self, options: dict[str, bool], missing: set[str]) -> None:
-        """Remove from `options` what changes nothing on this device; raise
-        `UnsupportedError` for any other keyword that the vendor's class lacks.
+        """Remove keywords that change nothing on this device from `options`.
 
-        `blocking` only says how the host waits, `external` how a graph captures.
+        `blocking` only changes how the host waits, `external` how a graph captures.
+        Raises `UnsupportedError` for any other keyword that the vendor's class lacks.
         """
         for name in missing & options.keys():
             is_needed = name != "blocking"
@@ -232,9 +234,10 @@ class Streams(Devices):
         return False
 
     def _as_torch_stream(self, one_queue: type) -> Any:
-        """A subclass of `one_queue` and `torch.Stream`, for `Tensor.record_stream`.
+        """Return a subclass of `one_queue` and `torch.Stream`, for
+        `Tensor.record_stream`.
 
-        `one_queue` itself if torch has no stream for the device.
+        The result is `one_queue` itself if torch has no stream for the device.
         """
         with suppress(RuntimeError, TypeError, AttributeError):
             current = self._torch_accelerator.current_stream()
@@ -298,7 +301,9 @@ class Streams(Devices):
 
 
 def _torch_stream_class(torch_stream: Any, one_queue: type, current: Any) -> Any:
-    """A class of both kinds, of which every object is the device's current stream."""
+    """Return a subclass of both classes; every object of it is the device's current
+    stream.
+    """
     ids = {
         "stream_id": current.stream_id,
         "device_index": current.device_index,

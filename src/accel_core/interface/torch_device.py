@@ -19,7 +19,7 @@ from accel_core.interface.devices import (
     current_torch_accelerator,
     parameters,
 )
-from accel_core.interface.signatures import name_as_called
+from accel_core.interface.signatures import name_in_errors
 from accel_core.torch_import import FREE_SLOT
 
 Function = Callable[..., Any]
@@ -63,7 +63,7 @@ _VENDOR_FIRST = ("current_stream", "device_count")
 
 
 def _needs_torch_allocator(name: str) -> bool:
-    """Whether torch's function needs an allocator of torch's kind.
+    """Whether torch's function works only on an allocator that torch can use.
 
     Such a function returns 0 before the device starts.
     """
@@ -71,8 +71,8 @@ def _needs_torch_allocator(name: str) -> bool:
 
 
 def accepts(function: Function, member: Function) -> bool:
-    """Whether `function` takes every call that `member` documents: same names, same
-    places.
+    """Whether `function` accepts every call that `member` documents: same names in the
+    same order.
     """
     actual = parameters(function)
     documented = parameters(member) or []
@@ -93,7 +93,7 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 
 def _as_constant(count: Callable[[], int]) -> Callable[[], int]:
-    """`count`, evaluated while torch.compile compiles.
+    """Return `count` as a function that torch.compile evaluates while it compiles.
 
     torch's own function returns no tensor, which breaks a graph.
     """
@@ -148,7 +148,7 @@ class TorchAccelerator(Accelerator):
         #: the member.
         self._vendor: dict[str, Function] = {}
         for name in FORWARDED:
-            self._bind_row(name)
+            self._bind_member(name)
 
     # What is there
 
@@ -175,18 +175,20 @@ class TorchAccelerator(Accelerator):
 
     @cached_property
     def _is_private(self) -> bool:
-        """Whether this is torch's renamed PrivateUse1, of whose functions torch
-        promises nothing.
+        """Whether this device is torch's renamed PrivateUse1; torch's functions may not
+        work for it.
         """
         return bool(self._torch._C._get_privateuse1_backend_name() == self._device_type)
 
     # Binding
 
     def _functions(self, name: str) -> list[Function]:
-        """The functions that can serve a forwarded member, in order of preference.
+        """Return the functions that can implement a forwarded member, the preferred one
+        first.
 
-        If torch brings the module too, torch.accelerator's comes first, else the
-        vendor's: torch_npu's (2.13.0) set the context of a thread, and torch's do not.
+        torch.accelerator's function is preferred if torch itself contains the device's
+        module. Otherwise the vendor's is: torch_npu's functions (2.13.0) set the
+        context of a thread, and torch's do not.
         """
         if name in STREAM_MEMBERS and self._stream_class is None:
             return []
@@ -196,7 +198,9 @@ class TorchAccelerator(Accelerator):
         return [function for function in functions if function is not None]
 
     def _torch_function(self, name: str) -> Function | None:
-        """torch.accelerator's function for a forwarded member, if it has one."""
+        """Return torch.accelerator's function for a forwarded member; `None` if there
+        is none.
+        """
         with suppress(AttributeError):
             function: Function = attrgetter(FORWARDED[name])(self._torch_accelerator)
             return function
@@ -210,23 +214,23 @@ class TorchAccelerator(Accelerator):
             return False
         return self.backend.vendor_imports == ("torch",)
 
-    def _bind_row(self, name: str) -> None:
-        """Install what serves a forwarded member: a function, one that the first call
-        finds, or the default.
+    def _bind_member(self, name: str) -> None:
+        """Bind a forwarded member to a function, to a trial of several functions at the
+        first call, or to the default.
         """
         member = "_select" if name == "set_device" else name
-        serves: Function = getattr(super(), member)
+        function_to_bind: Function = getattr(super(), member)
         functions = self._functions(name)
         if functions and self._is_reliable(name, functions[0]):
-            serves = self._adapted(functions[0], serves)
+            function_to_bind = self._as_member(functions[0], function_to_bind)
         elif functions:
-            serves = self._first_that_works(name, functions, serves)
+            function_to_bind = self._first_that_works(name, functions, function_to_bind)
         if name == "device_count":
-            serves = _as_constant(serves)
-        self._install(member, serves)
+            function_to_bind = _as_constant(function_to_bind)
+        self._install(member, function_to_bind)
 
     def _is_reliable(self, name: str, function: Function) -> bool:
-        """Whether the function can be bound without a trial at the first call."""
+        """Whether the function can be bound without a trial at its first call."""
         if self._device_type in _TRUSTED:
             return True
         if self._is_private:
@@ -244,33 +248,33 @@ class TorchAccelerator(Accelerator):
         if getattr(type(self), name) is getattr(TorchAccelerator, name):
             setattr(self, name, function)
 
-    def _adapted(self, function: Function, default: Function) -> Function:
-        """`function`, to be called as `default` is: unwrapped if the calls are the
-        same.
+    def _as_member(self, function: Function, default: Function) -> Function:
+        """Return `function` with the parameters of the member `default`; unwrapped if
+        they are the same.
         """
         names = [parameter.name for parameter in parameters(default) or ()]
-        adapted: Function
+        member_function: Function
         if names == ["device_index", "device"]:
-            adapted = self._by_index(function)
+            member_function = self._with_device_parameters(function)
         elif names == ["stream"]:
             # A `StreamContext` takes `None`: torch's modules and those that follow them
             # have one.
             if self._lookup("StreamContext") and accepts(function, default):
                 return function
-            adapted = _by_stream(function)
+            member_function = _accepting_no_stream(function)
         elif not names or accepts(function, default):
             return function
         else:
-            adapted = _by_seed(function)
-        name_as_called(adapted, default.__name__)
-        return adapted
+            member_function = _with_seed_parameter(function)
+        name_in_errors(member_function, default.__name__)
+        return member_function
 
-    def _by_index(self, function: Function) -> Function:
-        """`function(device)` as `member(device_index=None, device=None)`.
+    def _with_device_parameters(self, function: Function) -> Function:
+        """Return `function(device)` as `member(device_index=None, device=None)`.
 
-        One that needs a device is given the current one, and one that takes none runs
-        with it selected. Else the vendor's own default stands for the current device:
-        `None`, or a string such as "cuda".
+        Without a device, a function that requires one gets the current device, and any
+        other function uses the vendor's default. A function without a device parameter
+        runs with the device selected.
         """
         by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
         known = parameters(function)
@@ -299,11 +303,12 @@ class TorchAccelerator(Accelerator):
     def _first_that_works(
         self, name: str, functions: list[Function], default: Function
     ) -> Function:
-        """Return the first function that does not raise, found at the first call.
+        """Return a function that tries `functions` in order at its first call, and
+        `default` last.
 
-        The member's default is the last. torch's functions raise `RuntimeError` if they
-        cannot serve the device. A vendor's function is skipped only if it is unfinished
-        (`_is_unfinished`): a device that fails raises `RuntimeError` too.
+        torch's functions raise `RuntimeError` if they do not support the device. A
+        vendor's function is skipped only if it is unfinished (`_is_unfinished`),
+        because a device that fails raises `RuntimeError` too.
         """
 
         @wraps(default)
@@ -313,25 +318,27 @@ class TorchAccelerator(Accelerator):
                 candidates = [default]
             failures: list[RuntimeError] = []
             for function in candidates:
-                adapted = self._adapted(function, default)
+                member_function = self._as_member(function, default)
                 try:
-                    result = adapted(*args, **kwargs)
+                    result = member_function(*args, **kwargs)
                 except RuntimeError as error:
                     is_vendors = function == self._lookup(name)
                     if is_vendors and not _is_unfinished(error):
                         raise
                     failures.append(error)
                     continue
-                self._keep(name, default.__name__, adapted, failures)
+                self._install_tried(name, default.__name__, member_function, failures)
                 return result
-            raise _most_telling(name, failures)
+            raise _most_informative(name, failures)
 
         return first
 
-    def _keep(
+    def _install_tried(
         self, name: str, member: str, function: Function, failures: list[RuntimeError]
     ) -> None:
-        """Install the function that worked, and record why an earlier one did not."""
+        """Install the function that worked, and record the error of an earlier
+        function.
+        """
         if _needs_torch_allocator(name) and not self.is_initialized():
             return  # no proof: without an allocator it would have returned 0 too
         self._install(member, function)
@@ -339,7 +346,9 @@ class TorchAccelerator(Accelerator):
             self.refused[name] = str(failures[0])
 
     def _find_streams(self) -> tuple[Any, Any]:
-        """The stream and event classes; `None` for one that does not exist."""
+        """Return the stream class and the event class; `None` for a class that does not
+        exist.
+        """
         stream, event = self._lookup("Stream"), self._lookup("Event")
         if not inspect.isclass(stream):
             stream = None
@@ -347,14 +356,18 @@ class TorchAccelerator(Accelerator):
             event = None
         # torch's own classes serve its accelerator; `stream` needs the class that is a
         # context manager, which an older torch lacks.
-        torch_serves = self._torch_accelerator is not None
-        if stream is None and torch_serves and hasattr(self._torch.Stream, "__enter__"):
+        has_torch_accelerator = self._torch_accelerator is not None
+        if (
+            stream is None
+            and has_torch_accelerator
+            and hasattr(self._torch.Stream, "__enter__")
+        ):
             return self._torch.Stream, event or self._torch.Event
         return stream, event
 
 
-def _by_stream(function: Function) -> Function:
-    """`function`, which may not take `None`, as the member `stream`."""
+def _accepting_no_stream(function: Function) -> Function:
+    """Return `function` as the member `stream`, which also accepts `None`."""
 
     def member(stream: Any) -> Any:
         return nullcontext() if stream is None else function(stream)
@@ -362,8 +375,8 @@ def _by_stream(function: Function) -> Function:
     return member
 
 
-def _by_seed(function: Function) -> Function:
-    """`function` as a member with the parameter `seed`, which vendors name
+def _with_seed_parameter(function: Function) -> Function:
+    """Return `function` as a member with the parameter `seed`, which vendors name
     differently.
     """
 
@@ -380,10 +393,10 @@ def _is_unfinished(error: RuntimeError) -> bool:
     return isinstance(error, NotImplementedError) or "torch.accelerator" in str(error)
 
 
-def _most_telling(name: str, failures: list[RuntimeError]) -> RuntimeError:
-    """The error to raise when every function failed, the default's being the last.
+def _most_informative(name: str, failures: list[RuntimeError]) -> RuntimeError:
+    """Return the error to raise when every function failed; the last is the default's.
 
-    The default's "not supported" says less than torch's error if a device failed.
+    If a device failed, torch's error says more than the default's "not supported".
     """
     is_not_implemented = isinstance(failures[-1], NotImplementedError)
     if is_not_implemented and not _needs_torch_allocator(name) and len(failures) > 1:
@@ -392,8 +405,8 @@ def _most_telling(name: str, failures: list[RuntimeError]) -> RuntimeError:
 
 
 def _delegate(name: str) -> Function:
-    """A method that calls what serves the member: an override's `super()` reaches it,
-    also when compiled.
+    """Return a method that calls the bound function; an override's `super()` call
+    reaches it, also when compiled.
     """
 
     @wraps(getattr(TorchAccelerator, name))
@@ -417,8 +430,8 @@ class GenericAccelerator(TorchAccelerator):
 
     def device_count(self) -> int:
         """Return the number of devices that torch sees; a device that reports 0 before
-        its start is started.
+        it starts is started first.
         """
         if not super().device_count() and self._is_private:
-            self._holds_tensors()
+            self._holds_tensors()  # making a tensor starts the device
         return int(super().device_count())

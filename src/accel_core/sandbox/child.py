@@ -114,7 +114,8 @@ class ChildReport:
     def last_words(self) -> str:
         """The last error that the child printed, else its last line; may be empty.
 
-        If it printed nothing, the call in which a signal ended it.
+        If the child printed nothing, this is the innermost call at the time of the
+        crash.
         """
         printed, header, trace = self.stderr.partition("Fatal Python error: ")
         lines = printed.splitlines()
@@ -226,7 +227,10 @@ def _start(
 
 
 def _open_output(folder: Path, *, live: bool) -> IO[bytes]:
-    """Open what the child prints to: no pipe, as its own children may hold one open."""
+    """Open the file for the child's output.
+
+    It is not a pipe, because processes that the child starts may keep a pipe open.
+    """
     if live:
         return open(2, "wb", closefd=False)
     return (folder / "output").open("wb")
@@ -288,13 +292,15 @@ def _read_output(folder: Path) -> str:
         return output.read().decode("utf-8", "replace").strip()
 
 
-def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U]:
-    """Call `function`, which runs a child, for each item, `at_once` in parallel.
+def run_in_parallel(
+    function: Callable[[T], U], items: Iterable[T], workers: int
+) -> list[U]:
+    """Call `function`, which runs a child, for each item, `workers` in parallel.
 
     An interrupt ends the children: Ctrl-C does not reach them, because each has a
     session of its own.
     """
-    with ThreadPoolExecutor(max_workers=at_once) as pool:
+    with ThreadPoolExecutor(max_workers=workers) as pool:
         try:
             return list(pool.map(function, items))
         except BaseException:

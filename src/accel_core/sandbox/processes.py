@@ -38,7 +38,7 @@ def python_command(program: str, *arguments: str) -> list[str]:
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """End the child and every process that it started."""
-    # They may have ended.
+    # The processes may have ended already.
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
@@ -47,20 +47,22 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """In the child: get SIGKILL when `parent` ends.
+    """In the child: arrange that this process is killed when `parent` ends.
 
-    Linux sends it, prctl(2), even while native code hangs; elsewhere nothing is done.
+    Linux does that by prctl(2), even while native code hangs. On other systems this
+    function does nothing.
     """
     if sys.platform != "linux":
         return
     import ctypes  # takes 10 ms to import
 
-    # A script may stand between the two: its end means as much.
-    above = os.getppid()
-    # A sandbox may forbid it.
+    # The direct parent may be a script that `parent` started: its end counts too.
+    direct_parent = os.getppid()
+    # A sandbox may forbid prctl.
     with contextlib.suppress(OSError, AttributeError):
         set_death_signal = 1  # PR_SET_PDEATHSIG
         ctypes.CDLL(None).prctl(set_death_signal, ctypes.c_ulong(signal.SIGKILL))
-    has_ended = os.getppid() != above or (above == 1 and parent != 1)
-    if has_ended:
+    # Process 1 adopts a child whose parent has ended.
+    is_orphan = direct_parent == 1 and parent != 1
+    if is_orphan or os.getppid() != direct_parent:
         os.kill(os.getpid(), signal.SIGKILL)

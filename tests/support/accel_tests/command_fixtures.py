@@ -136,7 +136,9 @@ class Accel:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(child, "run", self._answer)
             patch.setattr(
-                child, "each", lambda function, items, _at_once: [*map(function, items)]
+                child,
+                "run_in_parallel",
+                lambda function, items, _at_once: [*map(function, items)],
             )
             patch.setattr(child, "supervision", child.Supervision())
             patch.setattr(log.LOGGER, "level", log.LOGGER.level)

@@ -34,7 +34,7 @@ from accel_core import (
 )
 from accel_core.backend import decode_backend
 from accel_core.current import accelerator_of_pin, qualified_pin
-from accel_core.explain.autoload import with_autoload
+from accel_core.explain.autoload import with_autoload_conflicts
 from accel_core.log import LOGGER
 from accel_core.packages import normalize_distribution
 from accel_core.sandbox import child, guard
@@ -100,7 +100,7 @@ def call_on_accelerator(
     """Return what `make` returns when it is called, in a child process, with the accelerator.
 
     `make` is a top-level function of a module. The accelerator is the one that `pin` names, or the chosen one
-    if `pin` is `None`. Errors about `pin` quote the text of `settings.asked`. `timeout`: seconds for
+    if `pin` is `None`. Errors about `pin` quote the text of `settings.request`. `timeout`: seconds for
     choosing and answering; `None` for no limit. `live`: show the child's output while it runs. `skipping`: if
     a step of `make` crashes the child, run `make` again without that step, as often as needed;
     `arguments["skipped"]` maps the name of each such step to how the process ended. `start` starts the child.
@@ -111,7 +111,7 @@ def call_on_accelerator(
         "make": f"{make.__module__}:{make.__qualname__}",
         "arguments": dict(arguments),
         "pin": None if pin is None else list(pin),
-        "asked": settings.asked,
+        "asked": settings.request,
     }
     crashed: list[str] = []
     skipped: dict[str, str] = {}
@@ -158,7 +158,7 @@ def _chosen_apart(
     )
     # The command goes on where a program ends: it has told of that.
     apart = replace(wanted, isolated=True)
-    record = with_autoload(select(apart, isolated=True), apart)
+    record = with_autoload_conflicts(select(apart, isolated=True), apart)
     if record.error is not None:
         raise record.error
     chosen = record.chosen
@@ -227,7 +227,7 @@ def answer_of(
     """
     if name is not None:
         settings = replace(
-            settings, asked=f"{click.get_current_context().command_path} {name}"
+            settings, request=f"{click.get_current_context().command_path} {name}"
         )
     asked = call_on_accelerator(
         make, arguments, settings, timeout=timeout, pin=name, **how

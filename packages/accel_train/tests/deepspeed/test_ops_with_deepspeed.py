@@ -282,7 +282,7 @@ WAITING = [
 def test_without_its_compiler_a_device_has_the_portable_operators(
     name, more, op, reason, tmp_path
 ):
-    from accel_core.operators import table
+    from accel_core.operators import operators_by_name
     from accel_train.deepspeed import op_builders
     from accel_train.ops import provided
 
@@ -296,7 +296,7 @@ def test_without_its_compiler_a_device_has_the_portable_operators(
         op_builders.accel_op_builders(backend),
         provided.accel_op_builders(backend),
     ]
-    found = table(asked)[op]
+    found = operators_by_name(asked)[op]
     first = found.candidates[0]
     assert first.provider.startswith("deepspeed 0.")
     assert reason in first.reason

@@ -12,10 +12,10 @@ PROGRAM = """
 import json
 import torch
 from accel_core import OpProvider
-from accel_core.operators import table
+from accel_core.operators import operators_by_name
 
 provider = OpProvider({"ScaleBuilder": "accel_acme.ops.scale:ScaleBuilder"}, name="acme")
-used = table([provider, provider])["ScaleBuilder"].used
+used = operators_by_name([provider, provider])["ScaleBuilder"].used
 module = used.builder_class().load(verbose=False)
 print(json.dumps([used.verdict, module.scale(torch.ones(2), 2.5).tolist()]))
 """

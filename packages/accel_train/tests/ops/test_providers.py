@@ -17,7 +17,7 @@ from accel_core import (
     is_installed,
     op_providers,
 )
-from accel_core.operators import table as table_of
+from accel_core.operators import operators_by_name
 from accel_core.packages import entry_points
 from accel_core.torch_import import torch_build
 from accel_train import deepspeed, lightning
@@ -244,7 +244,9 @@ def table(device_type, *contributed):
         name="acme", priority=1, device_type=device_type, accelerator="accel_acme:Acme"
     )
     ours = provided.accel_op_builders(backend)
-    return table_of([*contributed, op_builders.accel_op_builders(backend), ours])
+    return operators_by_name(
+        [*contributed, op_builders.accel_op_builders(backend), ours]
+    )
 
 
 def candidates(op, device_type, *contributed):

@@ -373,27 +373,31 @@ HYGON = replace(
 LOOK_ALIKES = {"metax": METAX, "corex": ILUVATAR, "dtk": HYGON}
 
 
-def _here(declared: Backend) -> Backend:
-    """The declaration, or that of a look-alike whose torch is installed, or whose
-    device alone is here.
+def _declaration_for_this_machine(declared: Backend) -> Backend:
+    """Return the declaration, or that of a compatible maker whose torch is installed or
+    whose device alone is present.
     """
     build = torch_build()
-    alikes = {m: a for m, a in LOOK_ALIKES.items() if a.in_torch == declared.in_torch}
-    for mark, alike in alikes.items():
+    candidates = {
+        mark: backend
+        for mark, backend in LOOK_ALIKES.items()
+        if backend.in_torch == declared.in_torch
+    }
+    for mark, backend in candidates.items():
         if build and mark in build.version:
-            return alike
-    for alike in alikes.values():
-        if _signs(alike, declared) and not _signs(declared, alike):
-            return alike
+            return backend
+    for backend in candidates.values():
+        if _own_evidence(backend, declared) and not _own_evidence(declared, backend):
+            return backend
     return declared
 
 
-def _signs(backend: Backend, other: Backend) -> set[str]:
-    """Signs of that device on this machine that are not the other's too: both may have
-    /dev/kfd.
+def _own_evidence(backend: Backend, other: Backend) -> set[str]:
+    """Return the backend's signs on this machine, except nodes that `other` declares
+    too, such as /dev/kfd.
     """
-    found = evidence(backend) or Evidence()
-    return {*found.nodes, *found.pci} - {*other.hardware.nodes}
+    signs = evidence(backend) or Evidence()
+    return {*signs.nodes, *signs.pci} - {*other.hardware.nodes}
 
 
 # --- Hooks ---------------------------------------------------------------------------
@@ -401,15 +405,15 @@ def _signs(backend: Backend, other: Backend) -> set[str]:
 
 @hookimpl
 def accel_backends() -> list[Backend]:
-    """Return the backend `cuda` twice: for NVIDIA's GPUs and for AMD's, or a look-alike
-    in their place.
+    """Return the backend `cuda` twice, for NVIDIA's GPUs and for AMD's; a compatible
+    maker's declaration replaces either.
     """
-    return [_here(CUDA), _here(ROCM)]
+    return [_declaration_for_this_machine(CUDA), _declaration_for_this_machine(ROCM)]
 
 
 @hookimpl
 def accel_probe(backend: Backend) -> ProbeResult | None:
-    """Say that beside a look-alike's device there is another maker's torch."""
+    """Reject another maker's build of torch for MetaX, Iluvatar and Hygon devices."""
     for mark, alike in LOOK_ALIKES.items():
         if alike.hardware != backend.hardware:
             continue

@@ -155,7 +155,7 @@ class CUDAAccelerator(TorchAccelerator):
 
 
 def _rocm_serial(uuid: str) -> str:
-    """AMD's serial number: HIP spells its 16 characters out in the bytes of the
+    """Return AMD's serial number, whose 16 characters HIP encodes as the bytes of the
     UUID.
     """
     try:
@@ -166,9 +166,7 @@ def _rocm_serial(uuid: str) -> str:
 
 
 def _allows_deprecated_fp16() -> bool:
-    """Return whether DeepSpeed's variable asks for float16 where the GPU is slow at
-    it.
-    """
+    """Return whether DeepSpeed's variable allows float16 on GPUs that are slow at it."""
     given = os.environ.get("DS_ALLOW_DEPRECATED_FP16", "").strip().lower()
     if given in ("1", "true", "yes", "on"):
         return True

@@ -56,8 +56,8 @@ _PROCESSORS = (
 
 
 def unified_memory(root: Path = _ROOT) -> CheckResult:
-    """Check that the node of `nvidia-uvm` exists: CUDA opens it first, `nvidia-smi`
-    never.
+    """Check that the device node of `nvidia-uvm` exists: CUDA opens it first,
+    `nvidia-smi` never does.
 
     NVIDIA's driver README, "nvidia-uvm.ko"; nvidia-modprobe(1), `-u`.
     """
@@ -84,9 +84,9 @@ def unified_memory(root: Path = _ROOT) -> CheckResult:
 
 
 def container_capabilities(environ: Mapping[str, str] | None = None) -> CheckResult:
-    """Check that NVIDIA's container runtime was asked for CUDA's libraries.
+    """Check that NVIDIA's container runtime has mounted CUDA's libraries.
 
-    It mounts only what `NVIDIA_DRIVER_CAPABILITIES` names when the container starts:
+    It mounts only the parts in `NVIDIA_DRIVER_CAPABILITIES` when the container starts:
     `utility` is nvidia-smi, `compute` is libcuda.so. NVIDIA Container Toolkit, "Driver
     Capabilities".
     """
@@ -103,8 +103,8 @@ def container_capabilities(environ: Mapping[str, str] | None = None) -> CheckRes
 
 
 def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
-    """Check that Windows gives its WSL2 the GPU and libcuda.so: a driver in WSL2 itself
-    is of no use.
+    """Check that WSL2 has the GPU and libcuda.so of the driver in Windows; a driver
+    inside WSL2 does not help.
 
     microsoft/WSL#7056, and NVIDIA's guide for CUDA on WSL.
     """
@@ -125,12 +125,12 @@ def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
 
 
 def driver_library(root: Path = _ROOT) -> CheckResult:
-    """Check that libcuda.so has the kernel module's version: after an update they
-    differ until a reboot.
+    """Check that libcuda.so has the version of the kernel module: after an update, the
+    versions differ until a reboot.
 
-    NVIDIA's driver README: all parts of one driver have one version. The module's is in
-    `/proc/driver/nvidia/version` ("NVRM version: … 535.104.05 …"), the library's in its
-    file's name.
+    NVIDIA's driver README: all parts of one driver have one version. The module's
+    version is in `/proc/driver/nvidia/version` ("NVRM version: … 535.104.05 …"), the
+    library's in its file's name.
     """
     text = _read(root / "proc/driver/nvidia/version")
     module = re.search(r"NVRM version:.*?\s(\d{3,}(?:\.\d+)+)\s", text)
@@ -153,15 +153,15 @@ def driver_library(root: Path = _ROOT) -> CheckResult:
 
 
 def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
-    """Check that ROCm does not count a processor's own GPU beside a card: torch seldom
-    has its kernels.
+    """Check that ROCm does not count the GPU inside an AMD processor along with a card:
+    torch seldom has kernels for it.
 
-    "HIP error: invalid device function" or "device kernel image is invalid" comes then:
-    ROCm/legacy-rocm-build#3401, ROCm/TheRock#3392. ROCm numbers them as the kernel's
-    driver does.
+    The error is then "HIP error: invalid device function" or "device kernel image is
+    invalid": ROCm/legacy-rocm-build#3401, ROCm/TheRock#3392. ROCm numbers the GPUs as
+    the kernel's driver does.
     """
     build = build or torch_build()
-    gpus = _rocms(root)
+    gpus = _rocm_device_ids(root)
     integrated = []
     cards = []
     for number, gpu in enumerate(gpus):
@@ -187,8 +187,8 @@ def _is_filtered() -> bool:
     return any(name in os.environ for name in names)
 
 
-def _rocms(root: Path) -> list[int]:
-    """The device ids of the GPUs that ROCm may open, in its order: Linux,
+def _rocm_device_ids(root: Path) -> list[int]:
+    """Return the device ids of the GPUs that ROCm may open, in ROCm's order: Linux,
     amdkfd/kfd_topology.c.
     """
     files = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")

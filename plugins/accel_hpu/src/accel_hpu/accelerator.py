@@ -125,8 +125,8 @@ class HPUAccelerator(TorchAccelerator):
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return the properties, with the product's name from Habana's bridge: its own
-        properties are one text.
+        """Return the properties, with the product's name from Habana's bridge, which
+        reports its own properties only as text.
         """
         index = self._index(device_index, device)
         return replace(

@@ -39,9 +39,9 @@ class SUPAAccelerator(TorchAccelerator):
         """Return the version of BCCL: `(1, 3, 0)`; `None` in a torch_supa built without
         it.
         """
-        ask = getattr(self.device_module.bccl, "version", None)
-        if ask is None:
+        query = getattr(self.device_module.bccl, "version", None)
+        if query is None:
             return None
         with suppress(AttributeError, RuntimeError):
-            return tuple(int(part) for part in ask()[:3])  # a suffix may follow
+            return tuple(int(part) for part in query()[:3])  # a suffix may follow
         return None

@@ -261,7 +261,9 @@ def _find_backend(name: Pin | None, settings: Settings) -> Verdict:
         return verdicts[0]
     simulated_name, _device_type = simulated.simulated_device()
     if str(name) != simulated_name:
-        raise BackendNotFoundError(messages.not_found(f"accel verify {name}", name))
+        raise BackendNotFoundError(
+            messages.not_found_message(f"accel verify {name}", name)
+        )
     # No plugin declares the simulated device, and DS_ACCELERATOR may name another.
     return find_backends(Pin("generic", ""), isolated, loader)[0]
 

@@ -85,7 +85,7 @@ def command(
         found = find_backends(name, settings, IsolatedLoader(settings.probe_timeout))
         if name is not None and not found:
             asked = f"accel facts {name}"
-            raise BackendNotFoundError(messages.not_found(asked, name))
+            raise BackendNotFoundError(messages.not_found_message(asked, name))
         unread = [each for each in found if each.backend is None]
         output.write_json(
             {

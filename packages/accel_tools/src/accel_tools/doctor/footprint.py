@@ -18,7 +18,7 @@ from functools import partial
 from types import ModuleType
 from typing import NamedTuple
 
-from accel_core.torch_import import origin
+from accel_core.torch_import import defining_module
 
 __all__ = ["Change", "Footprint", "changes", "footprint"]
 
@@ -206,14 +206,18 @@ def _replaced(name: str, function: object) -> Change:
         (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
     )
     return Change(
-        "function", name.removeprefix("builtins."), origin(function), file, line
+        "function",
+        name.removeprefix("builtins."),
+        defining_module(function),
+        file,
+        line,
     )
 
 
 def _is_foreign(space: str, function: object) -> bool:
     if not callable(function):
         return False
-    top, home = origin(function).partition(".")[0], space.partition(".")[0]
+    top, home = defining_module(function).partition(".")[0], space.partition(".")[0]
     return (
         bool(top)
         and top not in (home, "torch", "torchgen")

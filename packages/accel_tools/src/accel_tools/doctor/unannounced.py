@@ -82,7 +82,7 @@ def found(claimed: Iterable[str]) -> list[Unannounced]:
 
 
 def _of(distribution: metadata.Distribution) -> Iterator[Unannounced]:
-    name, version = packages.identity(distribution)
+    name, version = packages.name_and_version(distribution)
     try:
         if name.lower().replace("_", "-") in _UNKNOWN_TYPES:
             yield Unannounced(

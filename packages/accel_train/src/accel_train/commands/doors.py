@@ -107,7 +107,9 @@ def _named(name: Pin, settings: Settings) -> Asked:
         f"{each.provenance}: {each.reason}" for each in found if each.backend is None
     ]
     if not unread:
-        raise BackendNotFoundError(messages.not_found(f"accel doors {name}", name))
+        raise BackendNotFoundError(
+            messages.not_found_message(f"accel doors {name}", name)
+        )
     raise BackendUnavailableError(". ".join([*unread, f"See: accel why {name}"]))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from accel_core import Accelerator, NotImplementedBuilder, get_accelerator
 from accel_core.errors import IntegrationError, RecursiveChoiceError
-from accel_core.settings import Variable, flag
+from accel_core.settings import Variable, parse_flag
 from accel_train.deepspeed import _alone, _by_host, _lists
 from accel_train.import_hook import ImportHook
 
@@ -40,7 +40,7 @@ _REPORT = "deepspeed.env_report"
 _BUILDERS_OF_BUILD = "op_builder"
 _MISSING = object()
 #: Set by `activate(vendor_defaults=False)`, so that child processes do as it does.
-ACCEL_VENDOR_DEFAULTS = Variable("ACCEL_VENDOR_DEFAULTS", flag, True)
+ACCEL_VENDOR_DEFAULTS = Variable("ACCEL_VENDOR_DEFAULTS", parse_flag, True)
 _stand_in: Accelerator | None = None
 #: Only an operator was asked for: what the vendor wants set for a training is left as it is.
 _without_defaults = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accel_core.settings import Variable, whole_number
+from accel_core.settings import Variable, parse_whole_number
 
 __all__ = [
     "ACCEL_COMMUNICATION_BACKEND",
@@ -14,11 +14,11 @@ __all__ = [
     "WORLD_SIZE",
 ]
 
-RANK = Variable("RANK", whole_number, 0)
-WORLD_SIZE = Variable("WORLD_SIZE", whole_number, 1)
-LOCAL_RANK = Variable("LOCAL_RANK", whole_number, 0)
-LOCAL_WORLD_SIZE = Variable("LOCAL_WORLD_SIZE", whole_number, 1)
+RANK = Variable("RANK", parse_whole_number, 0)
+WORLD_SIZE = Variable("WORLD_SIZE", parse_whole_number, 1)
+LOCAL_RANK = Variable("LOCAL_RANK", parse_whole_number, 0)
+LOCAL_WORLD_SIZE = Variable("LOCAL_WORLD_SIZE", parse_whole_number, 1)
 MASTER_ADDR = Variable("MASTER_ADDR", str, "")
-MASTER_PORT = Variable("MASTER_PORT", whole_number, 0)
+MASTER_PORT = Variable("MASTER_PORT", parse_whole_number, 0)
 #: Set by `accel run`: torch.distributed's backend for its ranks.
 ACCEL_COMMUNICATION_BACKEND = Variable("ACCEL_COMMUNICATION_BACKEND", str, "")

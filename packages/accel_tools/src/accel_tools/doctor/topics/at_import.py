@@ -145,7 +145,7 @@ def _tried_all(acts: Sequence[_Act], timeout: float) -> Iterator[Finding]:
         lambda: _failures(acts, timeout),
         lambda: _spoilers(timeout),
     ]
-    failures, spoiling = child.each(
+    failures, spoiling = child.run_in_parallel(
         lambda look: look(), looks, len(looks)
     )  # each imports torch
     alike: dict[tuple[str, str, str], list[_Act]] = {}
@@ -260,7 +260,7 @@ def _failures(acts: Sequence[_Act], timeout: float) -> list[tuple[_Act, str]]:
         wrong[tried.at] = tried.ending
     if tried.ending:  # who was at work when it died need not be to blame: another's thread may have ended it
         rest = range(tried.at + tried.hangs, len(acts))
-        alone = child.each(
+        alone = child.run_in_parallel(
             lambda i: _tried(acts[i : i + 1], timeout), rest, hardware.usable_cores()
         )
         hows = (

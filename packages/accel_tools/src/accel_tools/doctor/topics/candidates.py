@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from accel_core import Status, Verdict
 from accel_core.explain import messages
-from accel_core.explain.reasons import explained
+from accel_core.explain.reasons import words_of
 from accel_core.hardware import bus, vendors
 from accel_core.plugins import installed_names
 from accel_core.survey import Survey
@@ -62,7 +62,7 @@ def _unknown(surveyed: Survey, visit: Visit) -> Iterator[Finding]:
         if not any(
             pin.matches(v.name, v.provenance.distribution) for v in surveyed.verdicts
         ):
-            unknown = messages.unknown(pin)
+            unknown = messages.not_declared_verdict(pin)
             step = did_you_mean(pin.name, installed_names()).strip() or unknown.hint
             yield Finding(
                 Level.ERROR, "candidates.not-declared", unknown.reason, step, str(pin)
@@ -270,9 +270,9 @@ def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:
         )
         return f"usable{counted}" + (f": {verdict.reason}" if verdict.reason else "")
     if verdict.also is None:
-        reason = explained(verdict, plain=True).text
+        reason = words_of(verdict, plain=True).text
         return f"{verdict.status.label}: {reason}{_also_missing(verdict, unmet)}"
-    absence = explained(replace(verdict, also=None), plain=True).text
+    absence = words_of(replace(verdict, also=None), plain=True).text
     return f"{verdict.also.reason}{_also_missing(verdict, unmet)}; and {absence}"
 
 

@@ -283,7 +283,7 @@ def _runs(name: str, major: int, minor: int) -> bool:
 
 def _plugins() -> Iterator[Finding]:
     """Hardware without its plugin; entry points are named as their backends, so nothing is imported."""
-    for vendor in vendors.without_plugin(installed_names()):
+    for vendor in vendors.hardware_without_plugin(installed_names()):
         step = vendors.install_command(vendor.distribution)
         what = vendor.missing_plugin_clause()
         yield Finding(Level.WARNING, "machine.no-plugin", what, step, vendor.backend)

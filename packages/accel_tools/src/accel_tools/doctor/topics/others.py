@@ -44,7 +44,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         if framework.distributions[0] not in integrated
     ]
     answers = iter(
-        child.each(
+        child.run_in_parallel(
             lambda framework: _answer(framework, seconds),
             asked,
             hardware.usable_cores(),

@@ -80,7 +80,7 @@ def _vendors(candidates: Sequence[Verdict], visit: Visit) -> Iterator[Finding]:
     timeout = visit.settings.probe_timeout
     from accel_core.sandbox import child
 
-    told = child.each(
+    told = child.run_in_parallel(
         lambda module: _changed_by(module, timeout), modules, hardware.usable_cores()
     )
     for (module, candidate), found in zip(modules.items(), told, strict=True):
