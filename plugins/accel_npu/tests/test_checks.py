@@ -32,7 +32,7 @@ def test_variables_are_looked_at_one_by_one(cann):
     assert "torch_npu is not installed" in variables().what
     cann("8.3.RC1")
     absent = "torch_npu 2.8.0 needs CANN, which is not installed"
-    assert (variables().level, variables().what) == ("warning", absent)
+    assert (variables().level, variables().what) == ("error", absent)
     assert variables().step == "accel setup npu"
     cann.setenv("ASCEND_HOME_PATH", str(cann.home))
     assert variables().what == "CANN's variables lead to no folder: ASCEND_OPP_PATH"

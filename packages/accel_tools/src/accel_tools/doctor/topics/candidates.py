@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from accel_core import Status, Verdict
+from accel_core.checks import can_be_broken
 from accel_core.explain import messages
 from accel_core.explain.reasons import explained
 from accel_core.hardware import bus, vendors
@@ -236,18 +237,15 @@ def _is_replaced(verdict: Verdict, visit: Visit) -> bool:
 
 
 def _is_idle(verdict: Verdict, visit: Visit) -> bool:
-    """Whether a package that no plugin knows registers a device, counts none, and nothing else is chosen.
+    """Whether a vendor's package is installed without a device, and nothing else is chosen.
 
-    It was installed to be used, and no plugin says why it is not.
+    It was installed to be used.
     """
     selection = visit.survey().selection
     is_cpu = selection is not None and selection.how is How.FALLBACK
-    return (
-        is_cpu
-        and verdict.builtin
-        and verdict.status is Status.NO_DEVICE
-        and bool(verdict.hint)
-    )
+    is_installed = verdict.builtin or can_be_broken(verdict)
+    is_without_device = verdict.status is Status.NO_DEVICE and is_installed
+    return is_cpu and is_without_device and bool(verdict.hint)
 
 
 def _fails(verdict: Verdict) -> bool:
