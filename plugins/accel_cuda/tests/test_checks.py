@@ -29,6 +29,7 @@ def test_cards_without_unified_memory(computer):
     found = unified_memory(computer.root)
     assert (found.level, found.facts["device nodes"]) == ("error", "/dev/nvidia0")
     assert "nvidia-modprobe -u" in found.step
+    assert "--gpus" not in found.step  # by which the cards came in
     computer.write("dev/nvidia-uvm")
     assert unified_memory(computer.root).level == "ok"
 

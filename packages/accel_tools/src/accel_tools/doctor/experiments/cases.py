@@ -138,7 +138,7 @@ def _failing_extension(
         if time.monotonic() >= end:
             return None
         show(f"{module} by itself")
-        alone = replace(program, modules=("torch", module))
+        alone = replace(program, modules=(*program.modules[:1], module))
         outcome = trial.run(alone, table.WITHOUT_AUTOLOAD)
         if failed_module(alone, outcome) == module:
             text = (

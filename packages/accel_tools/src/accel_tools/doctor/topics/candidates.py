@@ -17,7 +17,6 @@ from accel_core.text import did_you_mean
 from accel_core.verdict import How
 from accel_tools.doctor.evidence import (
     hardware_facts,
-    lost_folders,
     lying_about,
     toolkit,
 )
@@ -117,7 +116,6 @@ class _Looker:
             {name: value for name, value in facts.items() if value},
         )
         yield from self._misfits(verdict, packages)
-        yield from self._lost(candidate)
 
     # --- what is looked at once ---
 
@@ -189,19 +187,6 @@ class _Looker:
                     yield Finding(
                         Level.WARNING, "candidates.misfit", what, fitting, verdict.name
                     )
-
-    def _lost(self, candidate: Verdict) -> Iterator[Finding]:
-        if candidate.backend is None:
-            return
-        for name, value in lost_folders(
-            candidate.declaration, self._visit.environ
-        ).items():
-            if self._once(name):
-                what = f"{name} names {value}, which does not exist"
-                step = f"correct {name}, or unset it"
-                yield Finding(
-                    Level.WARNING, "candidates.toolkit", what, step, candidate.name
-                )
 
 
 def _level(verdict: Verdict, visit: Visit) -> Level:
