@@ -106,11 +106,8 @@ def test_a_package_that_counts_none_and_that_no_plugin_knows_is_a_warning(accel)
 
 def test_a_vendors_package_without_its_device_is_a_warning_with_a_step(accel):
     """Case 08, with a plugin for the vendor: nothing said why the device was not used."""
-    accel.world.module("vendor_npu", "")
+    layouts._write(accel.world.site, {"vendor_npu/__init__.py": ""})
     accel.world.distribution("vendor-npu", "1.0")
-    layouts._write(
-        accel.world.site, {"vendor_npu-1.0.dist-info/top_level.txt": "vendor_npu\n"}
-    )
     accel.world.backend("npu", 990, **HARDWARE)
     finding = findings(accel.json(*ONE, status=1))["npu"]
     assert (finding["level"], finding["what"]) == (

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from accel_core import hardware
+from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor.experiments import table, trial
 from accel_tools.doctor.experiments.search import Result, Row, Search
 from accel_tools.doctor.experiments.trial import Outcome, Program
@@ -146,7 +147,7 @@ def _failing_extension(
                 f"runs, fails by itself: {outcome.error}"
             )
             name, _, _ = distribution.partition(" ")
-            step = f"mend {name}, or pip uninstall {name}; a program without it runs with {table.AUTOLOAD}=0"
+            step = f"mend {name}, or pip uninstall {name}; a program without it runs with {AUTOLOAD}=0"
             return Proof(text, step)
     return None
 

@@ -193,10 +193,7 @@ def _announced() -> list[Provenance]:
 
 def extensions() -> list[tuple[str, str]]:
     """Return module and distribution of each package that torch's autoload imports."""
-    return [
-        (entry.module, str(entry))
-        for entry in _announced()
-    ]
+    return [(entry.module, str(entry)) for entry in _announced()]
 
 
 def _autoload_rows(program: Program) -> Iterator[Row]:
