@@ -384,12 +384,9 @@ def test_the_summary_of_a_device_that_does_not_tell_its_free_memory(simulated, v
     """Case 04: Intel's integrated GPUs refuse this one question."""
     vendor.memory_stats = lambda device=None: {}
     vendor.mem_get_info = raising(RuntimeError("it doesn't support querying"))
-    accelerator = TorchAccelerator(simulated.backend)
-    text = accelerator.memory_summary("maia:1")
+    text = TorchAccelerator(simulated.backend).memory_summary("maia:1")
     assert "reserved bytes" in text
     assert "free for new work" not in text
-    with pytest.raises(UnsupportedError):
-        accelerator.available_memory("maia:1")
 
 
 def test_the_summary_tells_what_there_is(simulated, vendor, cpu):
