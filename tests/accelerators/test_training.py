@@ -4,6 +4,7 @@ import types
 
 import pytest
 import torch
+from accel_tests.tools import raising
 
 from accel_core import (
     Accelerator,
@@ -92,6 +93,15 @@ def test_what_a_device_does_not_keep_is_not_reset(simulated, vendor, backend):
         vars(accelerator).update(_torch_accelerator=torchs, _locks_pages=locks)
         accelerator.empty_host_cache()
     assert vendor.asked == [1, True]
+
+
+def test_the_summary_of_a_device_that_does_not_tell_its_free_memory(simulated, vendor):
+    """Case 04: Intel's integrated GPUs refuse this one question."""
+    vendor.memory_stats = lambda device=None: {}
+    vendor.mem_get_info = raising(RuntimeError("it doesn't support querying"))
+    text = TorchAccelerator(simulated.backend).memory_summary("maia:1")
+    assert "reserved bytes" in text
+    assert "free for new work" not in text
 
 
 def test_the_summary_tells_what_there_is(simulated, vendor, cpu):

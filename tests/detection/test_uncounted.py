@@ -65,6 +65,10 @@ SAID = {
         f"{ZERO} in this Apptainer container, which shows /dev/acme0, /dev/acme1",
         "start it with the host's devices: apptainer exec --acme",
     ),
+    # A pod has nodes only if it was started with them: no step repeats that.
+    "nodes, in a container that was started with them": (
+        {"KUBERNETES_SERVICE_HOST": "::1"}, {}, ZERO, "",
+    ),
 }  # fmt: skip
 
 

@@ -33,6 +33,7 @@ def test_a_card_without_unified_memory_is_an_error(computer):
     assert found.level == "error"
     assert found.facts["device nodes"] == "/dev/nvidia0"
     assert "nvidia-modprobe -u" in found.step
+    assert "--gpus" not in found.step  # by which the cards came in
 
 
 def test_a_card_with_unified_memory_is_good(computer):

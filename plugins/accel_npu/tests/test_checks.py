@@ -35,7 +35,7 @@ def test_without_torch_npu_the_variables_are_not_looked_at(cann):
 def test_without_variables_cann_is_missing(cann):
     cann("8.3.RC1")
     found = variables()
-    assert found.level == "warning"
+    assert found.level == "error"
     assert found.what == "torch_npu 2.8.0 needs CANN, which is not installed"
     assert found.step == "accel setup npu"
 

@@ -80,10 +80,10 @@ def _with_broken_package(words: Words, verdict: Verdict, broken: Verdict) -> Wor
 
 
 def _installed_package(verdict: Verdict) -> str:
-    """Return the distribution of the installed vendor's package; empty if there is none."""
+    """Return the distribution of the installed vendor's package; empty if it is none, or torch."""
     for module in verdict.vendor_import:
         name, _ = distribution_of_module(module)
-        if name:
+        if name not in ("", "torch"):
             return name
     return ""
 
@@ -283,7 +283,18 @@ def _no_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
     if backend.hardware.pci_ids and backend.hardware.name and not why["torch"]:
         text += f" (none of {expected})"
     step = _scheduler_step(backend, root) if backend.hardware.name else ""
-    return Words(text, f"if the cluster has {device}, {step}" if step else "")
+    if step:
+        return Words(text, f"if the cluster has {device}, {step}")
+    return Words(text, _step_for_idle_package(verdict))
+
+
+def _step_for_idle_package(verdict: Verdict) -> str:
+    """Return the step for a vendor's package without its device; empty if none is installed."""
+    package = _installed_package(verdict)
+    named = bus.with_article(verdict.declaration.hardware.name)
+    if not package or not verdict.declaration.hardware.name:
+        return ""
+    return f"run on a machine that has {named}, or pip uninstall {package}"
 
 
 def _missing_hardware(backend: Backend, why: Why) -> str:
@@ -388,10 +399,12 @@ def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
 def _without_libraries(
     text: str, place: Placement, nodes: tuple[str, ...], backend: Backend
 ) -> Words | None:
-    """Explain a count of none by a container that has the nodes but not the vendor's
-    libraries.
+    """Explain a count of none by a container that shows the nodes and lacks the vendor's libraries.
+
+    Apptainer shows the host's nodes however it is started. Any other container that shows
+    them was started with them: that step would repeat what was done.
     """
-    if not nodes or place.container in ("", "container"):
+    if not nodes or place.container != "apptainer":
         return None
     step = place.step(backend)
     if not step:

@@ -84,8 +84,11 @@ def _compile(
         if done.returncode or not library.is_file():
             output = f"{done.stdout}{done.stderr}" or f"exit status {done.returncode}"
             log.write_text(f"{shlex.join(words)}\n{output}", encoding="utf-8")
+            error = _first_error(output)
+            if "Python.h" in error:  # no other compiler finds it
+                next_step = "install Python's headers: python3-dev or python3-devel"
             raise BuildError(
-                f"{what} does not compile: {_first_error(output)}\n"
+                f"{what} does not compile: {error}\n"
                 f"The compiler's output: {log}. Next step: {next_step}."
             )
         return prebuilt.write(library, fit, folder)

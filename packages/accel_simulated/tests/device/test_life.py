@@ -1,6 +1,7 @@
 """Each simulated device does what a device does: `simulated_checks/life.py` and `networks.py`."""
 
 import pytest
+from accel_tests.ports import free_port
 
 from accel_simulated import OWN_DEVICES, VENDORS
 
@@ -31,6 +32,28 @@ def test_sizes(simulated):
     assert simulated("mlu:5", sizes, environ=unlike).answer == [64, 32, 16, 16, 16]
     assert simulated("mlu", code, environ={"MLU_VISIBLE_DEVICES": "1"}).answer == 1
     assert simulated("mlu", code, environ={"MLU_VISIBLE_DEVICES": ""}).answer == 0
+
+
+DEVICE_OF_A_RANK = """
+import json
+from accel_train import init_process_group
+with init_process_group(timeout=30) as rank:
+    print(json.dumps(str(rank.device)))
+"""
+
+
+def test_a_rank_with_a_device_of_its_own_uses_that(simulated):
+    """Case 12: with `--gpus-per-task=1` each rank sees one device, whatever its LOCAL_RANK."""
+    rank = {
+        "CUDA_VISIBLE_DEVICES": "1",
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
+    assert simulated("cuda", DEVICE_OF_A_RANK, environ=rank).answer == "cuda:0"
 
 
 MASK = """

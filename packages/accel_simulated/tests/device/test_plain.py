@@ -331,6 +331,17 @@ def test_a_compiler_with_arguments(compiler, monkeypatch, tmp_path):
         building.compiler()
 
 
+def test_of_a_missing_python_header_its_package_is_the_next_step(
+    cache, tmp_path, monkeypatch
+):
+    script = executable(
+        tmp_path / "bad-c++", "echo 'error: Python.h: not found' >&2; exit 1"
+    )
+    monkeypatch.setenv("CXX", str(script))
+    with pytest.raises(RuntimeError, match="Next step: install Python's headers"):
+        build("HPU")
+
+
 def test_a_failing_compiler_is_quoted(cache, tmp_path, monkeypatch):
     script = executable(tmp_path / "bad-c++", "echo 'error: no such thing' >&2; exit 1")
     monkeypatch.setenv("CXX", str(script))

@@ -259,6 +259,71 @@ def test_a_cause_outside_of_what_can_be_changed_is_not_invented(program):
     assert found.step == ""
 
 
+#: Loads the extensions that announce themselves, as torch does at its import.
+LOADS_EXTENSIONS = """
+import os
+if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1":
+    try:
+        import torch_acme
+    except Exception as error:
+        raise RuntimeError("Failed to load the backend extension: acme") from error
+"""
+
+
+@pytest.fixture
+def with_extension(program, tmp_path, monkeypatch):
+    """Returns the program that imports a stand-in for torch with an extension of this source."""
+
+    def make(source):
+        importing = program(LOADS_EXTENSIONS)
+        library = tmp_path / "library"
+        (library / "torch_acme.py").write_text(source)
+        metadata = library / "torch_acme-1.2.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: torch-acme\nVersion: 1.2\n"
+        )
+        (metadata / "entry_points.txt").write_text(
+            "[torch.backends]\nacme = torch_acme:autoload\n"
+        )
+        monkeypatch.syspath_prepend(str(library))
+        return importing
+
+    return make
+
+
+def test_of_an_extension_that_fails_by_itself_the_package_is_named(with_extension):
+    found = proof(with_extension("raise RuntimeError('firmware is too old')"))
+    assert found.text == (
+        "Proven: `import torch_acme` of torch-acme 1.2, which torch's autoload runs, "
+        "fails by itself: RuntimeError: firmware is too old"
+    )
+    assert found.step.startswith("mend torch-acme, or pip uninstall torch-acme")
+
+
+def test_of_an_extension_that_fails_only_within_torchs_import_autoload_is_named(
+    with_extension,
+):
+    source = "import sys\nsys.modules['stub'].__spec__._initializing and 1 / 0"
+    found = proof(with_extension(source))
+    assert found.text.startswith("Proven: without torch's autoload of ")
+    assert "torch-acme" in found.text
+
+
+def test_a_limit_of_memory_is_proven_with_its_command(program):
+    """Case 31: with `ulimit -v` the advice was to reinstall torch."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    limited = program("taken = bytearray(3 << 30)")
+    resource.setrlimit(resource.RLIMIT_AS, (2 << 30, before[1]))
+    try:
+        found = proof(limited)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert found.text.startswith("Proven: without the limit of virtual memory, ")
+    assert found.step.startswith("ulimit -v ")
+
+
 def test_nothing_outside_of_the_children_changes(program):
     spoiled = program("import os\nif 'ZAP' in os.environ: raise OSError('no')", ZAP="1")
     before = dict(os.environ), Path.cwd(), list(Path.cwd().iterdir())

@@ -69,8 +69,8 @@ def unified_memory(root: Path = _ROOT) -> CheckResult:
     if (root / "dev/nvidia-uvm").exists():
         return CheckResult("ok", "/dev/nvidia-uvm is there", facts=facts)
     step = (
-        "in a container, start it with the node: docker run --gpus all gives it; on "
-        "the host, run `sudo nvidia-modprobe -u -c=0`"
+        "on the host, run `sudo nvidia-modprobe -u -c=0`; then start a container anew, "
+        "one with `--device` options with `--device /dev/nvidia-uvm` too"
     )
     facts["nvidia_uvm"] = (
         "loaded" if (root / "sys/module/nvidia_uvm").exists() else "not loaded"

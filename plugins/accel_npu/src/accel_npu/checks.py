@@ -43,15 +43,15 @@ def variables() -> CheckResult:
     }
     if not home:
         what = no_cann() or "CANN's variables are not set"
-        return CheckResult("warning", what, source_cann(), facts)
+        return CheckResult("error", what, source_cann(), facts)
     missing = _missing_folders(home, operators)
     if missing:
         what = f"CANN's variables lead to no folder: {', '.join(missing)}"
         return CheckResult("error", what, source_cann(), facts)
     searched = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     if not any(folder and Path(folder).is_relative_to(home) for folder in searched):
-        what = "LD_LIBRARY_PATH has no folder of CANN's, so that its libraries may not be found"
-        return CheckResult("warning", what, source_cann(), facts)
+        what = "LD_LIBRARY_PATH has no folder of CANN's, so that its libraries are not found"
+        return CheckResult("error", what, source_cann(), facts)
     return CheckResult("ok", "CANN's variables are set", facts=facts)
 
 

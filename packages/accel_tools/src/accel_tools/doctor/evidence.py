@@ -9,7 +9,7 @@ from accel_core import Backend, hardware
 from accel_core.hardware import bus, vendors
 from accel_tools.machine import driver_of
 
-__all__ = ["hardware_facts", "lost_folders", "lying_about", "toolkit"]
+__all__ = ["hardware_facts", "lying_about", "toolkit"]
 
 #: What the variables end with; others, `…_LOG_PATH`, may name what is made when it is needed.
 _ENDINGS = ("_HOME", "_ROOT", "_HOME_PATH")
@@ -119,16 +119,6 @@ def _variables(backend: Backend, environ: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} is not set"
         else:
             yield f"{name}={value}" + ("" if _all_there(value) else " (not there)")
-
-
-def lost_folders(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the toolkit's variables that name a missing folder."""
-    named = toolkit(backend, environ).items()
-    return {
-        name: value
-        for name, value in named
-        if value is not None and not _all_there(value)
-    }
 
 
 def _all_there(value: str) -> bool:

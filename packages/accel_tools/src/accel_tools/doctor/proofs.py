@@ -8,9 +8,15 @@ from collections.abc import Callable, Sequence
 from accel_tools.doctor.causes import TORCH_FAILS
 from accel_tools.doctor.experiments.cases import Case, Goal, Proof, investigated
 from accel_tools.doctor.records import Examined, Finding, Level
+from accel_tools.doctor.topics.compute import missing
 
 #: Findings that say of a backend that devices are missing.
-_ON_DEVICES = ("visible-devices.", "candidates.no-device", "candidates.settings")
+_ON_DEVICES = (
+    "visible-devices.",
+    "candidates.no-device",
+    "candidates.settings",
+    "compute.missing",
+)
 
 
 def with_proofs(
@@ -81,11 +87,8 @@ def _is_about(finding: Finding, case: Case) -> bool:
 
 def _new_finding(case: Case, proof: Proof) -> Finding:
     """Return the finding on missing devices, which no topic has reported."""
-    count = case.outcome.count or 0
-    what = f"{count} of {case.expected} devices can be counted"
-    return Finding(
-        Level.WARNING, "compute.missing", what, proof.step, case.about, proof=proof.text
-    )
+    found = missing(case.about, case.outcome.count or 0, case.expected or 0)
+    return found._replace(step=proof.step, proof=proof.text)
 
 
 def _with_finding(

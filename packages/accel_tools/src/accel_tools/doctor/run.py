@@ -13,6 +13,7 @@ from accel_core.sandbox import child
 from accel_tools.doctor.causes import by_cause
 from accel_tools.doctor.proofs import with_proofs
 from accel_tools.doctor.records import Examined, Finding, Report, Topic, Visit
+from accel_tools.doctor.refuted import without_refuted
 from accel_tools.doctor.verdict import verdict
 
 __all__ = ["end_given_up", "examine", "visited"]
@@ -40,17 +41,18 @@ def visited(
     the words of each experiment.
     """
     start = time.perf_counter()
-    examined = by_cause(examine(visit, topics, awaiting=awaiting))
-    if seconds:
-        examined = by_cause(with_proofs(visit.cases, examined, seconds, trying))
-    if ranks is not None:
-        examined += examine(visit, [ranks], awaiting=awaiting, at_once=_MOST_RANKS)
+    examined = examine(visit, topics, awaiting=awaiting)
     known = visit.surveyed
     chosen = (
         known.selection.name
         if known is not None and known.selection is not None
         else None
     )
+    examined = by_cause(without_refuted(examined, chosen))
+    if seconds:
+        examined = by_cause(with_proofs(visit.cases, examined, seconds, trying))
+    if ranks is not None:
+        examined += examine(visit, [ranks], awaiting=awaiting, at_once=_MOST_RANKS)
     return Report(
         verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3, chosen
     )

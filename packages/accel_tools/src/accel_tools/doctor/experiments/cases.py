@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from accel_core import hardware
+from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor.experiments import table, trial
 from accel_tools.doctor.experiments.search import Result, Row, Search
 from accel_tools.doctor.experiments.trial import Outcome, Program
@@ -122,7 +123,33 @@ def investigated(case: Case, end: float, show: Callable[[str], None]) -> Proof:
         show=show,
     )
     found = table.rows(program)
-    return _in_words(case, search.causes_among(found, case.outcome))
+    result = search.causes_among(found, case.outcome)
+    if [row.change for row in result.causes] == [table.WITHOUT_AUTOLOAD]:
+        failing = _failing_extension(program, end, show)
+        if failing is not None:
+            return failing
+    return _in_words(case, result)
+
+
+def _failing_extension(
+    program: Program, end: float, show: Callable[[str], None]
+) -> Proof | None:
+    """Return that a package which torch's autoload imports fails by itself; `None` if none does."""
+    for module, distribution in table.extensions():
+        if time.monotonic() >= end:
+            return None
+        show(f"{module} by itself")
+        alone = replace(program, modules=(*program.modules[:1], module))
+        outcome = trial.run(alone, table.WITHOUT_AUTOLOAD)
+        if failed_module(alone, outcome) == module:
+            text = (
+                f"Proven: `import {module}` of {distribution}, which torch's autoload "
+                f"runs, fails by itself: {outcome.error}"
+            )
+            name, _, _ = distribution.partition(" ")
+            step = f"mend {name}, or pip uninstall {name}; a program without it runs with {AUTOLOAD}=0"
+            return Proof(text, step)
+    return None
 
 
 def _in_less_time(case: Case, end: float) -> Program:

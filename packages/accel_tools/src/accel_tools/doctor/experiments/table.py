@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from accel_core import Backend, packages
+from accel_core import Backend, Provenance, packages
 from accel_core.hardware.visible_devices import inventory, masks
 from accel_core.text import one_line
 from accel_core.torch_import import AUTOLOAD, TORCH_GROUP
@@ -45,6 +45,8 @@ _NEVER = (
 _CHOOSES = re.compile(r"VISIBLE|DEVICE|SELECTOR|AFFINITY|MASK|RANK")
 #: Files that run at Python's start and that belong to accel.
 _OWN_START_FILES = ("accel_simulated.pth",)
+#: torch imports no package of another distribution.
+WITHOUT_AUTOLOAD = Change(assigned=((AUTOLOAD, "0"),))
 
 
 def rows(program: Program) -> list[Row]:
@@ -183,17 +185,24 @@ def _step_without_user_site(user: str, outcome: Outcome) -> str:
     return f"export PYTHONNOUSERSITE=1, or remove what is to blame from {user}{which}"
 
 
+def _announced() -> list[Provenance]:
+    """Return the packages that torch's autoload imports, but for ours."""
+    found = packages.entry_points(TORCH_GROUP)
+    return [entry for entry in found if entry.distribution != "accel-train"]
+
+
+def extensions() -> list[tuple[str, str]]:
+    """Return module and distribution of each package that torch's autoload imports."""
+    return [(entry.module, str(entry)) for entry in _announced()]
+
+
 def _autoload_rows(program: Program) -> Iterator[Row]:
-    announced = [
-        entry
-        for entry in packages.entry_points(TORCH_GROUP)
-        if entry.distribution != "accel-train"
-    ]
+    announced = _announced()
     if not announced or program.environ.get(AUTOLOAD, "1") != "1":
         return
     names = ", ".join(sorted({entry.distribution for entry in announced}))
     yield Row(
-        Change(assigned=((AUTOLOAD, "0"),)),
+        WITHOUT_AUTOLOAD,
         f"torch's autoload of {names}",
         _always(f"export {AUTOLOAD}=0, or uninstall {names}"),
         # It stops the package that fails, whatever makes it fail.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from accel_core import Status, Verdict
+from accel_core.checks import can_be_broken
 from accel_core.explain import messages
 from accel_core.explain.reasons import words_of
 from accel_core.hardware import bus, vendors
@@ -16,7 +17,6 @@ from accel_core.text import did_you_mean
 from accel_core.verdict import How
 from accel_tools.doctor.evidence import (
     hardware_facts,
-    lost_folders,
     lying_about,
     toolkit,
 )
@@ -116,7 +116,6 @@ class _Looker:
             {name: value for name, value in facts.items() if value},
         )
         yield from self._misfits(verdict, packages)
-        yield from self._lost(candidate)
 
     # --- what is looked at once ---
 
@@ -189,19 +188,6 @@ class _Looker:
                         Level.WARNING, "candidates.misfit", what, fitting, verdict.name
                     )
 
-    def _lost(self, candidate: Verdict) -> Iterator[Finding]:
-        if candidate.backend is None:
-            return
-        for name, value in lost_folders(
-            candidate.declaration, self._visit.environ
-        ).items():
-            if self._once(name):
-                what = f"{name} names {value}, which does not exist"
-                step = f"correct {name}, or unset it"
-                yield Finding(
-                    Level.WARNING, "candidates.toolkit", what, step, candidate.name
-                )
-
 
 def _level(verdict: Verdict, visit: Visit) -> Level:
     """Absent and blocked backends are fine; a present or requested one that fails is an error."""
@@ -236,18 +222,15 @@ def _is_replaced(verdict: Verdict, visit: Visit) -> bool:
 
 
 def _is_idle(verdict: Verdict, visit: Visit) -> bool:
-    """Whether a package that no plugin knows registers a device, counts none, and nothing else is chosen.
+    """Whether a vendor's package is installed without a device, and nothing else is chosen.
 
-    It was installed to be used, and no plugin says why it is not.
+    It was installed to be used.
     """
     selection = visit.survey().selection
     is_cpu = selection is not None and selection.how is How.FALLBACK
-    return (
-        is_cpu
-        and verdict.builtin
-        and verdict.status is Status.NO_DEVICE
-        and bool(verdict.hint)
-    )
+    is_installed = verdict.builtin or can_be_broken(verdict)
+    is_without_device = verdict.status is Status.NO_DEVICE and is_installed
+    return is_cpu and is_without_device and bool(verdict.hint)
 
 
 def _fails(verdict: Verdict) -> bool:

@@ -45,6 +45,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         outcome = trial.run(program)
         expected = _expected(visit, program.verdict, surveyed)
         visit.cases += cases_of(program, outcome, expected)
+        yield from _missing(visit, program, outcome, expected)
         yield from _findings(
             program, outcome, _level(program, outcome, visit, surveyed)
         )
@@ -130,6 +131,23 @@ def _is_pinned(verdict: Verdict, visit: Visit) -> bool:
 
 
 # --- Findings -------------------------------------------------------------------------
+
+
+def _missing(
+    visit: Visit, program: Program, outcome: Outcome, expected: int | None
+) -> Iterator[Finding]:
+    """Yield that some of the devices are missing; of a faulty variable its own topic tells it."""
+    if program.verdict is None or not outcome.count or expected is None:
+        return
+    is_faulty = masks(program.verdict.declaration, visit.environ).faulty
+    if outcome.count < expected and not is_faulty:
+        yield missing(program.verdict.name, outcome.count, expected)
+
+
+def missing(about: str, count: int, expected: int) -> Finding:
+    """Return the finding on devices that are missing."""
+    what = f"{count} of {expected} devices can be counted"
+    return Finding(Level.WARNING, "compute.missing", what, about=about)
 
 
 def _findings(program: Program, outcome: Outcome, level: Level) -> Iterator[Finding]:

@@ -175,34 +175,6 @@ def _faults(
                 about,
                 facts,
             )
-    if any(effect.ignored or effect.malformed for effect in sees.effects):
-        return
-    if (
-        sees.devices
-        and found is not None
-        and found.devices is not None
-        and found.devices < len(sees.devices)
-    ):
-        yield _fewer(sees, found.devices, candidate, facts)
-
-
-def _fewer(
-    sees: visible_devices.Masks, seen: int, candidate: Verdict, facts: Mapping[str, str]
-) -> Finding:
-    """The vendor counts fewer than the variables name, and nodes did not tell which are missing."""
-    assert sees.devices is not None
-    first = sees.effects[0]
-    # One variable alone may leave the mask of the others.
-    unset = " ".join(effect.variable for effect in sees.effects)
-    named = f"{len(sees.devices)} device{'s' * (len(sees.devices) > 1)}"
-    return Finding(
-        Level.WARNING,
-        "visible-devices.fewer",
-        f"{first} names {named}, but the vendor sees {seen or 'none'}",
-        f"unset {unset}",
-        candidate.name,
-        facts,
-    )
 
 
 def _numbering(candidate: Verdict, environ: Mapping[str, str]) -> Iterator[Finding]:

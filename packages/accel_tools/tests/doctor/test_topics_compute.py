@@ -1,0 +1,57 @@
+"""The doctor's topic that computes on each device."""
+
+import pytest
+from accel_tests.plugins import ACCELERATOR
+
+from accel_core.backend import Visibility
+
+COMPUTE = ("doctor", "--topic", "compute", "--no-experiments")
+#: As CUDA on a host whose fabric manager is not up.
+DOES_NOT_START = """
+import torch
+
+def ones(*arguments, **options):
+    raise RuntimeError("Error 802: system not yet initialized")
+
+torch.ones = ones
+"""
+
+
+@pytest.fixture
+def npu(accel):
+    """Two devices are counted, and none of them starts."""
+    accel.world.module("two_devices", ACCELERATOR.format(count="return 2"))
+    accel.world.module("vendor_npu", DOES_NOT_START)
+    accel.world.backend(
+        "npu",
+        device_type="mtia",  # which torch knows without a package
+        vendor_import="vendor_npu",
+        accelerator="two_devices:Simulated",
+        visibility=Visibility(("NPU_VISIBLE_DEVICES",)),
+    )
+    return accel
+
+
+def found(accel, **variables):
+    path = str(accel.world.site)  # the smallest program is a plain child
+    document = accel.json(*COMPUTE, status=1, PYTHONPATH=path, **variables)
+    [topic] = document["topics"]
+    return {finding["code"]: finding for finding in topic["findings"]}
+
+
+def test_a_device_that_is_counted_and_does_not_start_is_told_in_the_vendors_words(npu):
+    """Case 28: `accel list` said "usable, 8 devices", and nothing was wrong."""
+    fails = found(npu)["compute.fails"]
+    assert fails["level"] == "error"
+    assert "cannot be used: " in fails["what"]
+    assert "Error 802: system not yet initialized" in fails["what"]
+
+
+def test_fewer_devices_than_a_variable_names_are_told(npu):
+    missing = found(npu, NPU_VISIBLE_DEVICES="0,1,2")["compute.missing"]
+    assert (missing["level"], missing["about"]) == ("warning", "npu")
+    assert missing["what"] == "2 of 3 devices can be counted"
+
+
+def test_as_many_devices_as_a_variable_names_are_not_missing(npu):
+    assert "compute.missing" not in found(npu, NPU_VISIBLE_DEVICES="0,1")
