@@ -10,7 +10,7 @@ import click
 import pytest
 
 from accel_train.commands import deepspeed, run
-from accel_train.launch.command_line import MOST_USED
+from accel_train.launch.command_line import TORCHRUN_OPTIONS
 
 #: What is typed before the tab key, and what is offered for it; "file": names of files.
 TYPED = {
@@ -48,12 +48,12 @@ def test_what_is_offered_of_torchruns_options_are_its_options():
         for action in get_args_parser()._actions
         for option in action.option_strings
     }
-    assert set(MOST_USED) <= theirs
+    assert set(TORCHRUN_OPTIONS) <= theirs
     offered = {
         item.value
         for item in run.command.params[0].shell_complete(click_context(run), "--")
     }
-    assert set(MOST_USED) < offered
+    assert set(TORCHRUN_OPTIONS) < offered
 
 
 @pytest.mark.skipif(not find_spec("deepspeed"), reason="the launcher is DeepSpeed's")

@@ -60,7 +60,7 @@ def test_arguments_are_understood_or_refused(name, words):
 
 
 MACHINE = plan.Machine("cpu", "cpu", "", True, 1, "gloo", ["cpu"], [None], [], "", "")
-KNOWN = (*command_line.OPTIONS, *command_line.FLAGS, *command_line.MOST_USED)
+KNOWN = (*command_line.OPTIONS, *command_line.FLAGS, *command_line.TORCHRUN_OPTIONS)
 RUN = [*KNOWN, *words("-m --run-path --role -r -t")]
 COUNT = st.sampled_from(
     ["", "9" * 5000, *words("1 2 0 -1 auto cpu gpu 1:2 2:1 : x 1e3 \u0663 1000000000")]

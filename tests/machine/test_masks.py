@@ -16,7 +16,7 @@ from accel_core.explain import reasons
 from accel_core.hardware import visible_devices
 from accel_core.hardware.visible_devices import Inventory, Masks, inventory, masks
 from accel_core.verdict import Verdict
-from accel_train.launch.launch import masks_of
+from accel_train.launch.launch import visibility_report
 
 ROCR, HIP, CUDA = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
 NVIDIA = Backend(
@@ -326,7 +326,7 @@ def judged(world, tmp_path_factory) -> Judged:
         for module in (visible_devices, reasons):
             patch.setattr(module, "inventory", lambda *_: present)
         patch.setattr("os.environ", world.environ)
-        of_launcher = masks_of(backend, world.environ, len(counted))
+        of_launcher = visibility_report(backend, world.environ, len(counted))
         verdict = counts_none(backend, machine.path)
     found = masks(backend, world.environ, present)
     return Judged(backend, present, counted, found, of_launcher, verdict)
@@ -337,12 +337,12 @@ def check_the_launcher_says_of_faulty_masks_what_the_judge_says(world, case):
     if case.found.faulty:
         text = "; ".join(map(str, case.found.faulty))
         step = case.found.next_step
-    assert case.of_launcher["masked"] == text
-    assert case.of_launcher["masked_step"] == step
+    assert case.of_launcher["visibility_problem"] == text
+    assert case.of_launcher["visibility_problem_step"] == step
 
 
 def check_without_the_variables_that_limit_them_all_devices_are_counted(world, case):
-    unset = case.of_launcher["limited_step"].split()[1:]
+    unset = case.of_launcher["visibility_limit_step"].split()[1:]
     if unset:
         left = {
             name: value for name, value in world.environ.items() if name not in unset

@@ -24,7 +24,7 @@ before = set(sys.modules)
 startup.autoload()
 by_call = sorted(set(sys.modules) - before)
 import accelerate
-awaited = sum(isinstance(finder, startup._Awaited) for finder in sys.meta_path)
+awaited = sum(isinstance(finder, startup._ImportWatcher) for finder in sys.meta_path)
 print(json.dumps({
     "by import": by_import, "by call": by_call, "prepared": accelerate.prepared, "awaited": awaited,
 }))
@@ -82,7 +82,7 @@ print(json.dumps({{
     "chosen": current._chosen,
     "torch is imported": "torch" in sys.modules,
     "torch's autoload": getattr(sys.modules.get("torch"), "autoload_was", None),
-    "the exit is watched": startup._pid == os.getpid(),
+    "the exit is watched": startup._registered_pid == os.getpid(),
 }}))
 """
 AS_TORCH_CALLS_IT = "startup.autoload()\nstartup.autoload()"

@@ -15,8 +15,12 @@ from accel_tests.children import executable  # noqa: E402
 
 from accel_hpu import BACKEND  # noqa: E402
 from accel_hpu.accelerator import HPUAccelerator  # noqa: E402
-from accel_train.deepspeed._view import PLACEHOLDER, launcher_view  # noqa: E402
-from accel_train.launch.launch import _one_by_one  # noqa: E402
+from accel_train.deepspeed._launcher_view import PLACEHOLDER, launcher_view  # noqa: E402
+from accel_train.launch.launch import (  # noqa: E402
+    _device_ids,
+    _single_device_env,
+    _single_device_error,
+)
 
 
 @pytest.fixture
@@ -120,7 +124,7 @@ WITH_MODULE_IDS = [
 @pytest.mark.parametrize(("printed", "ids"), WITH_MODULE_IDS)
 def test_a_rank_of_ours_sees_its_device_by_hl_smis_module_id(acc, hl_smi, printed, ids):
     hl_smi(printed)
-    variables, _ = _one_by_one(acc, 2)
+    variables = _single_device_env(acc, _device_ids(acc))
     assert variables == [{"HABANA_VISIBLE_MODULES": str(item)} for item in ids]
 
 
@@ -142,9 +146,10 @@ def no_module_ids(hl_smi, request):
 
 def test_without_module_ids_no_rank_of_ours_sees_one_device(acc, no_module_ids):
     """An index in their place would be another device."""
-    variables, why = _one_by_one(acc, 2)
-    assert variables == []
-    assert "HABANA_VISIBLE_MODULES" in why
+    device_ids = _device_ids(acc)
+    assert device_ids is None
+    error = _single_device_error(acc, device_ids, 2)
+    assert "HABANA_VISIBLE_MODULES" in error
 
 
 def test_without_module_ids_deepspeeds_launcher_sets_a_placeholder(acc, no_module_ids):

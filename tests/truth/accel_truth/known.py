@@ -177,7 +177,10 @@ class Known:
                 r"\$\{([A-Z_]+):", (self.root / "dev").read_text(encoding="utf-8")
             )
         )
-        view = self.root / "packages/accel_train/src/accel_train/deepspeed/_view.py"
+        view = (
+            self.root
+            / "packages/accel_train/src/accel_train/deepspeed/_launcher_view.py"
+        )
         found |= set(
             re.findall(
                 r'^PLACEHOLDER = "(\w+)"',

@@ -147,14 +147,14 @@ def test_pinned_host_memory_on_metal_is_on_the_cpu_and_equal(on_metal, old):
 #: As a public report has it: https://github.com/pytorch/pytorch/issues/194478
 WARNED = """
 import accel_core, json, warnings
-from accel_train.deepspeed._limits import limits
-from accel_train.transformers import _warn_of_checkpointing
+from accel_train.deepspeed._limits import missing_features
+from accel_train.transformers import _warn_about_checkpointing
 
 acc = accel_core.get_accelerator()
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    _warn_of_checkpointing(acc)
-print(json.dumps([[str(each.message) for each in caught], limits(acc)]))
+    _warn_about_checkpointing(acc)
+print(json.dumps([[str(each.message) for each in caught], missing_features(acc)]))
 """
 
 

@@ -41,7 +41,7 @@ def test_a_request_that_cannot_be_served_is_one_error_before_anything_is_measure
         bench, "find_spec", lambda name: None
     )  # matplotlib is not installed
     monkeypatch.setattr(
-        bench, "answer_of", lambda *_, **__: pytest.fail("it began to measure")
+        bench, "run_in_child", lambda *_, **__: pytest.fail("it began to measure")
     )
     (tmp_path / "broken.json").write_text('{"schema')
     done = CliRunner(env={"COLUMNS": "80"}).invoke(

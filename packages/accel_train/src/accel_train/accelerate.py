@@ -1,4 +1,4 @@
-"""Hugging Face Accelerate on accel_core's choice: `partial_state` makes Accelerate's `PartialState` first.
+"""Make Hugging Face Accelerate use the accelerator that accel_core chose.
 
     from accel_train.accelerate import partial_state
 
@@ -12,8 +12,8 @@ variable stays set, so child processes and code that makes the state again (Tran
 get the same device. If they could not, resetting the state raises an error. No function of Accelerate is
 replaced. Importing this module does not import Accelerate.
 
-`accel run` and `ACCEL_INTEGRATIONS=auto` call `prepare`: then the first `Accelerator()` makes that state, and
-so does all that stands on Accelerate. `Accelerator(cpu=True)` still means the CPU.
+`accel run` and `ACCEL_INTEGRATIONS=auto` call `prepare`: then the first `Accelerator()`, also of a library
+that uses Accelerate, makes that state. `Accelerator(cpu=True)` still means the CPU.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from accel_train.launch.launchers import adopt_launcher
 from accel_train.launch.variables import LOCAL_RANK
 from accel_train.moving import keep_parameters
 from accel_train.private_names import (
-    ACCELERATE_RANKS,
-    TRANSFORMERS_LADDER,
+    ACCELERATE_RANK_TYPES,
+    TRANSFORMERS_DEVICE_ORDER,
     accelerate_asks_for_cpu,
     accelerate_state,
     set_accelerate_state,
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 __all__ = ["partial_state", "prepare"]
 
-#: Read by `PartialState`: the device of this process, before any rule of its own.
-_DEVICE = "ACCELERATE_TORCH_DEVICE"
+#: The variable from which `PartialState` takes this process's device, before its own rules.
+_DEVICE_VARIABLE = "ACCELERATE_TORCH_DEVICE"
 
 
 def partial_state(name: str | None = None, **kwargs: Any) -> Any:
@@ -63,55 +63,80 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     has already chosen another device, or cannot use this one. Also raises what `accel_core.accelerator(name)`
     raises.
     """
-    accelerate = _accelerate()
-    ours = (
-        accel_core.get_accelerator() if name is None else accel_core.accelerator(name)
-    )
-    shared = accelerate_state(accelerate.PartialState)
-    if shared:
-        return _as_chosen(accelerate.PartialState(), ours)
-    if isinstance(shared, _Waiting):
-        shared.ours = ours
+    accelerate = _import_accelerate()
+    if name is None:
+        accelerator = accel_core.get_accelerator()
     else:
-        set_accelerate_state(accelerate.PartialState, _State(ours))
-    if ours.device().type == "cpu":
-        state = accelerate.PartialState(
-            cpu=True, **kwargs
-        )  # by its own rules, which number the ranks' CPUs
-        os.environ[_DEVICE] = "cpu"
-        return _as_chosen(state, ours)
+        accelerator = accel_core.accelerator(name)
+    shared_state = accelerate_state(accelerate.PartialState)
+    if shared_state:
+        return _checked_state(accelerate.PartialState(), accelerator)
+    if isinstance(shared_state, _StateOnDemand):
+        shared_state.accelerator = accelerator
+    else:
+        set_accelerate_state(accelerate.PartialState, _FixedState(accelerator))
+    if accelerator.device().type == "cpu":
+        # Accelerate's own rules give each rank on the CPU its number.
+        state = accelerate.PartialState(cpu=True, **kwargs)
+        os.environ[_DEVICE_VARIABLE] = "cpu"
+        return _checked_state(state, accelerator)
     adopt_launcher()
     is_rank = bool(os.environ.get(LOCAL_RANK.name, "").strip())
-    index = _index_of_rank(ours) if is_rank else ours.current_device()
-    ours.set_device(index)
+    device = _select_device(accelerator, is_rank=is_rank)
     if is_rank:
-        kwargs.setdefault("backend", communication_of(ours))
-    device = str(ours.device(index))
-    if (
-        is_rank and ":" not in device
-    ):  # a rank has one, Gaudi's; DistributedDataParallel is given its number
-        device = f"{device}:{ours.current_device()}"
-    os.environ[_DEVICE] = device
+        kwargs.setdefault("backend", communication_of(accelerator))
+    os.environ[_DEVICE_VARIABLE] = device
+    state = _new_state(accelerate, accelerator, kwargs)
+    distributed_types = accelerate.DistributedType
+    if is_rank and state.distributed_type == distributed_types.NO:
+        # Accelerate has a type for each vendor that it knows. For any other MULTI_GPU is right: it means a
+        # process per device with torch.distributed, and nothing else.
+        vendor_type = f"MULTI_{accelerator.device().type.upper()}"
+        state.distributed_type = getattr(
+            distributed_types, vendor_type, distributed_types.MULTI_GPU
+        )
+    return _checked_state(state, accelerator)
+
+
+def _select_device(accelerator: Accelerator, *, is_rank: bool) -> str:
+    """Select this process's device, and return it as the text that Accelerate reads: `npu:1`.
+
+    It is the device of this rank's `LOCAL_RANK` if `is_rank`, else the current one.
+    """
+    if is_rank:
+        index = _device_index_of_rank(accelerator)
+    else:
+        index = accelerator.current_device()
+    accelerator.set_device(index)
+    device = str(accelerator.device(index))
+    if is_rank and ":" not in device:
+        # A rank has one device (on Gaudi), and DistributedDataParallel needs its index.
+        device = f"{device}:{accelerator.current_device()}"
+    return device
+
+
+def _new_state(
+    accelerate: Any, accelerator: Accelerator, options: dict[str, Any]
+) -> Any:
+    """Return a new `PartialState` made with `options`.
+
+    Raises `IntegrationError` if Accelerate does not start a process group with that communication backend.
+    """
     try:
-        state = accelerate.PartialState(**kwargs)
+        return accelerate.PartialState(**options)
     except ValueError as error:
-        if kwargs.get("backend") is None or kwargs["backend"] not in str(error):
+        backend = options.get("backend")
+        if backend is None or backend not in str(error):
             raise
         raise IntegrationError(
-            f"Accelerate {accelerate.__version__} does not start {ours.name}'s ranks: {error}. Hide "
+            f"Accelerate {accelerate.__version__} does not start {accelerator.name}'s ranks: {error}. Hide "
             "the devices of any vendor that it prefers. If there are none, this release is too old: "
             "pip install -U accelerate"
         ) from error
-    kinds = accelerate.DistributedType
-    if is_rank and state.distributed_type == kinds.NO:
-        # The list of kinds is closed. Of those, MULTI_GPU is the one that means "a process per device, by
-        # torch.distributed" and nothing else; a vendor that Accelerate knows has one of its own.
-        own = f"MULTI_{ours.device().type.upper()}"
-        state.distributed_type = getattr(kinds, own, kinds.MULTI_GPU)
-    return _as_chosen(state, ours)
 
 
-def _accelerate() -> Any:
+def _import_accelerate() -> Any:
+    """Import and return Accelerate. Raises `IntegrationMissingError` if it is not installed."""
     try:
         return importlib.import_module("accelerate")
     except ModuleNotFoundError as error:
@@ -122,135 +147,150 @@ def _accelerate() -> Any:
         ) from None
 
 
-def _as_chosen(state: Any, ours: Accelerator) -> Any:
-    if state.device.type == ours.device().type:
-        keep_parameters(ours)
+def _checked_state(state: Any, accelerator: Accelerator) -> Any:
+    """Return Accelerate's `state`, and prepare torch for moving modules to its device.
+
+    Raises `IntegrationError` if the state is for another device than that of `accelerator`.
+    """
+    if state.device.type == accelerator.device().type:
+        keep_parameters(accelerator)
         return state
-    shared = accelerate_state(state)
-    if isinstance(shared, _State) and shared.ours is not ours:
+    shared_state = accelerate_state(state)
+    if (
+        isinstance(shared_state, _FixedState)
+        and shared_state.accelerator is not accelerator
+    ):
         raise IntegrationError(
-            f"partial_state() was called for {shared.ours.name}, and now for {ours.name}: "
+            f"partial_state() was called for {shared_state.accelerator.name}, "
+            f"and now for {accelerator.name}: "
             "a process has one of Accelerate's states. Name the same backend, or start another process"
         )
     raise IntegrationError(
-        f"Accelerate has chosen {state.device}, and accel_core {ours.name} (device type "
-        f"{ours.device().type}): the first to make Accelerate's state decides. Call "
+        f"Accelerate has chosen {state.device}, and accel_core {accelerator.name} (device type "
+        f"{accelerator.device().type}): the first to make Accelerate's state decides. Call "
         "accel_train.accelerate.partial_state() before accelerate.Accelerator(), "
         "accelerate.PartialState(), and libraries that make one"
     )
 
 
-def _index_of_rank(ours: Accelerator) -> int:
-    rank, count = LOCAL_RANK.read(os.environ), ours.device_count()
+def _device_index_of_rank(accelerator: Accelerator) -> int:
+    """Return the index of this rank's device. Raises `IntegrationError` if there is none for it."""
+    rank, count = LOCAL_RANK.read(os.environ), accelerator.device_count()
     if rank < count:
         return rank
     raise IntegrationError(
-        f"rank {rank} on this host needs a device of its own, and sees {count} of {ours.name}. Accelerate "
-        "gives the n-th rank of a host its n-th device: start at most as many ranks as devices, and "
-        "do not show each rank one device (accel run --one-device-per-rank)"
+        f"rank {rank} on this host needs a device of its own, and sees {count} of {accelerator.name}. "
+        "Accelerate gives the n-th rank of a host its n-th device: start at most as many ranks as devices, "
+        "and do not show each rank one device (accel run --one-device-per-rank)"
     )
 
 
-class _State(dict[str, Any]):
-    """State shared by all of Accelerate's objects; it is not rebuilt for another device."""
+class _FixedState(dict[str, Any]):
+    """Accelerate's shared state, which raises an error if a reset would lose the accelerator."""
 
-    def __init__(self, ours: Accelerator) -> None:
+    def __init__(self, accelerator: Accelerator) -> None:
         super().__init__()
-        self.ours = ours
+        self.accelerator = accelerator
 
     def clear(self) -> None:
-        """Forget the state, as `TrainingArguments` do. Raises `IntegrationError` where ours would be lost."""
-        problem = self._would_be_lost()
+        """Reset the state, as `TrainingArguments` do.
+
+        Raises `IntegrationError` if Accelerate would then choose another device by its own rules.
+        """
+        problem = self._reset_problem()
         if problem:
             raise IntegrationError(
-                f"Accelerate's state, which partial_state() made for {self.ours.name}, is being reset: "
-                f"{problem}. With Transformers or TRL put AcceleratorArguments of "
+                f"Accelerate's state, which partial_state() made for {self.accelerator.name}, "
+                f"is being reset: {problem}. With Transformers or TRL put AcceleratorArguments of "
                 "accel_train.transformers before their class: "
                 "class Arguments(AcceleratorArguments, TrainingArguments)"
             )
         super().clear()
 
-    def _would_be_lost(self) -> str:
+    def _reset_problem(self) -> str:
+        """Return what Accelerate would do wrong after a reset; empty if it would choose the same device."""
         import torch
 
-        ours = self.ours.device().type
+        device_type = self.accelerator.device().type
         is_rank = (
             torch.distributed.is_available() and torch.distributed.is_initialized()
         )
-        if is_rank and ours not in ("cpu", *ACCELERATE_RANKS):
-            return f"by its own rules each rank would train by itself, as they do not know {ours}"
-        other = next(
-            (
-                kind
-                for kind in TRANSFORMERS_LADDER
-                if kind != ours and _is_available(torch, kind)
-            ),
-            None,
-        )
-        return f"by its own rules it would be made for {other}" if other else ""
+        if is_rank and device_type not in ("cpu", *ACCELERATE_RANK_TYPES):
+            return f"by its own rules each rank would train by itself, as they do not know {device_type}"
+        for other_type in TRANSFORMERS_DEVICE_ORDER:
+            if other_type != device_type and _is_available(torch, other_type):
+                return f"by its own rules it would be made for {other_type}"
+        return ""
 
 
-class _Waiting(_State):
-    """A state that is made when Accelerate first asks whether there is one, for the accelerator chosen then.
+class _StateOnDemand(_FixedState):
+    """A shared state that is filled for the chosen accelerator when Accelerate first checks if it is empty.
 
-    Accelerate asks by comparing it with an empty dict. It is made again after a reset.
+    Accelerate checks by comparing it with an empty dict. After a reset it is filled again.
     """
 
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self) -> None:
         super().__init__(None)  # type: ignore[arg-type] # nothing is chosen yet
-        self._is_made = False
-        #: What we have set.
-        self._device: str | None = None
+        self._is_being_made = False
+        #: The value that this object has given the variable `ACCELERATE_TORCH_DEVICE`; `None` for none.
+        self._own_device: str | None = None
 
     def __eq__(self, other: object) -> bool:
-        if not self and not self._is_made:
-            self._is_made = True
+        if not self and not self._is_being_made:
+            self._is_being_made = True
             try:
-                self._make()
+                self._make_state()
             finally:
-                self._is_made = False
+                self._is_being_made = False
         return dict.__eq__(self, other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def clear(self) -> None:
-        """Forget the state; the next who asks has it made."""
+        """Reset the state; the next check fills it again."""
         dict.clear(self)
 
-    def _make(self) -> None:
-        is_ours = os.environ.get(_DEVICE) in (None, self._device)
-        if is_ours and accelerate_asks_for_cpu(__name__):
-            os.environ.pop(_DEVICE, None)  # it would count more than what is asked for
-        elif is_ours:
+    def _make_state(self) -> None:
+        """Fill the state for the chosen accelerator, unless the program has chosen a device itself."""
+        if os.environ.get(_DEVICE_VARIABLE) not in (None, self._own_device):
+            return
+        if accelerate_asks_for_cpu(__name__):
+            # The variable would take precedence over the program's `cpu=True`.
+            os.environ.pop(_DEVICE_VARIABLE, None)
+        else:
             partial_state()
-            self._device = os.environ[_DEVICE]
+            self._own_device = os.environ[_DEVICE_VARIABLE]
 
 
 @contextlib.contextmanager
-def _waiting(module: ModuleType) -> Iterator[None]:
-    """Right after `accelerate.state` is executed: nobody has made a state."""
+def _set_state_on_demand(module: ModuleType) -> Iterator[None]:
+    """Set a `_StateOnDemand` right after `accelerate.state` is imported, when nothing has made a state."""
     yield
-    set_accelerate_state(module.PartialState, _Waiting())
+    set_accelerate_state(module.PartialState, _StateOnDemand())
 
 
-_hook = ImportHook({"accelerate.state": _waiting}, {})
+_hook = ImportHook({"accelerate.state": _set_state_on_demand}, {})
 
 
 def prepare() -> None:
-    """Have Accelerate's state made for our accelerator when it is first needed; until then none is chosen."""
+    """Install an import hook by which Accelerate's first state is for the chosen accelerator.
+
+    Nothing is chosen until Accelerate needs its state.
+    """
     _hook.install()
 
 
-def _is_available(torch: Any, kind: str) -> bool:
-    if kind == "tpu":  # asked so by Transformers too: its module cannot be
+def _is_available(torch: Any, device_type: str) -> bool:
+    """Return whether torch has a device of that type."""
+    if (
+        device_type == "tpu"
+    ):  # torch.tpu has no `is_available`; Transformers does as here
         current = current_torch_accelerator(torch)
-        return (
-            current is not None
-            and current.type == kind
-            and bool(torch.accelerator.is_available())
-        )
-    module = getattr(torch, kind, None)
+        if current is None or current.type != device_type:
+            return False
+        return bool(torch.accelerator.is_available())
+    module = getattr(torch, device_type, None)
     return module is not None and bool(module.is_available())

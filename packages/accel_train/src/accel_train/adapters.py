@@ -1,4 +1,4 @@
-"""Entry points of group `accel.adapters`: they turn accelerators of DeepSpeed's interface into ours.
+"""Adapt accelerators of DeepSpeed's interface to accel_core's; entry points of group `accel.adapters`.
 
 Choosing an accelerator imports this module, so it imports DeepSpeed's integration only when that is needed.
 """
@@ -24,8 +24,8 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
 
 @contextlib.contextmanager
 def prepared() -> Iterator[None]:
-    """Return a context manager in which an imported class may import DeepSpeed with our accelerator."""
-    finder: Any = _SeesDeepSpeed()
+    """Return a context manager in which importing DeepSpeed gives it accel_core's accelerator."""
+    finder: Any = _DeepSpeedWatcher()
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -33,11 +33,11 @@ def prepared() -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
-class _SeesDeepSpeed:
-    """A finder that finds nothing: DeepSpeed asks for an accelerator while it is imported."""
+class _DeepSpeedWatcher:
+    """A finder that finds nothing, and prepares the integration when `deepspeed` is about to be imported."""
 
     def find_spec(self, name: str, *_: object) -> None:
-        """Nothing."""
+        """Prepare DeepSpeed's integration if `name` is `deepspeed`; return `None`."""
         if name == "deepspeed" and name not in sys.modules:
             from accel_train.deepspeed import prepare
 

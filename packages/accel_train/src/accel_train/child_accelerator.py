@@ -1,8 +1,8 @@
-"""Ask an accelerator in a child process, so that a crash in a plugin or vendor package ends only the child.
+"""Call a function on the accelerator in a child process: a crash in a vendor's code ends only the child.
 
-The child chooses as `get_accelerator()` does and computes the whole answer, so torch is imported once. If the
-child crashes while it chooses, each candidate is tried in a child of its own. The candidate that is then
-chosen is asked in another child, which imports no other candidate.
+The child chooses as `get_accelerator()` does and calls the function, so torch is imported once. If the child
+crashes while it chooses, each candidate is tried in a child of its own. The candidate that is then chosen is
+used in another child, which imports no other candidate.
 """
 
 from __future__ import annotations
@@ -46,226 +46,270 @@ if TYPE_CHECKING:
     from accel_core import Accelerator
 
 __all__ = [
-    "Answer",
+    "ChildFn",
+    "ChildResult",
     "Chosen",
-    "Step",
-    "answer_of",
+    "Progress",
     "call_on_accelerator",
-    "fallback_in_words",
+    "fallback_warning_as_message",
+    "run_in_child",
 ]
 
-#: Called with each question before it is asked, so that a crash names it.
-Step: TypeAlias = "Callable[[str], None]"
-#: The number of questions that may crash the process before there is no answer.
-_MOST_CRASHES = 8
+#: Called with a description of each step before it is taken, so that a crash can be reported with it.
+Progress: TypeAlias = "Callable[[str], None]"
+#: How many steps may crash the child and be skipped, before the call fails.
+_MAX_SKIPPED_STEPS = 8
 
 
 class Chosen(NamedTuple):
-    """The accelerator that the child process asks."""
+    """The accelerator that a function gets in the child process."""
 
     accelerator: Accelerator
-    #: How it was chosen; `None` where it was named.
+    #: How it was chosen; `None` if the caller named it.
     how: How | None
-    #: What torch's autoload spoils, where that was looked for.
+    #: Sentences on packages that break torch's autoload; empty if they were not searched for.
     autoload: tuple[str, ...]
 
 
-#: Makes the answer in the child, of what JSON can hold: from the accelerator, the arguments and the steps.
-Make: TypeAlias = "Callable[[Chosen, dict[str, Any], Step], dict[str, Any]]"
+#: A function that runs in the child: from the accelerator, its arguments and `Progress` it returns a result,
+#: of types that JSON has.
+ChildFn: TypeAlias = "Callable[[Chosen, dict[str, Any], Progress], dict[str, Any]]"
 
 
-class Answer(NamedTuple):
-    """The answer of the child process, and what the caller has to print beside it."""
+class ChildResult(NamedTuple):
+    """The result of a function in the child process, and the warnings that its caller has to print."""
 
-    answer: dict[str, Any]
-    #: The declaration of the backend that was asked.
+    #: What the function returned.
+    value: dict[str, Any]
+    #: The declaration of the accelerator's backend.
     backend: Backend
-    #: Why the CPU was chosen as a fallback, and whether only because there is no accelerator.
-    fallback: tuple[tuple[str, bool], ...]
-    #: The backends that crashed while they were tried, a sentence each.
-    crashed: tuple[str, ...]
+    #: Warnings that the CPU is used, each with whether the only reason is that there is no accelerator.
+    fallback_warnings: tuple[tuple[str, bool], ...]
+    #: A sentence for each backend that crashed while it was tried.
+    crashes: tuple[str, ...]
+
+
+class _LastStep(NamedTuple):
+    """The step that the child had begun when it ended."""
+
+    step: str
+    #: The accelerator, with its distribution; empty while the child had not chosen one.
+    accelerator: str
+
+    @classmethod
+    def of_report(cls, report: child.ChildReport) -> _LastStep:
+        """Read the step that the child reported last."""
+        if report.stage.startswith("["):
+            return cls(*json.loads(report.stage))
+        return cls(report.stage, "")
 
 
 def call_on_accelerator(
-    make: Make,
+    function: ChildFn,
     arguments: Mapping[str, Any],
     settings: Settings,
     *,
     timeout: float | None,
     pin: Pin | None = None,
     live: bool = False,
-    skipping: bool = False,
+    skip_crashes: bool = False,
     start: Callable[..., Any] | None = None,
-) -> Answer:
-    """Return what `make` returns when it is called, in a child process, with the accelerator.
+) -> ChildResult:
+    """Call `function` with the accelerator in a child process, and return its result.
 
-    `make` is a top-level function of a module. The accelerator is the one that `pin` names, or the chosen one
-    if `pin` is `None`. Errors about `pin` quote the text of `settings.request`. `timeout`: seconds for
-    choosing and answering; `None` for no limit. `live`: show the child's output while it runs. `skipping`: if
-    a step of `make` crashes the child, run `make` again without that step, as often as needed;
+    `function` is a top-level function of a module. The accelerator is the one that `pin` names, or the chosen
+    one if `pin` is `None`. Errors about `pin` quote the text of `settings.request`. `timeout`: seconds for
+    choosing and the call; `None` for no limit. `live`: show the child's output while it runs. `skip_crashes`:
+    if a step of `function` crashes the child, call `function` again without that step, as often as needed;
     `arguments["skipped"]` maps the name of each such step to how the process ended. `start` starts the child.
 
-    Raises what choosing raises, and `BackendUnavailableError` if the child process gives no answer.
+    Raises what choosing raises, and `BackendUnavailableError` if the child process ends without a result.
     """
     job: dict[str, Any] = {
-        "make": f"{make.__module__}:{make.__qualname__}",
+        "function": f"{function.__module__}:{function.__qualname__}",
         "arguments": dict(arguments),
         "pin": None if pin is None else list(pin),
         "asked": settings.request,
     }
-    crashed: list[str] = []
+    crashes: list[str] = []
     skipped: dict[str, str] = {}
+    job["arguments"]["skipped"] = skipped
     while True:
-        job["arguments"]["skipped"] = skipped
-        try:
-            report = child.run(
-                answer_in_child, job, timeout, autoload=True, live=live, start=start
-            )
-        except OSError as error:
-            problem = f"no child process can be started to ask the accelerator: {error}"
-            raise BackendUnavailableError(problem) from error
+        report = _run_child(job, timeout, live=live, start=start)
         if report.answer is not None:
             if not live:
                 report.print_output()
-            return _read(report.answer, crashed)
-        at, who = (
-            json.loads(report.stage)
-            if report.stage.startswith("[")
-            else (report.stage, "")
-        )
-        if who and skipping and at not in skipped and len(skipped) < _MOST_CRASHES:
-            skipped[at] = f"the process that asked {report.ending}{report.last_words}"
-        elif (
-            who or "apart" in job
-        ):  # it was chosen; or what lived in children of its own dies all the same
-            raise BackendUnavailableError(_no_answer(who, at, report))
+            return _result(report.answer, crashes)
+        last = _LastStep.of_report(report)
+        may_skip = skip_crashes and len(skipped) < _MAX_SKIPPED_STEPS
+        if last.accelerator and may_skip and last.step not in skipped:
+            skipped[last.step] = (
+                f"the process that asked {report.ending}{report.last_words}"
+            )
+        elif last.accelerator or "isolated" in job:
+            # It crashed with the chosen accelerator; choosing in child processes would not help.
+            raise BackendUnavailableError(_crash_message(last, report))
         else:
-            job |= _chosen_apart(settings, pin, at, report, crashed)
+            choice = _choose_in_children(settings, pin)
+            crashes += choice.crashes or [
+                f"The process that chose {report.ending} at: {last.step}"
+            ]
+            job |= choice.job_entries
 
 
-def _chosen_apart(
-    settings: Settings,
-    pin: Pin | None,
-    at: str,
-    report: child.ChildReport,
-    crashed: list[str],
-) -> dict[str, Any]:
-    """Choose in child processes, after a process crashed while it chose: what the job is then."""
-    wanted = (
-        settings
-        if pin is None
-        else replace(settings, pins=(qualified_pin(settings, pin),))
-    )
-    # The command goes on where a program ends: it has told of that.
-    apart = replace(wanted, isolated=True)
-    record = with_autoload_conflicts(select(apart, isolated=True), apart)
+def _run_child(
+    job: dict[str, Any],
+    timeout: float | None,
+    *,
+    live: bool,
+    start: Callable[..., Any] | None,
+) -> child.ChildReport:
+    """Run `run_job` in a child process. Raises `BackendUnavailableError` if it cannot be started."""
+    try:
+        return child.run(run_job, job, timeout, autoload=True, live=live, start=start)
+    except OSError as error:
+        problem = f"no child process can be started to ask the accelerator: {error}"
+        raise BackendUnavailableError(problem) from error
+
+
+class _ChoiceInChildren(NamedTuple):
+    """An accelerator that was chosen by trying each backend in a child process."""
+
+    #: The entries of the child's job that name the accelerator.
+    job_entries: dict[str, Any]
+    #: A sentence for each backend that crashed or timed out.
+    crashes: list[str]
+
+
+def _choose_in_children(settings: Settings, pin: Pin | None) -> _ChoiceInChildren:
+    """Choose an accelerator, trying each backend in a child process, after a process crashed while it chose.
+
+    Raises what choosing raises.
+    """
+    if pin is not None:
+        settings = replace(settings, pins=(qualified_pin(settings, pin),))
+    # Isolated also in `settings`: a crash here is reported by the command, and does not end it.
+    settings = replace(settings, isolated=True)
+    record = with_autoload_conflicts(select(settings, isolated=True), settings)
     if record.error is not None:
         raise record.error
     chosen = record.chosen
     assert chosen is not None
-    fell = [
-        v for v in record.verdicts if v.status in (Status.CRASHED, Status.TIMED_OUT)
+    crashes = [
+        _skipped_backend(verdict)
+        for verdict in record.verdicts
+        if verdict.status in (Status.CRASHED, Status.TIMED_OUT)
     ]
-    crashed += map(_passed_over, fell)
-    if not fell:
-        crashed.append(f"The process that chose {report.ending} at: {at}")
-    distribution = (
-        normalize_distribution(chosen.distribution) if chosen.provenance.value else ""
-    )
-    return {
-        "apart": True,
+    distribution = ""
+    if chosen.provenance.value:
+        distribution = normalize_distribution(chosen.distribution)
+    job_entries = {
+        "isolated": True,
         "pin": [chosen.name, distribution],
         "how": None if pin is not None else record.how.value,
         "autoload": list(record.autoload),
     }
+    return _ChoiceInChildren(job_entries, crashes)
 
 
-def _passed_over(verdict: Verdict) -> str:
+def _skipped_backend(verdict: Verdict) -> str:
+    """Return a sentence: which backend is skipped, why, and the next step if there is one."""
     hint = f". Next step: {verdict.hint}" if verdict.hint else ""
     return f"{verdict.name} ({verdict.provenance}) is skipped: {verdict.reason}{hint}"
 
 
-def _no_answer(who: str, at: str, report: child.ChildReport) -> str:
-    asked = (
-        f"{who}: the process that asked it"
-        if who
-        else "the process that builds the accelerator"
+def _crash_message(last: _LastStep, report: child.ChildReport) -> str:
+    """Return the error message for a child that ended without a result."""
+    process = "the process that builds the accelerator"
+    if last.accelerator:
+        process = f"{last.accelerator}: the process that asked it"
+    return (
+        f"{process} {report.ending} at: {last.step}{report.last_words}. "
+        "`accel why` tries every backend in a process of its own."
     )
-    ended = f"{report.ending} at: {at}{report.last_words}"
-    return f"{asked} {ended}. `accel why` tries every backend in a process of its own."
 
 
-def _read(told: dict[str, Any], crashed: list[str]) -> Answer:
-    if "error" in told:
-        kind: type[AccelError] = getattr(errors, told["error"], BackendUnavailableError)
-        raise kind(told["message"])
-    fallback = tuple(
-        (str(message), bool(merely)) for message, merely in told["fallback"]
+def _result(answer: dict[str, Any], crashes: list[str]) -> ChildResult:
+    """Read what `run_job` returned. Raises the error that it caught in the child."""
+    if "error" in answer:
+        error_class: type[AccelError] = getattr(
+            errors, answer["error"], BackendUnavailableError
+        )
+        raise error_class(answer["message"])
+    fallback_warnings = tuple(
+        (str(message), bool(merely_absent))
+        for message, merely_absent in answer["fallback"]
     )
-    return Answer(
-        told["answer"], decode_backend(told["backend"]), fallback, tuple(crashed)
+    return ChildResult(
+        answer["value"],
+        decode_backend(answer["backend"]),
+        fallback_warnings,
+        tuple(crashes),
     )
 
 
 # --- For a command -------------------------------------------------------------------------------------
 
 
-def answer_of(
-    make: Make,
+def run_in_child(
+    function: ChildFn,
     arguments: dict[str, Any],
     settings: Settings,
     name: Pin | None,
     *,
     timeout: float | None,
-    **how: Any,
-) -> Answer:
-    """Return the answer of `make` on the accelerator `name`, or on the chosen one, from a child process.
+    **options: Any,
+) -> ChildResult:
+    """Call `function` on the accelerator `name`, or on the chosen one, in a child process.
 
-    Raises what `accel_core.accelerator` and `get_accelerator` raise; errors repeat the command as it was
-    typed. Writes a warning to stderr for each backend that crashed while it was tried, and one if the CPU is
-    used. `how` are keyword arguments of `call_on_accelerator`.
+    Prints a warning to stderr for each backend that crashed while it was tried, and one if the CPU is used.
+    `options` are keyword arguments of `call_on_accelerator`. Returns its result, and raises what it raises;
+    errors about `name` repeat the command as it was typed.
     """
     if name is not None:
-        settings = replace(
-            settings, request=f"{click.get_current_context().command_path} {name}"
-        )
-    asked = call_on_accelerator(
-        make, arguments, settings, timeout=timeout, pin=name, **how
+        typed_command = f"{click.get_current_context().command_path} {name}"
+        settings = replace(settings, request=typed_command)
+    result = call_on_accelerator(
+        function, arguments, settings, timeout=timeout, pin=name, **options
     )
-    for sentence in asked.crashed:
+    for sentence in result.crashes:
         click.echo(f"Warning: {sentence}.\n", err=True)
-    for message, merely_absent in asked.fallback:
-        _say(message, merely_absent=merely_absent)
-    return asked
+    for message, merely_absent in result.fallback_warnings:
+        _print_fallback_warning(message, merely_absent=merely_absent)
+    return result
 
 
-def _say(message: str, *, merely_absent: bool) -> None:
+def _print_fallback_warning(message: str, *, merely_absent: bool) -> None:
     """Print a warning; one that only says that no accelerator is present is printed under `-v` alone."""
     if LOGGER.isEnabledFor(logging.INFO) or not merely_absent:
         click.echo(f"Warning: {message}\n", err=True)
 
 
-def fallback_in_words() -> contextlib.AbstractContextManager[None]:
+def fallback_warning_as_message() -> contextlib.AbstractContextManager[None]:
     """Return a context manager that prints the CPU fallback warning as a message, without a code line."""
-    return _fallbacks_to(
-        lambda warning: _say(str(warning), merely_absent=warning.merely_absent)
-    )
+
+    def print_warning(warning: AcceleratorFallbackWarning) -> None:
+        _print_fallback_warning(str(warning), merely_absent=warning.merely_absent)
+
+    return _redirect_fallback_warnings(print_warning)
 
 
 @contextlib.contextmanager
-def _fallbacks_to(tell: Callable[[AcceleratorFallbackWarning], None]) -> Iterator[None]:
-    """Within the block, hand `tell` the warnings that the CPU is used; others are shown as usual."""
+def _redirect_fallback_warnings(
+    handle: Callable[[AcceleratorFallbackWarning], None],
+) -> Iterator[None]:
+    """Within the block, call `handle` with each warning that the CPU is used; show others as usual."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", AcceleratorFallbackWarning)
-        usual = warnings.showwarning
+        show_as_usual = warnings.showwarning
 
         def show(
             message: Warning | str, category: type[Warning], *rest: Any, **more: Any
         ) -> None:
             if isinstance(message, AcceleratorFallbackWarning):
-                tell(message)
+                handle(message)
             else:
-                usual(message, category, *rest, **more)
+                show_as_usual(message, category, *rest, **more)
 
         warnings.showwarning = show
         yield
@@ -274,42 +318,56 @@ def _fallbacks_to(tell: Callable[[AcceleratorFallbackWarning], None]) -> Iterato
 # --- In the child --------------------------------------------------------------------------------------
 
 
-def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
-    """In the child: choose an accelerator, or take the named one, and return the answer."""
-    if job.get("apart"):  # whatever else looks for plugins must not meet what crashed
+def run_job(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
+    """In the child process: get the accelerator, call the job's function, and return what it returned.
+
+    `stage` records the step that is being taken. An `AccelError` is returned as its name and message.
+    """
+    if job.get("isolated"):
+        # Whatever else searches for plugins in this process must not load those that crashed.
         os.environ[ACCEL_PROBE.name] = "isolated"
+    fallback_warnings: list[tuple[str, bool]] = []
+
+    def note_fallback(warning: AcceleratorFallbackWarning) -> None:
+        fallback_warnings.append((str(warning), warning.merely_absent))
+
+    def report_choosing(step: str) -> None:
+        stage(json.dumps(_LastStep(step, "")))
+
     try:
-        fallback: list[tuple[str, bool]] = []
-        noting = _fallbacks_to(
-            lambda warning: fallback.append((str(warning), warning.merely_absent))
-        )
-        with noting, guard.steps_to(lambda what: stage(json.dumps([what, ""]))):
-            chosen = _choose(job)
+        with (
+            _redirect_fallback_warnings(note_fallback),
+            guard.steps_to(report_choosing),
+        ):
+            chosen = _accelerator_of_job(job)
         accelerator = chosen.accelerator
-        who = f"{accelerator.name} ({accelerator.backend.provenance})"
-        module, _, name = job["make"].partition(":")
-        make: Make = getattr(import_module(module), name)
-        answer = make(
-            chosen, job["arguments"], lambda what: stage(json.dumps([what, who]))
-        )
+        full_name = f"{accelerator.name} ({accelerator.backend.provenance})"
+
+        def report_progress(step: str) -> None:
+            stage(json.dumps(_LastStep(step, full_name)))
+
+        module, _, name = job["function"].partition(":")
+        function: ChildFn = getattr(import_module(module), name)
+        value = function(chosen, job["arguments"], report_progress)
     except AccelError as error:
         return {"error": type(error).__name__, "message": str(error)}
-    declared = replace(
+    backend = replace(
         accelerator.backend,
         provenance=accelerator.backend.provenance or Provenance("", ""),
     )
-    return {"answer": answer, "backend": asdict(declared), "fallback": fallback}
+    return {"value": value, "backend": asdict(backend), "fallback": fallback_warnings}
 
 
-def _choose(job: dict[str, Any]) -> Chosen:
+def _accelerator_of_job(job: dict[str, Any]) -> Chosen:
+    """Return the accelerator that the job names, or the chosen one if it names none."""
     if job["pin"] is None:
         accelerator = get_accelerator()
         record = selection()
         return Chosen(accelerator, record.how, record.autoload)
     accelerator = accelerator_of_pin(Pin(*job["pin"]), job["asked"])
-    if job.get("apart"):  # it is the chosen one too
+    if job.get("isolated"):
+        # The parent chose it: other code in this process has to get the same one.
         set_accelerator(accelerator)
     how = job.get("how")
-    return Chosen(
-        accelerator, None if how is None else How(how), tuple(job.get("autoload", ()))
-    )
+    autoload = tuple(job.get("autoload", ()))
+    return Chosen(accelerator, None if how is None else How(how), autoload)

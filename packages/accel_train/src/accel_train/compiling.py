@@ -1,4 +1,4 @@
-"""torch.compile's default compiler: set to the accelerator's for a block, or while a framework trains.
+"""Make torch.compile use the accelerator's compiler by default: for a block, or while a framework trains.
 
 Importing this module does not import torch.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import accel_core
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from accel_core import Accelerator
 
 __all__ = [
-    "DOOR", "checked_compiler", "compiler_of", "default_compiler", "known_to_inductor", "refused",
-    "while_training",
+    "ACCEL_COMPILER", "checked_compiler", "default_compiler", "default_compiler_for_integration",
+    "has_inductor_code", "listed_compiler", "no_inductor_code_error",
 ]  # fmt: skip
 
-#: Our name among torch.compile's backends, an entry point in `torch_dynamo_backends`.
-DOOR = "accel"
+#: accel_train's name among torch.compile's backends: it compiles with the chosen accelerator's compiler.
+ACCEL_COMPILER = "accel"
 _INDUCTOR = "inductor"
 #: Device types for which every inductor generates code.
-_INDUCTORS_OWN = ("cpu", "cuda", "xpu", "mps", "mtia")
+_INDUCTOR_DEVICE_TYPES = ("cpu", "cuda", "xpu", "mps", "mtia")
 
 
 @contextmanager
@@ -43,96 +43,94 @@ def default_compiler(accelerator: Accelerator | None = None) -> Iterator[str]:
     which has no code for the device type; or torch is older than 2.13, which has no default to set, and the
     compiler is not inductor.
     """
-    asked = accel_core.get_accelerator() if accelerator is None else accelerator
-    compiler = checked_compiler(asked)
-    register(asked)
+    if accelerator is None:
+        accelerator = accel_core.get_accelerator()
+    compiler = checked_compiler(accelerator)
+    register(accelerator)
     torch = import_torch()
     if hasattr(torch.compiler, "set_default_backend"):
-        with _default(compiler):
+        with _torch_default(compiler):
             yield compiler
-    elif compiler == _INDUCTOR:  # what torch takes anyway
+    elif compiler == _INDUCTOR:  # torch's default in any case
         yield compiler
     else:
         raise UnsupportedError(
             f"torch {torch.__version__} cannot change its default compiler: "
             f"torch.compiler.set_default_backend needs torch 2.13. Name the compiler: "
-            f'torch.compile(model, backend="{DOOR}")'
+            f'torch.compile(model, backend="{ACCEL_COMPILER}")'
         )
 
 
 @contextmanager
-def while_training(accelerator: Accelerator) -> Iterator[None]:
-    """Do as `default_compiler` does, for integrations: only if torch's default is wrong for the device.
+def default_compiler_for_integration(accelerator: Accelerator) -> Iterator[None]:
+    """Set torch's default compiler within the block, if the present one does not suit the device.
 
-    The first `torch.compile` looks up the compiler, so a program that compiles nothing costs nothing and gets
-    no error. A default that somebody has set is kept.
+    For integrations: the compiler is looked up by the first `torch.compile`, so a program that compiles
+    nothing loses no time and gets no error. A default that the program has set is kept.
     """
     torch = import_torch()
     if (
-        accelerator.device_type in _INDUCTORS_OWN
+        accelerator.device_type in _INDUCTOR_DEVICE_TYPES
         or not hasattr(torch.compiler, "set_default_backend")
-        or torch.compiler.get_default_backend() not in (_INDUCTOR, DOOR)
+        or torch.compiler.get_default_backend() not in (_INDUCTOR, ACCEL_COMPILER)
     ):
         yield
         return
     register(accelerator)
-    with _default(DOOR):
+    with _torch_default(ACCEL_COMPILER):
         yield
 
 
 def checked_compiler(accelerator: Accelerator, named: str = "") -> str:
-    """Return the name of the accelerator's compiler, or `named`, checked before anything compiles.
+    """Return `named`, or the name of the accelerator's compiler if that is empty, after checking it.
 
-    If the backend declares inductor, inductor is not checked: a vendor may register its code only when
-    inductor is called. Raises `UnsupportedError`.
+    Raises `UnsupportedError` if the compiler is inductor and has no code for the device type. If the backend
+    declares inductor, this is not checked: a vendor may register its code only when inductor is called.
     """
-    compiler = named if named not in ("", DOOR) else compiler_of(accelerator)
-    declared = accelerator.backend.compile_backend == _INDUCTOR
-    if (
-        compiler == _INDUCTOR
-        and not declared
-        and not known_to_inductor(accelerator.device_type)
-    ):
-        raise refused(accelerator.device_type)
+    if named in ("", ACCEL_COMPILER):
+        compiler = listed_compiler(accelerator)
+    else:
+        compiler = named
+    is_declared = accelerator.backend.compile_backend == _INDUCTOR
+    if compiler != _INDUCTOR or is_declared:
+        return compiler
+    if not has_inductor_code(accelerator.device_type):
+        raise no_inductor_code_error(accelerator.device_type)
     return compiler
 
 
-def compiler_of(accelerator: Accelerator) -> str:
+def listed_compiler(accelerator: Accelerator) -> str:
     """Return the name of the accelerator's compiler. Raises `UnsupportedError` if torch does not list it."""
     from torch._dynamo import lookup_backend
     from torch._dynamo.exc import InvalidBackend
 
     compiler = accelerator.get_compile_backend()
-    own = compiler == DOOR
-    try:
-        if not own:
+    if compiler == ACCEL_COMPILER:
+        problem = "a name that stands for that compiler"
+    else:
+        problem = "which torch._dynamo.list_backends(None) lacks"
+        with suppress(InvalidBackend):
             lookup_backend(compiler)
             return compiler
-    except InvalidBackend:
-        pass
-    why = (
-        "a name that stands for that compiler"
-        if own
-        else "which torch._dynamo.list_backends(None) lacks"
-    )
     raise UnsupportedError(
-        f"{accelerator.name} declares the compiler {compiler!r}, {why}. Choose another for this process: "
+        f"{accelerator.name} declares the compiler {compiler!r}, {problem}. Choose another for this process: "
         'accel_core.get_accelerator().set_compile_backend("aot_eager")'
     )
 
 
-def known_to_inductor(device_type: str) -> bool:
+def has_inductor_code(device_type: str) -> bool:
     """Return whether inductor has code for tensors of that type. Importing its table takes seconds."""
-    if device_type in _INDUCTORS_OWN:
+    if device_type in _INDUCTOR_DEVICE_TYPES:
         return True
     from torch._inductor.codegen import common
 
-    # Before torch 2.9 it was called where the graph is lowered, under another name.
-    getattr(common, "init_backend_registration", lambda: None)()
+    # Before torch 2.9 inductor filled its table by itself, when it lowered a graph.
+    if hasattr(common, "init_backend_registration"):
+        common.init_backend_registration()
     return common.get_scheduling_for_device(device_type) is not None
 
 
-def refused(device_type: str) -> UnsupportedError:
+def no_inductor_code_error(device_type: str) -> UnsupportedError:
     """Return the error for inductor on a device type that it has no code for."""
     return UnsupportedError(
         f"inductor has no code for device type {device_type!r}: neither torch nor the vendor registers any. "
@@ -141,35 +139,41 @@ def refused(device_type: str) -> UnsupportedError:
     )
 
 
-class _Block:
-    """One block that is entered, and what was torch's default before it."""
+class _DefaultBlock:
+    """A block that has been entered and not left, with the default compiler to restore at its end."""
 
-    def __init__(self, before: Any) -> None:
-        self.before = before
+    def __init__(self, previous_default: Any) -> None:
+        self.previous_default = previous_default
 
 
-_lock = threading.RLock()  # a block that is collected as garbage ends anywhere
-_blocks: list[_Block] = []
+#: Reentrant: the garbage collector may end a block anywhere, also in a thread that holds the lock.
+_lock = threading.RLock()
+#: The blocks of all threads, in the order in which they were entered.
+_default_blocks: list[_DefaultBlock] = []
 
 
 @contextmanager
-def _default(compiler: str) -> Iterator[None]:
-    """Set torch's default. Blocks may end in any order: each leaves its own mark alone."""
+def _torch_default(compiler: str) -> Iterator[None]:
+    """Set torch's default compiler within the block, and restore the previous one.
+
+    Blocks of several threads may end in any order. The block that was entered last restores the default; an
+    earlier one passes what it would restore on to the block after it.
+    """
     torch = import_torch()
     with _lock:
-        block = _Block(torch.compiler.get_default_backend())
-        _blocks.append(block)
+        block = _DefaultBlock(torch.compiler.get_default_backend())
+        _default_blocks.append(block)
         torch.compiler.set_default_backend(compiler)
     try:
         yield
     finally:
-        if (
-            not sys.is_finalizing()
-        ):  # else nobody compiles any more, and torch cannot import what it would
+        # At the interpreter's end nothing compiles any more, and torch cannot import what it needs.
+        if not sys.is_finalizing():
             with _lock:
-                place = _blocks.index(block)
-                if place == len(_blocks) - 1:
-                    torch.compiler.set_default_backend(block.before)
+                index = _default_blocks.index(block)
+                if block is _default_blocks[-1]:
+                    torch.compiler.set_default_backend(block.previous_default)
                 else:
-                    _blocks[place + 1].before = block.before
-                del _blocks[place]
+                    next_block = _default_blocks[index + 1]
+                    next_block.previous_default = block.previous_default
+                del _default_blocks[index]

@@ -1,4 +1,4 @@
-"""dynamo's and inductor's `DeviceInterface` for a device type that has none, built on its accelerator."""
+"""Register a `DeviceInterface` with dynamo and inductor for a device type that has none."""
 
 from __future__ import annotations
 
@@ -20,83 +20,94 @@ def register(accelerator: Accelerator) -> None:
     import torch
     from torch._dynamo import device_interface as dynamo
 
-    kind = accelerator.device_type
-    if kind != torch._C._get_privateuse1_backend_name():
+    device_type = accelerator.device_type
+    if device_type != torch._C._get_privateuse1_backend_name():
         return
     try:
-        dynamo.get_interface_for_device(kind)
+        dynamo.get_interface_for_device(device_type)
     except NotImplementedError:
-        interface = _interface(dynamo.DeviceInterface, accelerator)
-        for name in (
-            kind,
-            *(f"{kind}:{index}" for index in range(accelerator.device_count())),
-        ):
-            dynamo.register_interface_for_device(name, interface)
+        interface = _interface_class(dynamo.DeviceInterface, accelerator)
+        dynamo.register_interface_for_device(device_type, interface)
+        for index in range(accelerator.device_count()):
+            dynamo.register_interface_for_device(f"{device_type}:{index}", interface)
 
 
-def _interface(base: Any, ours: Accelerator) -> Any:
-    def exchange(index: int) -> int:
-        before = ours.current_device()
-        if index >= 0:  # torch's way to say: stay
-            ours.set_device(index)
-        return before
+def _names_and_multiprocessors(accelerator: Accelerator) -> list[Any]:
+    """Return what dynamo and inductor read of each device: its name and number of multiprocessors."""
+    namespaces = []
+    for index in range(accelerator.device_count()):
+        properties = accelerator.device_properties(index)
+        namespaces.append(
+            SimpleNamespace(
+                name=properties.name,
+                multi_processor_count=properties.multiprocessors or 1,
+            )
+        )
+    return namespaces
 
-    @functools.cache
-    def every() -> list[Any]:
-        # Kept for compiling processes, which may not start the device.
-        known = [ours.device_properties(index) for index in range(ours.device_count())]
-        return [
-            SimpleNamespace(name=of.name, multi_processor_count=of.multiprocessors or 1)
-            for of in known
-        ]
 
-    def properties(device: Any = None) -> Any:
-        number = getattr(device, "index", device)
-        return every()[ours.current_device() if number is None else number]
+def _interface_class(base: Any, accelerator: Accelerator) -> Any:
+    """Return a subclass of dynamo's `DeviceInterface` whose members call the accelerator."""
+
+    @functools.cache  # for processes that compile, which may not start the device
+    def all_properties() -> list[Any]:
+        return _names_and_multiprocessors(accelerator)
+
+    def properties_of(device: Any = None) -> Any:
+        index = getattr(device, "index", device)
+        if index is None:
+            index = accelerator.current_device()
+        return all_properties()[index]
+
+    def swap_device(index: int) -> int:
+        previous = accelerator.current_device()
+        if index >= 0:  # torch passes -1 to leave the device selected
+            accelerator.set_device(index)
+        return previous
 
     class Interface(base):  # type: ignore[misc]
-        """Every member that dynamo and inductor ask, of the accelerator."""
+        """The members that dynamo and inductor call, answered by the accelerator."""
 
-        Event, Stream = ours.Event, ours.Stream
-        device = staticmethod(ours.device_guard)
-        current_device = staticmethod(ours.current_device)
-        set_device = staticmethod(ours.set_device)
-        exchange_device = maybe_exchange_device = staticmethod(exchange)
-        device_count = staticmethod(ours.device_count)
-        is_available = staticmethod(ours.is_available)
-        stream = staticmethod(ours.stream)
-        current_stream = staticmethod(ours.current_stream)
-        set_stream = staticmethod(ours.set_stream)
-        synchronize = staticmethod(ours.synchronize)
-        memory_allocated = staticmethod(ours.memory_allocated)
-        get_device_properties = staticmethod(properties)
+        Event, Stream = accelerator.Event, accelerator.Stream
+        device = staticmethod(accelerator.device_guard)
+        current_device = staticmethod(accelerator.current_device)
+        set_device = staticmethod(accelerator.set_device)
+        exchange_device = maybe_exchange_device = staticmethod(swap_device)
+        device_count = staticmethod(accelerator.device_count)
+        is_available = staticmethod(accelerator.is_available)
+        stream = staticmethod(accelerator.stream)
+        current_stream = staticmethod(accelerator.current_stream)
+        set_stream = staticmethod(accelerator.set_stream)
+        synchronize = staticmethod(accelerator.synchronize)
+        memory_allocated = staticmethod(accelerator.memory_allocated)
+        get_device_properties = staticmethod(properties_of)
 
         class Worker:
-            """The same for processes that compile."""
+            """The members that processes which compile call."""
 
-            set_device = staticmethod(ours.set_device)
-            current_device = staticmethod(ours.current_device)
-            get_device_properties = staticmethod(properties)
+            set_device = staticmethod(accelerator.set_device)
+            current_device = staticmethod(accelerator.current_device)
+            get_device_properties = staticmethod(properties_of)
 
         @staticmethod
         def get_raw_stream(device_idx: int) -> int:
-            return int(getattr(ours.current_stream(device_idx), "stream_id", 0))
+            return int(getattr(accelerator.current_stream(device_idx), "stream_id", 0))
 
         @staticmethod
         def get_compute_capability(device: Any = None) -> str:
-            known = ours.device_properties(device).capability
-            return "" if known is None else ".".join(map(str, known))
+            capability = accelerator.device_properties(device).capability
+            return "" if capability is None else ".".join(map(str, capability))
 
         @staticmethod
         def is_bf16_supported(including_emulation: bool = False) -> bool:
             return (
-                ours.is_bf16_supported()
+                accelerator.is_bf16_supported()
                 if including_emulation
-                else ours.is_bf16_native()
+                else accelerator.is_bf16_native()
             )
 
         @staticmethod
         def is_triton_capable(device: Any = None) -> bool:  # noqa: ARG004 - torch's signature
-            return ours.is_triton_supported()
+            return accelerator.is_triton_supported()
 
     return Interface

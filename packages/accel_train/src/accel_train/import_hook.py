@@ -1,4 +1,4 @@
-"""An import hook: runs a function before, or a context around, the execution of given modules."""
+"""Run a function before, or a context around, the execution of modules, by an import hook."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ImportHook:
     ) -> None:
         self._around = around
         self._before = before
-        #: What is being sought now, by thread and name.
-        self._seeking: set[tuple[int, str]] = set()
+        #: The searches that are running: thread and name of the module.
+        self._searches: set[tuple[int, str]] = set()
 
     def install(self) -> None:
         """Put this hook first in `sys.meta_path`: other finders (editable installs) may handle every name.
@@ -39,11 +39,9 @@ class ImportHook:
         """
         if self in sys.meta_path:
             return
-        # In place: who holds the list, as an import under way in another thread does, must see it too.
-        sys.meta_path[:] = [
-            self,
-            *(finder for finder in sys.meta_path if not self._replaces(finder)),
-        ]
+        others = [finder for finder in sys.meta_path if not self._is_older_copy(finder)]
+        # In place: an import that is running in another thread holds this list.
+        sys.meta_path[:] = [self, *others]
 
     def find_spec(
         self,
@@ -54,53 +52,62 @@ class ImportHook:
         """Return the other finders' spec, with a loader that calls this hook."""
         if name not in self._around and name not in self._before:
             return None
-        # Others ask all finders as well; one that asks us in turn is told what it would be told without us.
-        asked = (threading.get_ident(), name)
-        if asked in self._seeking:
+        # Another finder may search all finders too, and so call this hook again: it then finds nothing.
+        search = (threading.get_ident(), name)
+        if search in self._searches:
             return None
-        self._seeking.add(asked)
+        self._searches.add(search)
         try:
-            spec = self._from_others(name, path, target)
+            spec = self._spec_of_other_finders(name, path, target)
         finally:
-            self._seeking.discard(asked)
+            self._searches.discard(search)
         if spec is not None and spec.loader is not None:
-            self._follow(name, spec.loader)
+            self._wrap_loader(name, spec.loader)
         return spec
 
-    def _from_others(
+    def _spec_of_other_finders(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None
     ) -> ModuleSpec | None:
-        specs = (
-            finder.find_spec(name, path, target)
-            for finder in sys.meta_path
-            if finder is not self
-        )
-        return next((spec for spec in specs if spec is not None), None)
+        """Return the first spec that another finder has for the module; `None` if none has."""
+        for finder in sys.meta_path:
+            if finder is self:
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                return spec
+        return None
 
-    def _follow(self, name: str, loader: Any) -> None:
-        # On this one object: it stays the loader that it was for whoever asks for its source or type.
-        if around := self._around.get(name):
-            execute = loader.exec_module
+    def _wrap_loader(self, name: str, loader: Any) -> None:
+        """Replace two methods of the loader, so that this hook's functions for the module are called.
+
+        The loader stays the same object, for code that needs its type or asks it for the source.
+        """
+        around = self._around.get(name)
+        if around:
+            original_exec_module = loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
                 with around(module):
-                    execute(module)
+                    original_exec_module(module)
 
             loader.exec_module = exec_module
-        if before := self._before.get(name):
-            get_code = loader.get_code
+        before = self._before.get(name)
+        if before:
+            original_get_code = loader.get_code
 
-            def get_code_after(fullname: str) -> Any:
+            def get_code(fullname: str) -> Any:
                 before()
-                return get_code(fullname)
+                return original_get_code(fullname)
 
-            loader.get_code = get_code_after
+            loader.get_code = get_code
 
-    def _replaces(self, finder: Any) -> bool:
-        """By name: its class is not ours, though it was made of the same file, or of an older release's."""
-        kind = type(finder)
-        is_copy = (kind.__module__, kind.__qualname__) == (
-            __name__,
-            ImportHook.__qualname__,
-        )
-        return is_copy and finder._around.keys() == self._around.keys()
+    def _is_older_copy(self, finder: Any) -> bool:
+        """Return whether an earlier import of this file, or of another release's, made the finder.
+
+        The classes are compared by name: the finder's class is another object than this hook's.
+        """
+        finder_class = type(finder)
+        class_name = (finder_class.__module__, finder_class.__qualname__)
+        if class_name != (__name__, ImportHook.__qualname__):
+            return False
+        return bool(finder._around.keys() == self._around.keys())

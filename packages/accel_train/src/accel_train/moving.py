@@ -23,9 +23,10 @@ def keep_parameters(accelerator: Accelerator) -> None:
     error for a parameter that a graph still refers to, because it cannot be swapped.
     """
     torch = import_torch()
-    # Empty: nothing is allocated, so the device does not count as used.
+    # An empty parameter allocates nothing, so the device does not count as used.
     weight = torch.nn.Parameter(torch.empty(0))
     layer = torch.nn.Module()
     layer.weight = weight
-    if layer.to(accelerator.device()).weight is not weight:
+    moved_layer = layer.to(accelerator.device())
+    if moved_layer.weight is not weight:
         torch.__future__.set_swap_module_params_on_conversion(True)

@@ -1,8 +1,7 @@
-"""Names and frames of other projects that accel-train reads although they are private.
+"""Read names and frames of other projects that are private to them.
 
-Each entry names the release in which it was seen. The test
-`packages/accel_train/tests/trainers/test_private_names.py` holds all of them against the
-installed releases, and by night against the newest.
+The test `packages/accel_train/tests/trainers/test_private_names.py` compares all of them
+with the installed releases, and by night with the newest.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ import sys
 from typing import Any, NamedTuple
 
 __all__ = [
-    "ACCELERATE_RANKS",
-    "ACCELERATE_SCALED",
+    "ACCELERATE_LOSS_SCALING_TYPES",
+    "ACCELERATE_RANK_TYPES",
     "LIGHTNING_CONNECTORS",
     "NAMES",
-    "SEEN",
-    "TRANSFORMERS_LADDER",
+    "TRANSFORMERS_DEVICE_ORDER",
+    "VERIFIED_RELEASES",
     "PrivateNames",
     "accelerate_asks_for_cpu",
     "accelerate_state",
@@ -26,8 +25,8 @@ __all__ = [
     "set_accelerate_state",
 ]
 
-#: The releases in which everything in this module was seen, by distribution.
-SEEN = {
+#: The releases that everything in this module was written for, by distribution.
+VERIFIED_RELEASES = {
     "accelerate": "1.15.0",
     "deepspeed": "0.19.8",
     "lightning": "2.6.6",
@@ -45,7 +44,7 @@ class PrivateNames(NamedTuple):
     names: tuple[str, ...]
 
 
-#: Read here, or overridden by a class of ours that derives from theirs.
+#: All private names that are read in this module, or overridden by a derived class of accel_train.
 NAMES = (
     PrivateNames("accelerate", "state.py", "PartialState", ("_shared_state",)),
     PrivateNames("accelerate", "state.py", "AcceleratorState", ("_reset_state",)),
@@ -77,19 +76,19 @@ NAMES = (
 
 #: Device types in the order in which Transformers' `TrainingArguments._setup_devices`
 #: asks for them, before it reads Accelerate's variable.
-TRANSFORMERS_LADDER = (
+TRANSFORMERS_DEVICE_ORDER = (
     "mps", "xpu", "mlu", "musa", "npu", "hpu", "neuron", "tpu", "cuda",
 )  # fmt: skip
-#: Device types of which Accelerate's `PartialState._prepare_backend` makes ranks.
-ACCELERATE_RANKS = ("mlu", "sdaa", "musa", "npu", "hpu", "cuda", "xpu", "neuron")
+#: Device types for which Accelerate's `PartialState._prepare_backend` starts ranks.
+ACCELERATE_RANK_TYPES = ("mlu", "sdaa", "musa", "npu", "hpu", "cuda", "xpu", "neuron")
 #: Device types for which Accelerate scales losses, as float16 needs: `supported_device`
 #: in `Accelerator.__init__`.
-ACCELERATE_SCALED = (
+ACCELERATE_LOSS_SCALING_TYPES = (
     "xpu", "cuda", "npu", "xla", "mlu", "musa", "hpu", "sdaa", "mps",
 )  # fmt: skip
 
-#: Lightning's modules that choose an accelerator in a class's `__init__`, and whose
-#: they are.
+#: Lightning's modules that choose an accelerator in a class's `__init__`: whether each
+#: belongs to its `Trainer` ("pytorch") or its `Fabric` ("fabric").
 LIGHTNING_CONNECTORS = {
     "lightning.pytorch.trainer.connectors.accelerator_connector": "pytorch",
     "pytorch_lightning.trainer.connectors.accelerator_connector": "pytorch",
@@ -99,10 +98,10 @@ LIGHTNING_CONNECTORS = {
 
 
 def lightning_arguments() -> dict[str, Any]:
-    """Return what the connector that calls us was given, and the connector as `self`.
+    """Return the arguments of Lightning's connector that is calling, by name, with itself as `self`.
 
-    A class in Lightning's registry is told the options of its entry, and not what the
-    program asked for. Empty where no connector calls.
+    A class in Lightning's registry gets the options of its entry, and not the arguments
+    of the program. The result is empty if no connector is calling.
     """
     frame = sys._getframe()
     while frame.f_back is not None:
@@ -114,13 +113,13 @@ def lightning_arguments() -> dict[str, Any]:
 
 
 def accelerate_asks_for_cpu(caller: str) -> bool:
-    """Whether Accelerate's code that calls the module `caller` was given `cpu=True`.
+    """Return whether Accelerate's code that is calling the module `caller` got `cpu=True`.
 
-    Its state keeps that only afterwards.
+    Accelerate's state has this argument only afterwards.
     """
     frame = sys._getframe()
-    ours = (__name__, caller)
-    while frame.f_back is not None and frame.f_globals.get("__name__") in ours:
+    own_modules = (__name__, caller)
+    while frame.f_back is not None and frame.f_globals.get("__name__") in own_modules:
         frame = frame.f_back
     while (
         frame.f_back is not None
@@ -160,5 +159,5 @@ def had_process_group() -> bool:
         return False
     if c10d.is_initialized() or c10d._default_pg_init_method is not None:
         return True
-    ours = sys.modules.get("accel_train.launch.process_group")
-    return bool(getattr(ours, "_again", False))
+    own_module = sys.modules.get("accel_train.launch.process_group")
+    return bool(getattr(own_module, "_again", False))

@@ -1,4 +1,4 @@
-"""Transformers' `Trainer`, and TRL's, on accel_core's choice: a mixin for their arguments.
+"""Make Transformers' `Trainer`, and TRL's, use the accelerator that accel_core chose: a mixin for arguments.
 
     from transformers import Trainer, TrainingArguments
     from accel_train.transformers import AcceleratorArguments
@@ -24,7 +24,7 @@ from accel_core.errors import IntegrationError
 from accel_train.accelerate import partial_state
 from accel_train.compiling import checked_compiler
 from accel_train.loading import can_pin_memory
-from accel_train.private_names import ACCELERATE_SCALED, SEEN
+from accel_train.private_names import ACCELERATE_LOSS_SCALING_TYPES, VERIFIED_RELEASES
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,7 @@ class AcceleratorArguments:
     Each rank of a launcher (`accel run`, torchrun) gets its own device and the backend's communication
     library. `use_cpu=True` must agree with the choice. `bf16=True` is accepted if the accelerator trains in
     bfloat16, even if Transformers does not know its vendor. `dataloader_pin_memory` is on if the device has
-    page-locked memory. `torch_compile=True` without a backend uses the accelerator's compiler. Raises what
+    pinned memory. `torch_compile=True` without a backend uses the accelerator's compiler. Raises what
     `partial_state` raises, and `IntegrationError` for options with which Transformers would use another
     device than the chosen one.
     """
@@ -60,79 +60,88 @@ class AcceleratorArguments:
         torch_compile_mode: str | None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Raise `IntegrationError` if the class would not use the mixin's device: see the messages."""
         super().__init_subclass__(**kwargs)
-        theirs = next(
-            (each for each in cls.__mro__ if each.__name__ == "TrainingArguments"), None
-        )
-        if theirs is not None and "_setup_devices" not in vars(theirs):
+        by_name = {base.__name__: base for base in reversed(cls.__mro__)}
+        training_arguments = by_name.get("TrainingArguments")
+        if training_arguments is None:
+            return
+        if "_setup_devices" not in vars(training_arguments):
             raise IntegrationError(
-                f"{theirs.__module__}.TrainingArguments has no _setup_devices, which accel_train overrides "
+                f"{training_arguments.__module__}.TrainingArguments has no _setup_devices, which accel_train "
+                "overrides "
                 "to choose the device: this release of Transformers is not supported. "
-                f"pip install transformers=={SEEN['transformers']}"
+                f"pip install transformers=={VERIFIED_RELEASES['transformers']}"
             )
-        if (
-            theirs is not None
-            and cls._setup_devices is not AcceleratorArguments._setup_devices
-        ):
+        if cls._setup_devices is not AcceleratorArguments._setup_devices:
             raise IntegrationError(
                 f"class {cls.__name__}: Transformers' own class comes first and would choose the device. "
                 "Write class Arguments(AcceleratorArguments, TrainingArguments)"
             )
 
     def _validate_args(self) -> None:
+        """Check compiler and number format for the chosen accelerator, then as Transformers does."""
         if self.torch_compile or self.torch_compile_mode or self.torch_compile_backend:
-            self.torch_compile_backend = _listed_compiler(
+            self.torch_compile_backend = _compiler_in_accelerates_list(
                 self.torch_compile_backend or ""
             )
-        _require_scaler(accel_core.get_accelerator(), self.fp16)
-        # For bfloat16 it asks the vendors that it knows, unless on the CPU; ours answers for any device.
-        asked = self.use_cpu
+        _require_loss_scaling(accel_core.get_accelerator(), self.fp16)
+        # Transformers checks bfloat16 only for the vendors that it knows, and not if `use_cpu` is set.
+        use_cpu = self.use_cpu
         if self.bf16 or self.bf16_full_eval:
-            self.use_cpu = asked or accel_core.get_accelerator().is_bf16_supported()
+            self.use_cpu = use_cpu or accel_core.get_accelerator().is_bf16_supported()
         try:
             super()._validate_args()  # type: ignore[misc]
         finally:
-            self.use_cpu = asked
+            self.use_cpu = use_cpu
 
     @cached_property
     def _setup_devices(self) -> torch.device:
-        ours = accel_core.get_accelerator()
-        is_cpu = ours.device().type == "cpu"
+        """Return this process's device, and make Accelerate's state for it.
+
+        Raises `IntegrationError` for options with which Transformers would use another device.
+        """
+        accelerator = accel_core.get_accelerator()
+        is_cpu = accelerator.device().type == "cpu"
         if self.use_cpu and not is_cpu:
             raise IntegrationError(
-                f"use_cpu=True, but accel_core has chosen {ours.name}: leave it out, or set "
+                f"use_cpu=True, but accel_core has chosen {accelerator.name}: leave it out, or set "
                 "DS_ACCELERATOR=cpu"
             )
         if self.deepspeed:
             raise IntegrationError(
                 f"deepspeed={self.deepspeed!r}: with Transformers, Accelerate chooses DeepSpeed's device, "
-                f"which may not be {ours.name}. Use DeepSpeed itself, after "
+                f"which may not be {accelerator.name}. Use DeepSpeed itself, after "
                 "accel_train.deepspeed.activate()"
             )
         self.use_cpu = is_cpu
-        # The state is there from now on, whatever the configuration says; the Trainer must not see this key.
+        # The Trainer must not see this key: the state exists from here on, whatever the key says.
         if not self.accelerator_config.pop("use_configured_state", None):
-            # As theirs do: what earlier arguments left there is of their precision.
+            # As Transformers does: the state may have the precision of earlier arguments.
             importlib.import_module("accelerate.state").AcceleratorState._reset_state()
         self.distributed_state = partial_state(
             timeout=timedelta(seconds=self.ddp_timeout)
         )
         self._n_gpu = 0 if is_cpu else 1  # a process has one device
-        # torch raises for a device without such memory, where the first batch is made.
+        # For a device without pinned memory torch would raise an error at the first batch.
         self.dataloader_pin_memory = self.dataloader_pin_memory and (
-            is_cpu or can_pin_memory(ours)
+            is_cpu or can_pin_memory(accelerator)
         )
         if self.gradient_checkpointing:
-            _warn_of_checkpointing(ours)
+            _warn_about_checkpointing(accelerator)
         device: torch.device = self.distributed_state.device
         return device
 
 
-def _listed_compiler(named: str) -> str:
-    """The compiler's name, where Accelerate's closed list has it; without one Transformers take inductor."""
+def _compiler_in_accelerates_list(named: str) -> str:
+    """Return the name `named`, or of the accelerator's compiler; without a name Transformers uses inductor.
+
+    Raises `IntegrationError` if Accelerate's list does not have that compiler.
+    """
     compiler = checked_compiler(accel_core.get_accelerator(), named)
     utils = importlib.import_module("accelerate.utils")
-    if compiler.upper() in [each.value for each in utils.DynamoBackend]:
+    accepted = [backend.value for backend in utils.DynamoBackend]
+    if compiler.upper() in accepted:
         return compiler
     raise IntegrationError(
         f"torch_compile: the compiler is {compiler!r}, which Accelerate's list (DynamoBackend) lacks. Leave "
@@ -140,18 +149,23 @@ def _listed_compiler(named: str) -> str:
     )
 
 
-def _warn_of_checkpointing(ours: Accelerator) -> None:
-    for check, words in ours.backend.computes_otherwise:
+def _warn_about_checkpointing(accelerator: Accelerator) -> None:
+    """Warn if checkpointing draws other random numbers on this device, as its backend declares."""
+    for check, difference in accelerator.backend.computes_otherwise:
         if check == "compute.randomness.checkpointing_draws_the_same":
-            text = f"gradient_checkpointing=True on {ours.name}: {words}"
+            text = f"gradient_checkpointing=True on {accelerator.name}: {difference}"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def _require_scaler(ours: Accelerator, fp16: bool) -> None:
-    if not fp16 or ours.device().type in ("cpu", *ACCELERATE_SCALED):
+def _require_loss_scaling(accelerator: Accelerator, fp16: bool) -> None:
+    """Raise `IntegrationError` for `fp16` on a device for which Accelerate does not scale losses."""
+    if not fp16 or accelerator.device().type in ("cpu", *ACCELERATE_LOSS_SCALING_TYPES):
         return
-    instead = "bf16=True" if ours.is_bf16_supported() else "neither fp16 nor bf16"
+    instead = (
+        "bf16=True" if accelerator.is_bf16_supported() else "neither fp16 nor bf16"
+    )
     raise IntegrationError(
-        f"fp16=True: Accelerate scales losses on {', '.join(ACCELERATE_SCALED)} alone, "
-        f"not on {ours.device().type}. Use {instead}, or your own loop with get_accelerator().grad_scaler()"
+        f"fp16=True: Accelerate scales losses on {', '.join(ACCELERATE_LOSS_SCALING_TYPES)} alone, "
+        f"not on {accelerator.device().type}. Use {instead}, "
+        "or your own loop with get_accelerator().grad_scaler()"
     )

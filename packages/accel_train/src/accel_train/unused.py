@@ -1,10 +1,10 @@
-"""Say that the chosen accelerator was not used, or that each rank trained alone.
+"""Warn that the chosen accelerator was not used, or that each rank trained alone.
 
-Who forgets a line trains on the CPU, or several times, without a word. `accel_train_startup` calls `tell` at
-the end of a process. Only rank 0 speaks, so a job says it once.
+A program that lacks one line trains on the CPU, or each of its ranks trains by itself, without any message.
+`accel_train_startup` calls `warn_if_unused` at the end of a process. Only rank 0 of a job prints.
 
-A device is used if a parameter lies on it. A program that has dropped its parameters by then, or has none, is
-judged by the most bytes that it had there at one time: what a barrier allocates is not use.
+A device is used if a parameter is on it. If a program has deleted its parameters by then, or has none, the
+most memory that it had allocated there at one time decides: a barrier's few bytes do not count as use.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import sys
 import time
 import warnings
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import accel_core
 from accel_core.errors import AccelError
 from accel_core.settings import Variable
 from accel_core.text import escape_control_chars
-from accel_train.doors.catalogue import DOORS, OF_DEVICE
+from accel_train.doors.catalogue import FRAMEWORKS, TAKING_A_DEVICE
 from accel_train.launch.variables import RANK, WORLD_SIZE
 from accel_train.private_names import (
     accelerate_state,
@@ -31,82 +31,98 @@ from accel_train.private_names import (
 )
 from accel_train_startup import VARIABLE
 
-__all__ = ["ACCEL_UNUSED", "tell"]
+__all__ = ["ACCEL_UNUSED", "warn_if_unused"]
 
 
-def _ignore(text: str) -> bool:
+def _parse_ignore(text: str) -> bool:
+    """Return True for `ignore`. Raises `ValueError`, with what is expected, for any other text."""
     if text.lower() != "ignore":
         raise ValueError("ignore")
     return True
 
 
-#: `ignore`: for those who mean the CPU.
-ACCEL_UNUSED = Variable("ACCEL_UNUSED", _ignore, False)
+#: `ignore`: print no warning, as the program is intended to use the CPU.
+ACCEL_UNUSED = Variable("ACCEL_UNUSED", _parse_ignore, False)
 #: Seconds of CPU time after which a process counts as a training.
-_LONG = 60.0
+_TRAINING_SECONDS = 60.0
 #: Modules that only launchers import.
 _LAUNCHERS = (
     "torch.distributed.launcher.api", "accelerate.commands.launch", "deepspeed.launcher.runner",
     "deepspeed.launcher.launch",
 )  # fmt: skip
-_ANY_LINE = "device = accel_core.get_accelerator().device()"
-#: Bytes that a program has at most on a device that it does not use: a scalar or two, as for a barrier.
-_SCALARS = 1 << 10
+_DEVICE_LINE = "device = accel_core.get_accelerator().device()"
+#: Most bytes that a program has on a device that it does not use: a scalar or two, as for a barrier.
+_MAX_UNUSED_BYTES = 1 << 10
 
 
-def tell() -> None:
-    """Write a line to stderr if an accelerator was chosen and the program did not use it, and one if several
-    ranks ran and none of them met another.
+def warn_if_unused() -> None:
+    """Print a line to stderr if an accelerator was chosen and the program did not use it.
+
+    Print another line if several ranks ran and none of them started a process group. Prints nothing in other
+    ranks than 0, in a launcher, in a process of multiprocessing, and with `ACCEL_UNUSED=ignore`.
     """
-    if not _speaks():
+    if not _may_warn():
         return
     with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         device_types = _parameter_device_types()
-        on_cpu = "cpu" in device_types
-        # A program that failed before it had a model may have been on its way to the device.
-        accelerator = _chosen() if on_cpu or not hasattr(sys, "last_type") else None
-        if accelerator is not None and _is_unused(accelerator, device_types):
-            line = _line(accelerator, on_cpu=on_cpu)
-            sys.stderr.write(f"{escape_control_chars(line)}\n")
+        has_cpu_parameters = "cpu" in device_types
+        # A program that failed before it had a model might have used the device later.
+        has_failed = hasattr(sys, "last_type")
+        if has_cpu_parameters or not has_failed:
+            accelerator = _expected_accelerator()
+            if accelerator is not None and _is_unused(accelerator, device_types):
+                warning = _unused_warning(accelerator, on_cpu=has_cpu_parameters)
+                sys.stderr.write(f"{escape_control_chars(warning)}\n")
         if device_types and _trained_alone():
-            sys.stderr.write(f"{_line_of_copies()}\n")
+            sys.stderr.write(f"{_trained_alone_warning()}\n")
 
 
-def _speaks() -> bool:
+def _may_warn() -> bool:
+    """Return whether this process prints warnings: rank 0 of a program that has imported torch."""
     with suppress(AccelError):
-        is_ours = (
+        is_program = (
             multiprocessing.parent_process() is None
             and "torch" in sys.modules
             and not _is_launcher()
         )
-        return (
-            is_ours and not ACCEL_UNUSED.read(os.environ) and RANK.read(os.environ) == 0
-        )
+        if not is_program or ACCEL_UNUSED.read(os.environ):
+            return False
+        return RANK.read(os.environ) == 0
     return False
 
 
 def _is_launcher() -> bool:
-    """Whether this process starts ranks (torchrun, `accelerate launch`, `deepspeed`) and computes nothing."""
+    """Return whether this process starts ranks (torchrun, `accelerate launch`, `deepspeed`)."""
     main = getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", "")
     return any(name == main or name in sys.modules for name in _LAUNCHERS)
 
 
-def _chosen() -> Any:
-    """The accelerator, unless it is the CPU, or nobody who would use it is here."""
+def _expected_accelerator() -> Any:
+    """Return the accelerator that the program was expected to use; `None` if it was not, or it is the CPU.
+
+    It was expected to if `accel run` started it, or if it chose an accelerator and trained.
+    """
     was_launched = bool(os.environ.get(VARIABLE))
-    current = sys.modules.get("accel_core.current")
-    if not was_launched and (
-        getattr(current, "_chosen", None) is None
-        or not (_imported() or time.process_time() > _LONG)
-    ):
+    if not was_launched and not (_has_chosen() and _has_trained()):
         return None
     accelerator = accel_core.get_accelerator()
     return None if accelerator.device().type == "cpu" else accelerator
 
 
+def _has_chosen() -> bool:
+    """Return whether the program has chosen an accelerator."""
+    current = sys.modules.get("accel_core.current")
+    return getattr(current, "_chosen", None) is not None
+
+
+def _has_trained() -> bool:
+    """Return whether the program has imported a framework, or computed for long."""
+    return bool(_imported_frameworks()) or time.process_time() > _TRAINING_SECONDS
+
+
 def _is_unused(accelerator: Any, device_types: set[str]) -> bool:
-    """Whether the program left the device idle; False where the backend cannot tell.
+    """Return whether the program did not use the device; False if the backend does not report memory.
 
     `device_types`: those of the parameters that are alive.
     """
@@ -114,63 +130,90 @@ def _is_unused(accelerator: Any, device_types: set[str]) -> bool:
         return True
     if accelerator.device().type in device_types:
         return False
-    peaks = [_peak(accelerator, i) for i in range(accelerator.device_count())]
-    return all(peak is not None and peak <= _SCALARS for peak in peaks)
+    for index in range(accelerator.device_count()):
+        peak = _peak_bytes(accelerator, index)
+        if peak is None or peak > _MAX_UNUSED_BYTES:
+            return False
+    return True
 
 
-def _peak(accelerator: Any, index: int) -> int | None:
-    """The most bytes allocated at one time; `None` where the backend does not say."""
+def _peak_bytes(accelerator: Any, index: int) -> int | None:
+    """Return the most bytes allocated at one time; `None` if the backend does not report it."""
     peak = accelerator.memory_stats(index).get("allocated_bytes.all.peak")
     return None if peak is None else int(peak)
 
 
 def _parameter_device_types() -> set[str]:
-    """Device types of the parameters that are alive, in modules, in optimizers or alone."""
+    """Return the device types of the parameters that are alive, in modules, in optimizers or elsewhere."""
     torch = sys.modules["torch"]
-    found = set()
-    for each in gc.get_objects():
-        # Not `isinstance`, which would ask stand-ins and lazy objects what they are.
-        kind = type(each)
-        if issubclass(kind, torch.Tensor) and (
-            issubclass(kind, torch.nn.Parameter)
-            or (each.requires_grad and each.is_leaf)
-        ):
-            found.add(each.device.type)
-    return found
+    device_types = set()
+    for obj in gc.get_objects():
+        # `isinstance` would run code of stand-ins and lazy objects.
+        cls = type(obj)
+        if not issubclass(cls, torch.Tensor):
+            continue
+        if issubclass(cls, torch.nn.Parameter) or (obj.requires_grad and obj.is_leaf):
+            device_types.add(obj.device.type)
+    return device_types
 
 
-def _imported() -> list[tuple[str, str]]:
-    """Frameworks that this process has imported, each with the line that it needs, the likeliest first."""
-    doors = [(door.module, door.name, door.line) for door in DOORS if door.line]
-    found = [
-        row
-        for row in (*OF_DEVICE, *sorted(doors, key=_is_whole))
-        if row[0] in sys.modules
+class _ImportedFramework(NamedTuple):
+    """A framework that this process has imported."""
+
+    module: str
+    name: str
+    #: The line by which a program uses the device.
+    usage: str
+
+
+def _imported_frameworks() -> list[_ImportedFramework]:
+    """Return the imported frameworks that the program did not put on an accelerator, the likeliest first.
+
+    A program that imports a framework's submodule is likelier to train with it than one that imports its
+    top package, which other frameworks import too.
+    """
+    frameworks = [
+        _ImportedFramework(framework.module, framework.name, framework.usage)
+        for framework in FRAMEWORKS
+        if framework.usage
     ]
+    frameworks.sort(key=_is_top_package)
+    candidates = [_ImportedFramework(*row) for row in TAKING_A_DEVICE] + frameworks
+    on_accelerator = _modules_on_accelerator()
+    return [
+        framework
+        for framework in candidates
+        if framework.module in sys.modules and framework.module not in on_accelerator
+    ]
+
+
+def _is_top_package(framework: _ImportedFramework) -> bool:
+    return "." not in framework.module
+
+
+def _modules_on_accelerator() -> set[str]:
+    """Return the modules of frameworks that do not use the CPU, so that their line is not missing."""
+    modules: set[str] = set()
     state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
     device = accelerate_state(state).get("device") if state is not None else None
-    idle = []
-    # Imported alone, or on a device other than the CPU: then another line is missing.
+    # No device: Accelerate is imported, but the program does not use it.
     if device is None or device.type != "cpu":
-        idle += ["accelerate", "transformers.trainer"]
+        modules.update(("accelerate", "transformers.trainer"))
     if isinstance(deepspeed_accelerator(), accel_core.Accelerator):
-        idle.append("deepspeed")
-    return [(name, line) for module, name, line in found if module not in idle]
-
-
-def _is_whole(row: tuple[str, str, str]) -> bool:
-    """Whether the framework's module is a package, which others import too: its parts say more."""
-    return "." not in row[0]
+        modules.add("deepspeed")
+    return modules
 
 
 def _trained_alone() -> bool:
-    """Whether `accel run` started several ranks and this one never had a process group."""
-    if not os.environ.get(VARIABLE) or hasattr(sys, "last_type"):
+    """Return whether `accel run` started several ranks and this one never had a process group."""
+    has_failed = hasattr(sys, "last_type")
+    if not os.environ.get(VARIABLE) or has_failed:
         return False
     return WORLD_SIZE.read(os.environ) > 1 and not had_process_group()
 
 
-def _line_of_copies() -> str:
+def _trained_alone_warning() -> str:
+    """Return the warning that each rank trained by itself."""
     ranks = WORLD_SIZE.read(os.environ)
     return (
         f"accel: {ranks} ranks ran this program, and none started a process group: each trained alone. For "
@@ -179,24 +222,37 @@ def _line_of_copies() -> str:
     )
 
 
-def _line(accelerator: Any, *, on_cpu: bool) -> str:
-    who = f"{accelerator.name} ({accelerator.backend.provenance})"
-    known = {accelerator.name, accelerator.device().type}
-    shut = [door.name for door in DOORS if known.intersection(door.own)]
-    frameworks = [(name, line) for name, line in _imported() if name not in shut]
+def _unused_warning(accelerator: Any, *, on_cpu: bool) -> str:
+    """Return the warning that the accelerator was not used, with the line that the program lacks.
+
+    `on_cpu`: whether the program has parameters on the CPU.
+    """
+    accelerator_name = f"{accelerator.name} ({accelerator.backend.provenance})"
+    device_names = {accelerator.name, accelerator.device().type}
+    with_native_support = [
+        framework.name
+        for framework in FRAMEWORKS
+        if device_names.intersection(framework.native_devices)
+    ]
+    frameworks = [
+        framework
+        for framework in _imported_frameworks()
+        if framework.name not in with_native_support
+    ]
     if not frameworks:
-        where = ": the parameters of this program are on the CPU" if on_cpu else ""
+        location = ": the parameters of this program are on the CPU" if on_cpu else ""
         return (
-            f"accel: {who} was chosen, and nothing was allocated on it{where}. Move the model and the data "
-            f"there: {_ANY_LINE}. ACCEL_UNUSED=ignore if the CPU is meant."
+            f"accel: {accelerator_name} was chosen, and nothing was allocated on it{location}. "
+            "Move the model and the data "
+            f"there: {_DEVICE_LINE}. ACCEL_UNUSED=ignore if the CPU is meant."
         )
-    name, line = frameworks[0]
-    also = (
-        f" (also imported: {', '.join(n for n, _ in frameworks[1:])})"
-        if frameworks[1:]
-        else ""
-    )
+    likeliest, *others = frameworks
+    also_imported = ""
+    if others:
+        names = ", ".join(framework.name for framework in others)
+        also_imported = f" (also imported: {names})"
     return (
-        f"accel: {who} was chosen, and nothing was allocated on it: {name} took the CPU{also}. "
-        f"Add: {line}. ACCEL_UNUSED=ignore if the CPU is meant."
+        f"accel: {accelerator_name} was chosen, and nothing was allocated on it: "
+        f"{likeliest.name} took the CPU{also_imported}. "
+        f"Add: {likeliest.usage}. ACCEL_UNUSED=ignore if the CPU is meant."
     )

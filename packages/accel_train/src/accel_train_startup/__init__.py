@@ -1,7 +1,8 @@
-"""Code that runs at every `import torch`, as an entry point of torch's group `torch.backends`.
+"""Run at every `import torch`: import vendors' packages and prepare integrations, as variables say.
 
-It imports the packages that `ACCEL_IMPORT` names. In a rank of `accel run` that is the chosen vendor's, so
-that torch has the device in an unchanged program and in the processes that it starts.
+It is an entry point of torch's group `torch.backends`. It imports the packages that `ACCEL_IMPORT` names. In
+a rank of `accel run` that is the chosen vendor's, so that torch has the device in an unchanged program and in
+the processes that it starts.
 
 An activation (`accel_train.deepspeed.activate()`) must also hold in child processes: spawned workers and
 launched ranks are new interpreters, which inherit only environment variables. This module applies the
@@ -35,31 +36,33 @@ __all__ = [
     "with_auto",
 ]
 
-#: A folder that on `PYTHONPATH` has this called where torch's autoload is off.
+#: A folder for `PYTHONPATH`: its `sitecustomize` calls `autoload` if torch's autoload is off.
 AT_START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "at_start")  # noqa: PTH100, PTH118, PTH120
 
-#: Set by `activate()` for child processes: frameworks to hand ours to, by comma.
+#: Variable with the integrations to prepare, separated by commas. `activate()` sets it for child processes.
 VARIABLE = "ACCEL_INTEGRATIONS"
-#: Packages to import after torch, by comma; accel-core reads it too.
+#: Variable with the packages to import after torch, separated by commas; accel-core reads it too.
 IMPORTED = "ACCEL_IMPORT"
-_TORCHS_AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-#: The word of `VARIABLE` for "each framework below, when it is imported".
+_TORCH_AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+#: Value of `VARIABLE`: prepare the integration of each framework below when it is imported.
 AUTO = "auto"
-#: Its word for a rank of `accel run --no-integrations`: nothing is prepared.
+#: Value of `VARIABLE` in a rank of `accel run --no-integrations`: prepare nothing.
 NONE = "none"
-#: Modules of frameworks, and the integrations that are prepared when they are imported.
-_AWAITED = {
+#: The integration that is prepared when a framework's module is imported, by module.
+_INTEGRATION_OF_MODULE = {
     "accelerate": "accelerate",
     "deepspeed": "deepspeed",
     "lightning": "lightning",
     "lightning_fabric": "lightning",
     "pytorch_lightning": "lightning",
 }
-#: The pin, and the same for a process that has one and nothing else of ours.
-_PIN, _PINNED = "DS_ACCELERATOR", {"deepspeed": "deepspeed_pin"}
-#: Entry points named as the framework: `deepspeed = "accel_train.deepspeed:prepare"`.
+#: Variable that pins an accelerator.
+_PIN = "DS_ACCELERATOR"
+#: The same for a process that has a pin, and neither `auto` nor an activation.
+_INTEGRATION_OF_PINNED_MODULE = {"deepspeed": "deepspeed_pin"}
+#: Group of entry points that prepare integrations: `deepspeed = "accel_train.deepspeed:prepare"`.
 GROUP = "accel.integrations"
-#: Entry points of what is called at the end of a process.
+#: Group of entry points that are called at the end of a process.
 AT_EXIT = "accel.at_exit"
 _ERRORS = (Exception, SystemExit)
 
@@ -80,23 +83,37 @@ def autoload() -> None:
     Errors become warnings. Preparing imports neither the framework nor a vendor's package, and chooses no
     accelerator.
     """
-    _import_named(os.environ.get(IMPORTED, ""))
-    if _pid != os.getpid():
-        _at_exit_of(os.getpid())
-    # Read here first: nearly every process that imports torch is none of our business.
-    wanted = names(os.environ.get(VARIABLE, ""))
-    if wanted:
-        _select_device_of_rank()
-        _apply([name for name in wanted if name not in (AUTO, NONE)])
-    awaited = _AWAITED if AUTO in wanted else _PINNED if os.environ.get(_PIN) else {}
-    if awaited and not any(isinstance(finder, _Awaited) for finder in sys.meta_path):
-        # One that is in sys.modules is importing torch just now.
-        _apply([name for module, name in awaited.items() if module in sys.modules])
-        sys.meta_path.insert(0, _Awaited(awaited))
+    _import_packages(os.environ.get(IMPORTED, ""))
+    if _registered_pid != os.getpid():
+        _register_at_exit(os.getpid())
+    # Nearly every process that imports torch has none of these variables, and must not lose time.
+    integrations = names(os.environ.get(VARIABLE, ""))
+    if integrations:
+        _select_device_of_rank_later()
+        _apply_integrations([name for name in integrations if name not in (AUTO, NONE)])
+    if AUTO in integrations:
+        _apply_on_import(_INTEGRATION_OF_MODULE)
+    elif os.environ.get(_PIN):
+        _apply_on_import(_INTEGRATION_OF_PINNED_MODULE)
 
 
-def _import_named(text: str) -> None:
-    """Import each package that the variable names.
+def _apply_on_import(integration_of_module: dict[str, str]) -> None:
+    """Prepare each integration when its framework's module is imported; a second call changes nothing."""
+    if any(isinstance(finder, _ImportWatcher) for finder in sys.meta_path):
+        return
+    # A framework that is in sys.modules is importing torch at this moment.
+    _apply_integrations(
+        [
+            name
+            for module, name in integration_of_module.items()
+            if module in sys.modules
+        ]
+    )
+    sys.meta_path.insert(0, _ImportWatcher(integration_of_module))
+
+
+def _import_packages(text: str) -> None:
+    """Import the packages in `text`, which is the value of `ACCEL_IMPORT`; errors become one warning.
 
     The function of `package:function` is also called, as torch's autoload would; it is left to torch if the
     autoload is on. A module that is already imported is skipped.
@@ -104,25 +121,24 @@ def _import_named(text: str) -> None:
     problems = []
     for name in filter(None, map(str.strip, text.split(","))):
         module, _, function = name.partition(":")
-        if module in sys.modules or (
-            function and os.environ.get(_TORCHS_AUTOLOAD, "1") == "1"
-        ):
+        is_left_to_torch = function and os.environ.get(_TORCH_AUTOLOAD, "1") == "1"
+        if module in sys.modules or is_left_to_torch:
             continue
         try:
             imported = importlib.import_module(module)
             if function:
                 getattr(imported, function)()
         except _ERRORS as error:
-            problems.append(f"{name}: {_described(error)}")
+            problems.append(f"{name}: {_error_text(error)}")
     if problems:
-        _warn(IMPORTED, problems)
+        _warn_not_applied(IMPORTED, problems)
 
 
-def _select_device_of_rank() -> None:
-    """Have the device of this rank's `LOCAL_RANK` selected when the vendor's runtime starts.
+def _select_device_of_rank_later() -> None:
+    """Select the device of this rank's `LOCAL_RANK` when the vendor's runtime starts.
 
-    Vendors' modules that follow `torch.cuda` keep calls for that moment, and nothing is initialised here. So
-    a script that selects no device does not share device 0 with the other ranks.
+    A vendor's module that follows `torch.cuda` queues calls until then, so nothing is initialised here.
+    Without this, all ranks of a script that selects no device would share device 0.
     """
     local_rank = os.environ.get("LOCAL_RANK", "")
     torch = sys.modules.get("torch")
@@ -134,54 +150,59 @@ def _select_device_of_rank() -> None:
             return
         namespace = getattr(torch, device.type)
         if hasattr(namespace, "_lazy_call"):
-            namespace._lazy_call(lambda: _select(namespace, int(local_rank)))
+            namespace._lazy_call(lambda: _select_device(namespace, int(local_rank)))
 
 
-def _select(namespace: Any, index: int) -> None:
-    """Select a device of a torch namespace; with one device for each rank there is nothing to select."""
+def _select_device(namespace: Any, index: int) -> None:
+    """Select a device by `namespace`, `torch.cuda` for example; do nothing if it has no device `index`.
+
+    A rank that sees only its own device has no other index than 0.
+    """
     if index < namespace.device_count():
         namespace.set_device(index)
 
 
-class _Awaited:
-    """A finder that finds nothing; it sees that a framework is about to be imported."""
+class _ImportWatcher:
+    """A finder that finds nothing, and applies an integration when its framework is about to be imported."""
 
-    def __init__(self, awaited: dict[str, str]) -> None:
-        self._left = {
+    def __init__(self, integration_of_module: dict[str, str]) -> None:
+        self._not_imported = {
             module: name
-            for module, name in awaited.items()
+            for module, name in integration_of_module.items()
             if module not in sys.modules
         }
 
     def find_spec(
         self, name: str, _path: object = None, _target: object = None
     ) -> None:
-        if name in self._left:
-            _apply([self._left.pop(name)])
+        if name in self._not_imported:
+            _apply_integrations([self._not_imported.pop(name)])
 
 
-_pid = 0
+#: The process that has registered `_run_at_exit`; a forked child has another id.
+_registered_pid = 0
 
 
-def _at_exit_of(pid: int) -> None:
-    """Have this process say at its end whether the accelerator was used; a fork has its parent's handlers."""
-    global _pid
-    _pid = pid
-    atexit.register(_at_exit)
+def _register_at_exit(pid: int) -> None:
+    """Register `_run_at_exit` for this process, and forget that of a parent that forked it."""
+    global _registered_pid
+    _registered_pid = pid
+    atexit.register(_run_at_exit)
 
 
-def _at_exit() -> None:
-    # After Ctrl-C an import here would make Python end with status 1, not by SIGINT: code that is evaluated,
-    # as each named tuple's, clears its note of the interrupt.
+def _run_at_exit() -> None:
+    """Call the functions of group `accel.at_exit`, in a process that was launched or uses accel_core."""
+    # After Ctrl-C an import here would make Python end with status 1, not by SIGINT: evaluating code, as a
+    # named tuple does, clears Python's note of the interrupt.
     if issubclass(getattr(sys, "last_type", None) or object, KeyboardInterrupt):
         return
-    if os.getpid() == _pid and (
-        os.environ.get(VARIABLE) or "accel_core.current" in sys.modules
-    ):
-        _tell()
+    is_relevant = os.environ.get(VARIABLE) or "accel_core.current" in sys.modules
+    if is_relevant and os.getpid() == _registered_pid:
+        _call_exit_functions()
 
 
-def _tell() -> None:
+def _call_exit_functions() -> None:
+    """Call what the entry points of group `accel.at_exit` name; errors are ignored."""
     with contextlib.suppress(*_ERRORS):
         from accel_core.settings import permitted_entry_points
 
@@ -189,22 +210,23 @@ def _tell() -> None:
             entry_point.load()()
 
 
-def _apply(wanted: list[str]) -> None:
-    """Prepare these integrations; errors become one warning."""
+def _apply_integrations(integrations: list[str]) -> None:
+    """Prepare these integrations by name; errors become one warning."""
+    if not integrations:
+        return
     try:
-        problems = _prepare(wanted) if wanted else []
-    except _ERRORS as error:  # metadata of somebody's that cannot be read
-        problems = [_described(error)]
+        problems = _call_integrations(integrations)
+    except _ERRORS as error:  # the metadata of a distribution cannot be read
+        problems = [_error_text(error)]
     if problems:
-        _warn(VARIABLE if os.environ.get(VARIABLE) else _PIN, problems)
+        _warn_not_applied(VARIABLE if os.environ.get(VARIABLE) else _PIN, problems)
 
 
-def _warn(variable: str, problems: list[str]) -> None:
-    """Warn that the value of a variable cannot be applied."""
+def _warn_not_applied(variable: str, problems: list[str]) -> None:
+    """Warn that the value of a variable cannot be applied, because of `problems`."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "default"
-        )  # where warnings are errors this must not become one
+        # An error would stop the import of torch.
+        warnings.simplefilter("default")
         warnings.warn(
             f"{variable}={os.environ.get(variable)!r} cannot be applied: {'; '.join(problems)}. "
             f"Correct it, or unset {variable}.",
@@ -213,30 +235,29 @@ def _warn(variable: str, problems: list[str]) -> None:
         )
 
 
-def _prepare(wanted: list[str]) -> list[str]:
-    """Call what is announced under each name; the sentences say what cannot be done."""
-    from accel_core.settings import (
-        permitted_entry_points,
-    )  # 30 ms, where torch has not loaded it already
+def _call_integrations(integrations: list[str]) -> list[str]:
+    """Call the entry point of each integration; return a sentence for each that failed or is missing."""
+    # Imported here: it takes 30 ms, unless torch has loaded it already.
+    from accel_core.settings import permitted_entry_points
 
-    announced = {
+    entry_points = {
         entry_point.name.lower(): entry_point
         for entry_point in reversed(permitted_entry_points(GROUP))
     }
     problems = []
-    for name in wanted:
-        if name not in announced:
-            known = ", ".join(sorted(announced)) or "none; install accel-train again"
+    for name in integrations:
+        if name not in entry_points:
+            known = ", ".join(sorted(entry_points)) or "none; install accel-train again"
             problems.append(
                 f"no installed distribution provides an integration {name!r} (known: {known})"
             )
             continue
         try:
-            announced[name].load()()
+            entry_points[name].load()()
         except _ERRORS as error:
-            problems.append(f"{name}: {_described(error)}")
+            problems.append(f"{name}: {_error_text(error)}")
     return problems
 
 
-def _described(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"

@@ -5,30 +5,34 @@ from pathlib import Path
 
 import pytest
 
-from accel_train.commands.doors import Asked, standing_of
-from accel_train.doors.catalogue import DOORS, Door
+from accel_train.commands.doors import BackendNames, support_of
+from accel_train.doors.catalogue import FRAMEWORKS, Framework
 
 ROOT = Path(__file__).parents[4]
-ACME = Asked("acme", "accel-acme", "acme")
+ACME = BackendNames("acme", "accel-acme", "acme")
 #: Its own group, which this distribution has no entry point in.
-LATER = Door(
+LATER = Framework(
     "Later", "later", "docs/x.md", adapter="accel_train.doors.later", group="later.x"
 )
-CALLED = Door(
-    "Called", "called", "docs/x.md", adapter="accel_train.loading", own=("npu",)
+CALLED = Framework(
+    "Called",
+    "called",
+    "docs/x.md",
+    adapter="accel_train.loading",
+    native_devices=("npu",),
 )
-FRAMEWORKS = frozenset(
+IMPORTED_FRAMEWORKS = frozenset(
     {"torch", "transformers", "accelerate", "lightning", "deepspeed", "verl", "trl"}
 )
 
 
 def test_each_framework_has_an_adapter_or_a_line_and_its_page():
-    assert len({door.name for door in DOORS}) == len(DOORS)
-    for door in DOORS:
-        assert (ROOT / door.url).is_file(), door
-        assert door.adapter or door.line, door
-        if door.adapter:
-            assert door.adapter.startswith("accel_train."), door
+    assert len({framework.name for framework in FRAMEWORKS}) == len(FRAMEWORKS)
+    for framework in FRAMEWORKS:
+        assert (ROOT / framework.url).is_file(), framework
+        assert framework.adapter or framework.usage, framework
+        if framework.adapter:
+            assert framework.adapter.startswith("accel_train."), framework
 
 
 def test_every_door_that_a_framework_opens_by_itself_is_in_the_catalogue():
@@ -42,36 +46,36 @@ def test_every_door_that_a_framework_opens_by_itself_is_in_the_catalogue():
         ("deepspeed.accelerators", "accel_train.doors.deepspeed")
     )  # of a patched one: no release
     known = {
-        (door.group, door.adapter.partition(":")[0])
-        for door in DOORS
-        if door.group and door.adapter
+        (framework.group, framework.adapter.partition(":")[0])
+        for framework in FRAMEWORKS
+        if framework.group and framework.adapter
     }
     assert foreign == known
 
 
-STANDINGS = {
+SUPPORT = {
     "an adapter that is called": (CALLED, ACME, "open", "call accel_train.loading"),
     "with a limit": (
-        CALLED._replace(half="no fp16"),
+        CALLED._replace(limitation="no fp16"),
         ACME,
         "half",
         "call accel_train.loading; no fp16",
     ),
     "a device of its own": (
         CALLED,
-        Asked("npu", "accel-npu", "npu"),
+        BackendNames("npu", "accel-npu", "npu"),
         "own",
         "it drives npu by itself",
     ),
     "a device that takes another's name": (
         CALLED,
-        Asked("supa", "accel-supa", "supa", "npu"),
+        BackendNames("supa", "accel-supa", "supa", "npu"),
         "own",
         "it drives npu by itself",
     ),
     "the CPU": (
         CALLED,
-        Asked("cpu", "accel-core", "cpu"),
+        BackendNames("cpu", "accel-core", "cpu"),
         "own",
         "the CPU needs no door",
     ),
@@ -82,7 +86,7 @@ STANDINGS = {
         "has no accel_train.nothing",
     ),
     "an adapter that accel run prepares": (
-        CALLED._replace(prepared="deepspeed"),
+        CALLED._replace(integration="deepspeed"),
         ACME,
         "open",
         "by itself under accel run; else call",
@@ -94,7 +98,7 @@ STANDINGS = {
         "has no entry point in later.x",
     ),
     "a line alone": (
-        LATER._replace(adapter="", line="f(device=d)", half="else the CPU"),
+        LATER._replace(adapter="", usage="f(device=d)", limitation="else the CPU"),
         ACME,
         "half",
         "f(device=d); else the CPU",
@@ -102,18 +106,18 @@ STANDINGS = {
 }
 
 
-@pytest.mark.parametrize("name", STANDINGS)
+@pytest.mark.parametrize("name", SUPPORT)
 def test_how_a_framework_takes_a_device(name):
-    door, asked, state, words = STANDINGS[name]
-    standing = standing_of(door, asked)
-    assert standing.state == state
-    assert words in standing.why
+    door, asked, state, words = SUPPORT[name]
+    support = support_of(door, asked)
+    assert support.state == state
+    assert words in support.explanation
 
 
 def test_a_declared_entry_point_opens_the_door():
     (entry_point,) = metadata.entry_points(group="accel.process_groups", name="staged")
     door = LATER._replace(group="accel.process_groups", adapter=entry_point.module)
-    assert standing_of(door, ACME) == (
+    assert support_of(door, ACME) == (
         "open",
         "by itself, as 'staged' in accel.process_groups",
     )
@@ -133,7 +137,9 @@ def frameworks(accel):
 
 
 def test_the_installed_frameworks_are_listed_and_none_is_imported(frameworks):
-    done = frameworks("doors", "card", torch=False, watched=FRAMEWORKS).succeeded()
+    done = frameworks(
+        "doors", "card", torch=False, watched=IMPORTED_FRAMEWORKS
+    ).succeeded()
     assert done.stderr.endswith("loaded: []")
     rows = {
         line.split("  ")[0]: " ".join(line.split()) for line in done.stdout.splitlines()
@@ -150,10 +156,11 @@ def test_the_installed_frameworks_are_listed_and_none_is_imported(frameworks):
     assert "DeepSpeed" not in rows
     assert "For card (accel-card). Another backend: accel doors NAME." in done.stdout
     assert (
-        f"{len(DOORS) - 3} frameworks not installed: accel doors --all" in done.stdout
+        f"{len(FRAMEWORKS) - 3} frameworks not installed: accel doors --all"
+        in done.stdout
     )
     every = frameworks("doors", "card", "--all", torch=False, COLUMNS="80").stdout
-    assert all(door.name in every for door in DOORS)
+    assert all(framework.name in every for framework in FRAMEWORKS)
     assert max(map(len, every.splitlines())) <= 80
 
 

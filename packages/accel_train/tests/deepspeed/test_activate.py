@@ -205,10 +205,10 @@ def test_a_torch_npu_that_is_not_chosen_is_not_imported(device, tmp_path):
 @forked("cpu")
 def test_reloads_keep_ours_and_the_source_is_still_found():
     """A copy of ours that was loaded anew takes over: two hooks must not ask each other."""
-    from accel_train.deepspeed import _placing
+    from accel_train.deepspeed import _install
 
     first = activated()[0].accelerator
-    importlib.reload(_placing)
+    importlib.reload(_install)
     activated()
     for name in [
         name
@@ -400,10 +400,10 @@ def test_a_missing_or_old_deepspeed_is_named_before_any_import(
 
 @forked("cpu")
 def test_a_version_of_somebodys_own_is_taken_as_it_is(tmp_path):
-    from accel_train.deepspeed import _installed
+    from accel_train.deepspeed import _release
 
     hide(tmp_path, "our-own-build")
-    assert _installed.version() == "our-own-build"
+    assert _release.require_supported_version() == "our-own-build"
 
 
 # ---------------------------------------------------------------------------- activate defaults

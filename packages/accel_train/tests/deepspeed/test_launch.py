@@ -137,10 +137,10 @@ def test_status_and_words(
 
 def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
     from accel_core import packages
-    from accel_train.deepspeed import _children
+    from accel_train.deepspeed import _child_activation
 
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
-    assert _children.obstacle() == ""
+    assert _child_activation.missing_activation() == ""
     installed = packages.entry_points
     for missing in ("torch.backends", "accel.integrations"):
 
@@ -149,9 +149,10 @@ def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
 
         monkeypatch.setattr(packages, "entry_points", without)
         assert (
-            f"entry point in group {missing} is not installed" in _children.obstacle()
+            f"entry point in group {missing} is not installed"
+            in _child_activation.missing_activation()
         )
-        assert "Install accel-train again" in _children.obstacle()
+        assert "Install accel-train again" in _child_activation.missing_activation()
 
 
 # --- several hosts --------------------------------------------------------------------------------------

@@ -261,7 +261,7 @@ def test_its_files_say_what_its_own_accelerators_find_by_importing():
         for name, kind in cuda.class_dict.items()
         if name != "NotImplementedBuilder" and not kind.__module__.endswith(".builder")
     }
-    assert op_builders.sources("cuda") == theirs
+    assert op_builders.builder_sources("cuda") == theirs
     assert len(theirs) > 10
 
 

@@ -15,7 +15,7 @@ from torch import nn
 import accel_core
 from accel_core.errors import UnsupportedError
 from accel_train import default_compiler
-from accel_train.compiling import while_training
+from accel_train.compiling import default_compiler_for_integration
 from accel_train.device_interface import register
 
 # ---------------------------------------------------------------------------- compiling
@@ -110,10 +110,10 @@ def test_blocks_of_threads_may_end_in_any_order(acc):
 
 @settable
 def test_an_integration_leaves_a_default_that_somebody_set(acc):
-    with while_training(acc):
+    with default_compiler_for_integration(acc):
         assert default() == "inductor"  # torch's own is right for the CPU
         torch.compiler.set_default_backend("eager")
-        with while_training(acc):
+        with default_compiler_for_integration(acc):
             assert default() == "eager"
         torch.compiler.set_default_backend(None)
 
@@ -145,7 +145,7 @@ def test_torch_without_a_default_says_how_to_name_the_compiler(acc, monkeypatch)
         match=r'Name the compiler: torch.compile\(model, backend="accel"\)',
     ):
         default_compiler().__enter__()
-    while_training(acc).__enter__()  # an integration goes on
+    default_compiler_for_integration(acc).__enter__()  # an integration goes on
     acc.set_compile_backend("inductor")
     assert default_compiler().__enter__() == "inductor"  # as there is nothing to set
 

@@ -8,7 +8,7 @@ import pytest
 from accel_tests.children import clean_environment, run_python
 
 import accel_train.doors
-from accel_train.doors._warned import warned
+from accel_train.doors._warned import errors_as_warning
 
 # ---------------------------------------------------------------------------- imports
 # What our entry points cost: an adapter imports nothing of torch's or a framework's before it is asked.
@@ -63,14 +63,14 @@ def test_a_name_that_an_adapter_lacks_is_an_attribute_error(name):
         module.missing  # noqa: B018
 
 
-# ---------------------------------------------------------------------------- warned
+# -------------------------------------------------------------------- errors_as_warning
 # A door that stays shut says so once, and ends nobody's import.
 
 
 def test_an_error_becomes_one_warning_and_no_error_where_warnings_are():
     with pytest.warns(RuntimeWarning) as seen:  # noqa: PT031
         warnings.simplefilter("error")
-        with warned("verl", "See why: accel why"):
+        with errors_as_warning("verl", "See why: accel why"):
             raise ValueError("no device.")
     assert [str(one.message) for one in seen] == [
         "verl cannot use accel's accelerator: ValueError: no device. See why: accel why"

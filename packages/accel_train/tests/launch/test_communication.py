@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 
 from accel_core import LaunchError
 from accel_train.launch import launch
-from accel_train.staged import obstacle
+from accel_train.staged import unusable_reason
 
 # ---------------------------------------------------------------------------- communication
 # Which communication backend serves a device: torch's own table, asked before a process starts.
@@ -38,7 +38,7 @@ TOLD = [
 
 @pytest.mark.parametrize(("name", "device", "said"), TOLD)
 def test_what_torch_has_not_is_said_with_what_it_has(name, device, said):
-    told = obstacle(name, device)
+    told = unusable_reason(name, device)
     assert said in told if said else told == ""
 
 

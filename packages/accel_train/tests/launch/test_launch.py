@@ -28,7 +28,7 @@ from accel_train.launch.cores import (
     physical_cores,
 )
 from accel_train.launch.environment import pin_of
-from accel_train.launch.plan import Cores, Machine, describe, plan_ranks, share_out
+from accel_train.launch.plan import Cores, Machine, assign_cores, describe, plan_ranks
 
 # ---------------------------------------------------------------------------- launch
 # What `accel run` asks the accelerator, and what it plans for each rank.
@@ -62,8 +62,9 @@ def test_the_child_tells_all_that_a_launch_needs(cards):
     assert machine == Machine(
         name="mlu", pin="mlu", origin="accel-mlu 1.0", is_cpu=False, devices=2, communication="cncl",
         names=["mlu:0", "mlu:1"], pci=[None, None],
-        alone=[{"CN_VISIBLE_DEVICES": "0"}, {"CN_VISIBLE_DEVICES": "1"}], not_alone="", warning="",
-        kept={"ACCEL_IMPORT": "json"},  # its vendor import
+        single_device_env=[{"CN_VISIBLE_DEVICES": "0"}, {"CN_VISIBLE_DEVICES": "1"}],
+        single_device_error="", warning="",
+        import_variables={"ACCEL_IMPORT": "json"},  # its vendor import
     )  # fmt: skip
     assert os.environ["DS_ACCELERATOR"] == "mlu"
 
@@ -72,9 +73,11 @@ def test_the_child_tells_all_that_a_launch_needs(cards):
 def test_each_device_alone_has_the_id_that_the_vendor_knows(cards, monkeypatch, ids):
     monkeypatch.setenv("CN_VISIBLE_DEVICES", ",".join(ids))
     machine = launch.ask_machine(None)
-    assert machine.alone == [{"CN_VISIBLE_DEVICES": item} for item in ids[:2]]
+    assert machine.single_device_env == [
+        {"CN_VISIBLE_DEVICES": item} for item in ids[:2]
+    ]
     few = "CN_VISIBLE_DEVICES='5,3,9' names 3, but the vendor counts 2"
-    assert (machine.masked, machine.masked_step) == (
+    assert (machine.visibility_problem, machine.visibility_problem_step) == (
         (few, "unset CN_VISIBLE_DEVICES") if ids[2:] else ("", "")
     )
 
@@ -104,7 +107,7 @@ def test_where_no_variable_is_set_the_vendor_is_asked_for_ids_that_are_no_indice
         visibility=Visibility(variables=("ACE_VISIBLE_MODULES",), grammar="modules")
     )  # fmt: skip
     machine = launch.ask_machine(None)
-    assert (machine.alone, machine.not_alone, machine.pci) == (
+    assert (machine.single_device_env, machine.single_device_error, machine.pci) == (
         alone,
         reason,
         ["0000:3b:00.0"] * 2,
@@ -114,16 +117,22 @@ def test_where_no_variable_is_set_the_vendor_is_asked_for_ids_that_are_no_indice
 def test_where_devices_cannot_be_shown_alone_the_reason_is_kept(cards, monkeypatch):
     monkeypatch.setenv("CN_VISIBLE_DEVICES", "1")
     machine = launch.ask_machine(None)
-    assert machine.alone == []
-    assert machine.not_alone == "1 ids stand for 2 devices: CN_VISIBLE_DEVICES=(1,)"
+    assert machine.single_device_env == []
+    assert (
+        machine.single_device_error
+        == "1 ids stand for 2 devices: CN_VISIBLE_DEVICES=(1,)"
+    )
     cards.backend("bare", 990)
-    assert launch.ask_machine(None).not_alone == "bare has no visible-devices variable"
+    assert (
+        launch.ask_machine(None).single_device_error
+        == "bare has no visible-devices variable"
+    )
 
 
 def test_the_cpu_is_no_device_to_show_alone(cards):
     machine = launch.ask_machine("cpu")
     assert machine.is_cpu
-    assert (machine.alone, machine.not_alone) == ([], "")
+    assert (machine.single_device_env, machine.single_device_error) == ([], "")
     assert len(machine.names) == machine.devices >= 1
 
 
@@ -181,9 +190,11 @@ def test_a_device_that_dies_after_it_was_chosen_is_told(cards):
 MACHINE = Machine(
     name="mlu", pin="mlu", origin="accel-mlu 1.0", is_cpu=False, devices=2, communication="cncl",
     names=["mlu:0", "mlu:1"], pci=["0000:3b:00.0", "0000:af:00.0"],
-    alone=[{"CN_VISIBLE_DEVICES": item} for item in UUIDS], not_alone="", warning="",
+    single_device_env=[{"CN_VISIBLE_DEVICES": item} for item in UUIDS], single_device_error="", warning="",
 )  # fmt: skip
-CPU = MACHINE._replace(name="cpu", origin="", is_cpu=True, devices=2, alone=[])
+CPU = MACHINE._replace(
+    name="cpu", origin="", is_cpu=True, devices=2, single_device_env=[]
+)
 
 
 @pytest.fixture
@@ -249,14 +260,14 @@ class TestPlan:
         ranks = plan(
             sixteen_cores, "--one-device-per-rank", "--no-bind", "--nproc-per-node", "2"
         )
-        assert [p.environment for p in ranks] == MACHINE.alone
+        assert [p.environment for p in ranks] == MACHINE.single_device_env
         with pytest.raises(
             LaunchError, match="--one-device-per-rank is not possible: no variable"
         ):
             plan(
                 sixteen_cores,
                 "--one-device-per-rank",
-                machine=MACHINE._replace(not_alone="no variable"),
+                machine=MACHINE._replace(single_device_error="no variable"),
             )
         with pytest.raises(LaunchError, match="cannot be used with --run-path or"):
             plan(sixteen_cores, "--one-device-per-rank", "--run-path")
@@ -363,7 +374,7 @@ def ids(shares):
 
 def test_ranks_go_to_the_node_of_their_device_and_share_it(machine):
     root = machine({0: "0-3", 1: "4-7"})
-    shares = share_out([1, 1, 0, None], range(8), root)
+    shares = assign_cores([1, 1, 0, None], range(8), root)
     assert ids(shares) == [(4,), (5,), (0, 1, 2, 3), (6, 7)]
     assert [share.node for share in shares] == [1, 1, 0, 1]
     assert sum(share.threads for share in shares) == 8
@@ -371,24 +382,24 @@ def test_ranks_go_to_the_node_of_their_device_and_share_it(machine):
 
 def test_ranks_without_a_known_node_are_spread_over_all_nodes(machine):
     root = machine({0: "0-3", 1: "4-7"})
-    assert share_out([None] * 2, range(8), root) == [
+    assert assign_cores([None] * 2, range(8), root) == [
         Cores((0, 1, 2, 3), 4, 0),
         Cores((4, 5, 6, 7), 4, 1),
     ]
-    assert ids(share_out([None] * 4, range(8), root)) == [
+    assert ids(assign_cores([None] * 4, range(8), root)) == [
         (0, 1),
         (2, 3),
         (4, 5),
         (6, 7),
     ]
-    assert ids(share_out([None], range(8), root)) == [(0, 1, 2, 3)]
+    assert ids(assign_cores([None], range(8), root)) == [(0, 1, 2, 3)]
 
 
 def test_hyper_threads_of_a_core_stay_together_and_count_once(machine):
     root = machine(
         {0: "0-7"}, {core: f"{core % 4},{core % 4 + 4}" for core in range(8)}
     )
-    assert share_out([0, 0], range(8), root) == [
+    assert assign_cores([0, 0], range(8), root) == [
         Cores((0, 1, 4, 5), 2, 0),
         Cores((2, 3, 6, 7), 2, 0),
     ]
@@ -397,14 +408,14 @@ def test_hyper_threads_of_a_core_stay_together_and_count_once(machine):
 
 def test_only_allowed_cores_are_given(machine):
     root = machine({0: "0-3", 1: "4-7"})
-    assert ids(share_out([0, 1], {2, 3, 5}, root)) == [(2, 3), (5,)]
+    assert ids(assign_cores([0, 1], {2, 3, 5}, root)) == [(2, 3), (5,)]
     # The device's node has no core that is allowed: the rank goes where there are some.
-    assert ids(share_out([0], {5, 6}, root)) == [(5, 6)]
+    assert ids(assign_cores([0], {5, 6}, root)) == [(5, 6)]
 
 
 def test_more_ranks_than_cores_share_them_all(machine):
     assert (
-        share_out([None] * 3, range(2), machine({0: "0-1"}))
+        assign_cores([None] * 3, range(2), machine({0: "0-1"}))
         == [Cores((0, 1), 1, 0)] * 3
     )
 
@@ -412,10 +423,10 @@ def test_more_ranks_than_cores_share_them_all(machine):
 def test_a_quota_of_the_control_group_limits_the_threads_not_the_cores(machine):
     root = machine({0: "0-15"})
     assert [
-        share.threads for share in share_out([0, 0], range(16), root, quota=6.0)
+        share.threads for share in assign_cores([0, 0], range(16), root, quota=6.0)
     ] == [3, 3]
     assert [
-        share.threads for share in share_out([0, 0], range(16), root, quota=0.5)
+        share.threads for share in assign_cores([0, 0], range(16), root, quota=0.5)
     ] == [1, 1]
 
 
@@ -425,12 +436,12 @@ def test_a_quota_of_the_control_group_limits_the_threads_not_the_cores(machine):
 def test_malformed_files_count_as_absent(machine, text):
     root = machine({0: text}, {0: text})
     assert numa_nodes(root) == {}
-    assert ids(share_out([None, None], range(4), root)) == [(0, 1), (2, 3)]
+    assert ids(assign_cores([None, None], range(4), root)) == [(0, 1), (2, 3)]
 
 
 @given(st.integers(1, 12), st.sets(st.integers(0, 63), min_size=1))
 def test_no_core_is_lost_and_none_is_given_twice_where_there_are_enough(count, allowed):
-    shares = share_out([None] * count, allowed, "/nonexistent")
+    shares = assign_cores([None] * count, allowed, "/nonexistent")
     given_out = [core for share in shares for core in share.ids]
     assert set(given_out) == allowed
     if count <= len(allowed):

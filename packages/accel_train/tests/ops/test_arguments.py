@@ -15,7 +15,7 @@ from accel_tests.optimizers import op, tensors  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from accel_core.errors import OpInputError  # noqa: E402
-from accel_train.deepspeed._foreign import CheckedOperator  # noqa: E402
+from accel_train.deepspeed._op_checks import CheckedOperator  # noqa: E402
 from accel_train.ops import arguments  # noqa: E402
 from accel_train.ops.portable import _tensors  # noqa: E402
 
@@ -390,7 +390,7 @@ def test_large_tensors_on_the_cpu_pass_in_pieces(
 
     whole = stepped()
     pieces, split = [], torch.split
-    monkeypatch.setattr(_tensors, "_PIECE", 64)
+    monkeypatch.setattr(_tensors, "_PIECE_ELEMENTS", 64)
     monkeypatch.setattr(
         torch, "split", lambda t, size: pieces.extend(split(t, size)) or split(t, size)
     )
@@ -399,7 +399,7 @@ def test_large_tensors_on_the_cpu_pass_in_pieces(
 
 
 def test_small_tensors_on_the_cpu_are_updated_together(monkeypatch):
-    monkeypatch.setattr(_tensors, "_PIECE", 64)
+    monkeypatch.setattr(_tensors, "_PIECE_ELEMENTS", 64)
     rows = [[torch.zeros(size)] for size in (30, 30, 10, 150, 5)]
     batches = [[len(row[0]) for row in batch] for batch in _tensors._batches(rows)]
     assert batches == [[30, 30, 10], [64], [64], [22, 5]]

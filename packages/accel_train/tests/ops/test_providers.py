@@ -190,15 +190,15 @@ def test_a_folder_without_init_is_not_deepspeed_wherever_that_is_asked(nothing_l
     (nothing_loaded.site / "deepspeed" / "ops" / "op_builder" / "__init__.py").touch()
     assert not is_installed("deepspeed")
     assert not deepspeed.is_installed()
-    assert op_builders.package("cuda") == ""
-    assert op_builders.sources("cuda") == {}
+    assert op_builders.builders_package("cuda") == ""
+    assert op_builders.builder_sources("cuda") == {}
     provider = op_builders.accel_op_builders(
         Backend(name="cuda", priority=1, device_type="cuda")
     )
     assert provider.builders == {}
     assert "pip install deepspeed" in provider.advice
     with pytest.raises(ImportError, match="DeepSpeed is not installed"):
-        deepspeed._installed.version()
+        deepspeed._release.require_supported_version()
 
 
 def test_a_folder_without_init_is_not_lightning(nothing_loaded):
@@ -420,8 +420,8 @@ def test_deepspeeds_builders_are_read_from_its_files_without_an_import(disk):
         imports_only="from .builder import AcmeOpBuilder",
         nonsense="class (",
     )
-    assert op_builders.package("acme") == "deepspeed.ops.op_builder.acme"
-    assert op_builders.sources("acme") == {
+    assert op_builders.builders_package("acme") == "deepspeed.ops.op_builder.acme"
+    assert op_builders.builder_sources("acme") == {
         "FusedAdamBuilder": "deepspeed.ops.op_builder.acme.fused_adam:FusedAdamBuilder",
         "PinMemoryBuilder": "deepspeed.ops.op_builder.acme.pin_memory:PinMemoryBuilder",
     }
@@ -442,7 +442,9 @@ def test_who_has_which_of_deepspeeds_builders(disk):
             device, **{module: f"class {names[module]}: pass" for module in modules}
         )
     root = "deepspeed.ops.op_builder"
-    assert [op_builders.package(device) for device in ("cuda", "maia", "")] == [
+    assert [
+        op_builders.builders_package(device) for device in ("cuda", "maia", "")
+    ] == [
         root,
         "",
         "",
@@ -455,7 +457,7 @@ def test_who_has_which_of_deepspeeds_builders(disk):
         ("", ()),
     ):
         expected = {names[module.rpartition(".")[2]]: module for module in modules}
-        assert op_builders.sources(device) == {
+        assert op_builders.builder_sources(device) == {
             op: f"{root}.{module}:{op}" for op, module in expected.items()
         }
 
@@ -471,8 +473,8 @@ def test_a_device_that_deepspeed_knows_by_name_has_builders_of_its_own(disk, nam
     provider = op_builders.accel_op_builders(
         Backend(name=name, priority=1, device_type="cuda")
     )
-    assert provider.package == op_builders.package(of)
-    assert dict(provider.builders) == op_builders.sources(of)
+    assert provider.package == op_builders.builders_package(of)
+    assert dict(provider.builders) == op_builders.builder_sources(of)
 
 
 def test_in_a_checkout_sources_go_by_the_path_that_deepspeed_gives_them(disk):

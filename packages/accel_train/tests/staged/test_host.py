@@ -70,9 +70,9 @@ def test_memory_of_a_collective_that_failed_is_not_used_again():
 def test_our_copies_wait_for_the_callers_stream_and_are_done_at_the_end(device):
     copies, done = Copies(device), []
     device.launch(done.append, "the caller's work")
-    mark = copies.mark(1)
+    mark = copies.record_event(1)
     device.launch(done.append, "what the caller does later")
-    with copies.beside(1, mark):
+    with copies.on_side_stream(1, mark):
         assert device.selected == 1
         device.launch(done.append, "the copy")
         assert done == ["the caller's work"]
@@ -83,7 +83,7 @@ def test_our_copies_wait_for_the_callers_stream_and_are_done_at_the_end(device):
 def test_a_device_has_one_stream_for_our_copies(device):
     copies = Copies(device)
     for _ in range(2):
-        with copies.beside(1, copies.mark(1)):
+        with copies.on_side_stream(1, copies.record_event(1)):
             pass
     first, second = device.streams_used
     assert first is second is not device.current_stream()
@@ -91,7 +91,7 @@ def test_a_device_has_one_stream_for_our_copies(device):
 
 def test_a_message_is_copied_in_the_callers_stream(device):
     stream = device.current_stream()
-    with Copies(device).here(1):
+    with Copies(device).on_current_stream(1):
         assert device.selected == 1
         assert device.current_stream() is stream
 
@@ -103,10 +103,10 @@ def test_without_a_device_and_in_a_single_queue_order_holds_by_itself(
     if index is not None:
         monkeypatch.setattr(device, "Stream", type("OneQueue", (), {"one_queue": True}))
     copies = Copies(device)
-    mark = copies.mark(index)
+    mark = copies.record_event(index)
     assert mark is None
     stream = device.current_stream()
-    with copies.beside(index, mark):
+    with copies.on_side_stream(index, mark):
         assert device.selected == index
         assert device.current_stream() is stream
 
@@ -114,6 +114,6 @@ def test_without_a_device_and_in_a_single_queue_order_holds_by_itself(
 def test_the_device_of_tensors_is_that_of_the_first_that_is_not_on_the_host(device):
     device.device_name = lambda: "meta"  # whose tensors have no index
     copies = Copies(device)
-    assert copies.index([torch.ones(1)]) is None
-    assert copies.index([]) is None
-    assert copies.index([torch.ones(1), torch.ones(1, device="meta")]) == 0
+    assert copies.device_index([torch.ones(1)]) is None
+    assert copies.device_index([]) is None
+    assert copies.device_index([torch.ones(1), torch.ones(1, device="meta")]) == 0

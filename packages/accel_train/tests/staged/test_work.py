@@ -12,28 +12,30 @@ import torch
 from torch._C import _distributed_c10d as c10d
 
 from accel_core import CommunicationError
-from accel_train.staged.work import MessageWork, StagedWork, described
+from accel_train.staged.work import MessageWork, StagedWork, describe_collective
 
 
 def test_a_collective_is_named_with_its_tensors_types_and_bytes():
     given = [torch.zeros(2), torch.zeros(3, dtype=torch.int8), torch.zeros(1)]
     words = "all_gather of 3 tensors (float32, int8), 15 bytes"
-    assert described("all_gather", given) == words
+    assert describe_collective("all_gather", given) == words
 
 
 def test_a_collective_of_one_tensor_is_named_in_the_singular():
     words = "scatter of 1 tensor (float32), 8 bytes"
-    assert described("scatter", [torch.zeros(2)]) == words
+    assert describe_collective("scatter", [torch.zeros(2)]) == words
 
 
 def test_a_collective_without_tensors_is_its_name():
-    assert described("barrier", []) == "barrier"
+    assert describe_collective("barrier", []) == "barrier"
 
 
 @pytest.fixture
 def work():
     tensors = [torch.zeros(2)]
-    return StagedWork(f"rank 0 of 2: {described('all_reduce', tensors)}", tensors)
+    return StagedWork(
+        f"rank 0 of 2: {describe_collective('all_reduce', tensors)}", tensors
+    )
 
 
 def test_before_its_end_a_limited_wait_says_what_is_waited_for(work):

@@ -115,7 +115,7 @@ def test_a_closed_worker_refuses_and_has_no_thread(device):
 def test_a_collective_that_does_not_end_is_aborted(device, monkeypatch):
     from accel_train.staged import worker as module
 
-    monkeypatch.setattr(module, "_PATIENCE", 0.05)
+    monkeypatch.setattr(module, "_CLOSE_TIMEOUT", 0.05)
     aborted = threading.Event()
     worker = Worker("rank 0 of 2", Copies(device), aborted.set)
 

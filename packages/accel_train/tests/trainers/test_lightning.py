@@ -227,7 +227,7 @@ def test_accelerators_travel_to_spawned_processes():
     found = accelerator("cpu")
     again = pickle.loads(pickle.dumps(found))
     assert type(again) is type(found)
-    assert again.ours() is found.ours()
+    assert again.core_accelerator() is found.core_accelerator()
     assert type(copy.deepcopy(found)) is type(found)
     for options in (trainer_options, fabric_options):
         strategy = type(options("cpu", strategy="ddp")["strategy"])

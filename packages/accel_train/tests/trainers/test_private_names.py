@@ -127,7 +127,7 @@ def test_the_ladder_is_transformers(tree):
     others = ("cpu", "ACCELERATE_TORCH_DEVICE")
     assert (
         tuple(kind for kind in ladder if kind not in others)
-        == private_names.TRANSFORMERS_LADDER
+        == private_names.TRANSFORMERS_DEVICE_ORDER
     )
 
 
@@ -141,7 +141,7 @@ def test_ranks_are_accelerates(tree):
         and node.attr != "MULTI_CPU"
     ]
     _sagemaker, *kinds = [kind for _, kind in sorted(found)]
-    assert tuple(kinds) == private_names.ACCELERATE_RANKS
+    assert tuple(kinds) == private_names.ACCELERATE_RANK_TYPES
 
 
 def test_float16_is_accelerates(tree):
@@ -151,7 +151,7 @@ def test_float16_is_accelerates(tree):
         if isinstance(node, ast.Assign)
         and ast.unparse(node.targets[0]) == "supported_device"
     ]
-    assert found == private_names.ACCELERATE_SCALED
+    assert found == private_names.ACCELERATE_LOSS_SCALING_TYPES
 
 
 def test_the_installed_releases_are_those_that_are_said(pytestconfig):
@@ -162,4 +162,4 @@ def test_the_installed_releases_are_those_that_are_said(pytestconfig):
         if "==" in line
     )
     for distribution in READ:
-        assert private_names.SEEN[distribution] == pins[distribution]
+        assert private_names.VERIFIED_RELEASES[distribution] == pins[distribution]

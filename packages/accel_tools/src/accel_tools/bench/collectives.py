@@ -168,7 +168,7 @@ def _job(
     """Make the job of one rank: its place, its cores, its variables."""
     from accel_train.launch.communication import communication_of
     from accel_train.launch.environment import pin_of
-    from accel_train.launch.plan import share_out
+    from accel_train.launch.plan import assign_cores
     from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
 
     is_host = on_host(accelerator)
@@ -178,7 +178,7 @@ def _job(
     ]
     allowed = hardware.allowed_cores()
     share = (
-        share_out(near, allowed, quota=hardware.cgroup_cpu_quota())[rank]
+        assign_cores(near, allowed, quota=hardware.cgroup_cpu_quota())[rank]
         if allowed
         else None
     )

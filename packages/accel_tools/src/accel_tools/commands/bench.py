@@ -23,7 +23,8 @@ from accel_tools.bench.records import FULL, QUICK, Effort, Measurement, Outcome
 from accel_tools.bench.run import steps
 from accel_tools.bench.units import in_words
 from accel_tools.cli.progress import Progress
-from accel_train.child_accelerator import Chosen, Step, answer_of
+from accel_train.child_accelerator import Chosen, run_in_child
+from accel_train.child_accelerator import Progress as StepProgress
 
 __all__ = ["command"]
 
@@ -156,14 +157,14 @@ def _measure(
     """The run, made in a child process: no device that crashes takes what is to be said with it."""
     given = {"effort": list(QUICK if quick else FULL), "quick": quick, "ranks": ranks}
     return document.of_dict(
-        answer_of(
+        run_in_child(
             measured_in_child, given, settings, name, timeout=None, live=True
-        ).answer
+        ).value
     )
 
 
 def measured_in_child(
-    chosen: Chosen, arguments: dict[str, Any], step: Step
+    chosen: Chosen, arguments: dict[str, Any], step: StepProgress
 ) -> dict[str, Any]:
     """In the child: return the document of a run."""
     start, began = time.perf_counter(), document.started()

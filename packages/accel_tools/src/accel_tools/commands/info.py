@@ -19,7 +19,7 @@ from accel_core.settings import Pin
 from accel_core.text import one_line, short_repr
 from accel_core.torch_import import import_torch
 from accel_core.verdict import How
-from accel_train.child_accelerator import Chosen, Step, answer_of
+from accel_train.child_accelerator import Chosen, Progress, run_in_child
 
 __all__ = ["command"]
 
@@ -67,18 +67,18 @@ def command(
         settings = options.read_settings(
             timeout
         )  # judged before torch takes its second to import
-        asked = answer_of(
+        result = run_in_child(
             document_in_child,
             {},
             settings,
             name,
             timeout=settings.probe_timeout,
-            skipping=True,
+            skip_crashes=True,
         )
-        document = asked.answer
+        document = result.value
         if document["how"] != How.FALLBACK.value:  # then it was looked for
             document["autoload"] = list(
-                map(str, autoload_conflicts(asked.backend, settings.probe_timeout))
+                map(str, autoload_conflicts(result.backend, settings.probe_timeout))
             )
         if as_json:
             output.write_json(document)
@@ -91,7 +91,7 @@ def command(
 
 
 def document_in_child(
-    chosen: Chosen, arguments: dict[str, Any], step: Step
+    chosen: Chosen, arguments: dict[str, Any], step: Progress
 ) -> dict[str, Any]:
     """In the child: return the document, except for the effects of torch's autoload."""
     document = _document(chosen.accelerator, _Questions(step, arguments["skipped"]))
@@ -105,7 +105,7 @@ class _Questions:
     `step` is told of each question; those of which an earlier process died, or hung, are not asked again.
     """
 
-    def __init__(self, step: Step, skipped: dict[str, str]) -> None:
+    def __init__(self, step: Progress, skipped: dict[str, str]) -> None:
         self.problems: dict[str, str] = {}
         self._step = step
         self._skipped = skipped

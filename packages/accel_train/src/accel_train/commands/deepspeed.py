@@ -8,32 +8,17 @@ import click
 
 from accel_core.cli.output import status_of
 from accel_core.errors import AccelError
-from accel_train.child_accelerator import fallback_in_words
+from accel_train.child_accelerator import fallback_warning_as_message
 from accel_train.commands import launcher
 
 __all__ = ["command"]
 
-#: What completes: the launcher's options that are used most, for all of them would need DeepSpeed.
-_OFFERED = (
-    *(
-        "--help",
-        "--num_gpus",
-        "--num_nodes",
-        "--hostfile",
-        "--include",
-        "--exclude",
-        "--master_addr",
-    ),
-    *(
-        "--master_port",
-        "--node_rank",
-        "--launcher",
-        "--module",
-        "--no_python",
-        "--bind_cores_to_rank",
-    ),
-    *("--no_ssh", "--force_multi"),
-)
+#: The launcher's most used options, for completion in a shell; listing all of them would need DeepSpeed.
+_COMPLETED_OPTIONS = (
+    "--help", "--num_gpus", "--num_nodes", "--hostfile", "--include", "--exclude", "--master_addr",
+    "--master_port", "--node_rank", "--launcher", "--module", "--no_python", "--bind_cores_to_rank",
+    "--no_ssh", "--force_multi",
+)  # fmt: skip
 _HELP = """\
 accel deepspeed [options of DeepSpeed's launcher] SCRIPT [arguments of the script]
 
@@ -51,7 +36,7 @@ accelerator:
     cls=launcher.Launcher,
     add_help_option=False,
 )
-@launcher.words(*_OFFERED)
+@launcher.all_arguments(*_COMPLETED_OPTIONS)
 def command(arguments: tuple[str, ...]) -> None:
     """Start a script's ranks with DeepSpeed's launcher.
 
@@ -59,16 +44,15 @@ def command(arguments: tuple[str, ...]) -> None:
     DeepSpeed's get_accelerator() returns accel-core's accelerator in the launcher, on every node, and in
     every rank.
     """
-    from accel_train.deepspeed._launcher import (
-        launch,
-    )  # an integration, so not at the top
+    # Imported here: an integration is imported only by the command that needs it.
+    from accel_train.deepspeed._launcher import run_launcher
 
     if arguments[:1] in (("-h",), ("--help",), ("--help-all",)):
         click.echo(_HELP)
         arguments = ("--help",)
     try:
-        with fallback_in_words():
-            launch(arguments)
+        with fallback_warning_as_message():
+            run_launcher(arguments)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(status_of(error))

@@ -1,4 +1,4 @@
-"""`accel doors`: how each installed framework can use an accelerator that it does not know."""
+"""`accel doors`: list how each installed framework can use an accelerator that it does not know."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from accel_core.isolation import IsolatedLoader
 from accel_core.plugins import find_backends
 from accel_core.settings import Pin, Settings
 from accel_core.text import one_line
-from accel_train.child_accelerator import Chosen, Step, answer_of
-from accel_train.doors.catalogue import DOORS, Door
+from accel_train.child_accelerator import Chosen, Progress, run_in_child
+from accel_train.doors.catalogue import FRAMEWORKS, Framework
 
-__all__ = ["command", "standing_of"]
+__all__ = ["command", "support_of"]
 
-_OURS = "accel-train"
-#: The device type that `generic` declares, for what torch reports and no plugin knows.
-_PLACEHOLDER = "privateuseone"
+_DISTRIBUTION = "accel-train"
+#: The device type that the backend `generic` declares, for any device that torch reports and no plugin knows.
+_GENERIC_DEVICE_TYPE = "privateuseone"
 _TITLES = ("FRAMEWORK", "RELEASE", "DOOR", "HOW, OR WHY NOT")
 _STYLES = {"own": "dim", "open": "green", "half": "yellow", "shut": "red"}
 
 
-class Asked(NamedTuple):
+class BackendNames(NamedTuple):
     """The backend that `accel doors` reports on."""
 
     name: str
     distribution: str
-    #: torch's type of its device; empty where only the device has it.
+    #: torch's type of its device; empty if only the device itself reports it.
     device_type: str
-    #: The namespace that its vendor takes over.
+    #: The namespace of torch that its vendor takes over, `cuda` for example; empty for none.
     impersonates: str = ""
 
     @property
@@ -46,11 +46,13 @@ class Asked(NamedTuple):
         return {self.name, self.device_type, self.impersonates}
 
 
-class Standing(NamedTuple):
-    """The state of a door (`own`, `open`, `half`, `shut`), and how to use it or why it is shut."""
+class Support(NamedTuple):
+    """How well a framework supports a backend's device."""
 
+    #: `own`: natively. `open`: by an adapter. `half`: in part. `shut`: not, as the adapter is missing.
     state: str
-    why: str
+    #: How to use it, or why it cannot be used.
+    explanation: str
 
 
 @click.command("doors")
@@ -74,57 +76,67 @@ def command(
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
-        asked = _chosen(settings) if name is None else _named(name, settings)
-        rows = [_row(door, asked) for door in DOORS]
+        if name is None:
+            backend = _chosen_backend(settings)
+        else:
+            backend = _named_backend(name, settings)
+        rows = [_framework_row(framework, backend) for framework in FRAMEWORKS]
         listed = [row for row in rows if everything or row["installed"]]
         if as_json:
-            output.write_json({**asked._asdict(), "doors": listed})
+            output.write_json({**backend._asdict(), "doors": listed})
         else:
-            output.write_page(_page(asked, listed, left_out=len(rows) - len(listed)))
+            left_out = len(rows) - len(listed)
+            output.write_page(_report_page(backend, listed, left_out))
 
 
-def _chosen(settings: Settings) -> Asked:
-    found = answer_of(
+def _chosen_backend(settings: Settings) -> BackendNames:
+    """Return the names of the chosen accelerator's backend, with the type that its device reports."""
+    result = run_in_child(
         device_type_in_child, {}, settings, None, timeout=settings.probe_timeout
     )
-    return _asked(found.backend, found.answer["device_type"])
+    return _backend_names(result.backend, result.value["device_type"])
 
 
 def device_type_in_child(
-    chosen: Chosen, _arguments: dict[str, Any], step: Step
+    chosen: Chosen, _arguments: dict[str, Any], report_progress: Progress
 ) -> dict[str, Any]:
-    """In the child: return torch's device type of the accelerator."""
-    step("device()")
+    """In the child process: return torch's device type of the accelerator, as `device_type`."""
+    report_progress("device()")
     return {"device_type": chosen.accelerator.device().type}
 
 
-def _named(name: Pin, settings: Settings) -> Asked:
-    found = find_backends(name, settings, IsolatedLoader(settings.probe_timeout))
-    for each in found:
-        if each.backend is not None:
-            return _asked(each.backend, _declared_type(each.backend, name))
-    unread = [
-        f"{each.provenance}: {each.reason}" for each in found if each.backend is None
-    ]
-    if not unread:
+def _named_backend(name: Pin, settings: Settings) -> BackendNames:
+    """Return the names of the backend that a plugin declares as `name`.
+
+    Raises `BackendNotFoundError` if no plugin does, and `BackendUnavailableError` if none can be loaded.
+    """
+    loader = IsolatedLoader(settings.probe_timeout)
+    failures = []
+    for candidate in find_backends(name, settings, loader):
+        if candidate.backend is not None:
+            device_type = _declared_type(candidate.backend, name)
+            return _backend_names(candidate.backend, device_type)
+        failures.append(f"{candidate.provenance}: {candidate.reason}")
+    if not failures:
         raise BackendNotFoundError(
             messages.not_found_message(f"accel doors {name}", name)
         )
-    raise BackendUnavailableError(". ".join([*unread, f"See: accel why {name}"]))
+    raise BackendUnavailableError(". ".join([*failures, f"See: accel why {name}"]))
 
 
 def _declared_type(backend: Backend, name: Pin) -> str:
-    """Return torch's type of the device; of what no plugin declares it is the name that was given.
+    """Return torch's type of the backend's device.
 
-    Of `generic` itself it is empty: only the device has it.
+    The backend `generic` declares none: it is `name`, by which `generic` was selected, or empty if that is
+    `generic` itself, as then only the device reports it.
     """
-    if backend.device_type != _PLACEHOLDER:
+    if backend.device_type != _GENERIC_DEVICE_TYPE:
         return backend.device_type
     return "" if name.name == backend.name else name.name
 
 
-def _asked(backend: Backend, device_type: str) -> Asked:
-    return Asked(
+def _backend_names(backend: Backend, device_type: str) -> BackendNames:
+    return BackendNames(
         backend.name, backend.distribution, device_type, backend.in_torch.impersonates
     )
 
@@ -132,87 +144,97 @@ def _asked(backend: Backend, device_type: str) -> Asked:
 # --- one door ------------------------------------------------------------------------------------------
 
 
-def standing_of(door: Door, asked: Asked) -> Standing:
-    """Judge how a framework takes a backend's device."""
-    if asked.device_type == "cpu":
-        return Standing("own", "the CPU needs no door")
-    if known := sorted(asked.known_as.intersection(door.own)):
-        return Standing("own", f"it drives {known[-1]} by itself")
-    if not door.adapter:
-        return Standing("half", f"{door.line}; {door.half}")
-    way, missing = _way(door)
+def support_of(framework: Framework, backend: BackendNames) -> Support:
+    """Return how well a framework supports a backend's device, and how to use it."""
+    if backend.device_type == "cpu":
+        return Support("own", "the CPU needs no door")
+    native_names = sorted(backend.known_as.intersection(framework.native_devices))
+    if native_names:
+        return Support("own", f"it drives {native_names[-1]} by itself")
+    if not framework.adapter:
+        return Support("half", f"{framework.usage}; {framework.limitation}")
+    missing = _missing_adapter(framework)
     if missing:
-        return Standing("shut", missing)
-    if door.half:
-        return Standing("half", f"{way}; {door.half}")
-    return Standing("open", way)
+        return Support("shut", missing)
+    usage = _adapter_usage(framework)
+    if framework.limitation:
+        return Support("half", f"{usage}; {framework.limitation}")
+    return Support("open", usage)
 
 
-def _way(door: Door) -> tuple[str, str]:
-    """How the adapter is reached; or why it is not, for the distribution that is installed."""
-    ours = f"{_OURS} {packages.version(_OURS) or ''}".strip()
-    module = door.adapter.partition(":")[0]
-    step = vendors.install_command(_OURS, option="--upgrade")
-    if not door.group:
-        if find_spec(module) is None:  # of ours: nothing of a framework is imported
-            return "", f"{ours} has no {module}: {step}"
-        is_prepared = door.prepared in [
-            e.name for e in packages.entry_points("accel.integrations")
-        ]
-        return (
-            f"by itself under accel run; else call {module}"
-            if is_prepared
-            else f"call {module}",
-            "",
-        )
-    names = [e.name for e in packages.entry_points(door.group) if e.module == module]
-    if not names:
-        return "", f"{ours} has no entry point in {door.group}: {step}"
-    return f"by itself, as {names[0]!r} in {door.group}", ""
+def _missing_adapter(framework: Framework) -> str:
+    """Return what the installed accel-train lacks for a framework, and the next step; empty if nothing."""
+    installed = f"{_DISTRIBUTION} {packages.version(_DISTRIBUTION) or ''}".strip()
+    upgrade = vendors.install_command(_DISTRIBUTION, option="--upgrade")
+    if framework.group:
+        if not _entry_point_names(framework):
+            return f"{installed} has no entry point in {framework.group}: {upgrade}"
+    elif find_spec(framework.adapter) is None:  # nothing of the framework is imported
+        return f"{installed} has no {framework.adapter}: {upgrade}"
+    return ""
 
 
-def _row(door: Door, asked: Asked) -> dict[str, Any]:
-    release = packages.version(door.distribution) or ""
-    state, why = standing_of(door, asked)
+def _adapter_usage(framework: Framework) -> str:
+    """Return how a framework gets to its adapter: by itself, or by a call in the program."""
+    if framework.group:
+        name = _entry_point_names(framework)[0]
+        return f"by itself, as {name!r} in {framework.group}"
+    integrations = [e.name for e in packages.entry_points("accel.integrations")]
+    if framework.integration in integrations:
+        return f"by itself under accel run; else call {framework.adapter}"
+    return f"call {framework.adapter}"
+
+
+def _entry_point_names(framework: Framework) -> list[str]:
+    """Return the names of the installed entry points that load the framework's adapter."""
+    return [
+        entry_point.name
+        for entry_point in packages.entry_points(framework.group)
+        if entry_point.module == framework.adapter
+    ]
+
+
+def _framework_row(framework: Framework, backend: BackendNames) -> dict[str, Any]:
+    """Return a framework's entry of the document, and row of the table."""
+    support = support_of(framework, backend)
     return {
-        "framework": door.name,
-        "distribution": door.distribution,
-        "installed": release or None,
-        "state": state,
-        "why": why,
-        "group": door.group,
-        "adapter": door.adapter,
-        "url": door.url,
+        "framework": framework.name,
+        "distribution": framework.distribution,
+        "installed": packages.version(framework.distribution) or None,
+        "state": support.state,
+        "why": support.explanation,
+        "group": framework.group,
+        "adapter": framework.adapter,
+        "url": framework.url,
     }
 
 
 # --- the page ------------------------------------------------------------------------------------------
 
 
-def _page(asked: Asked, rows: list[dict[str, Any]], left_out: int) -> list[page.Part]:
-    for_whom = f"For {one_line(asked.name)} ({one_line(asked.distribution)})"
-    kind = asked.device_type
-    device = (
-        f", torch's device type {one_line(kind)}"
-        if kind not in ("", asked.name)
-        else ""
-    )
-    notes = [
-        page.paragraph((f"{for_whom}{device}. Another backend: accel doors NAME.", ""))
-    ]
-    if left_out:
-        more = f"{page.count(left_out, 'framework')} not installed: accel doors --all"
-        notes.append(page.paragraph((more, "dim")))
-    cells = [
-        [
-            (row["framework"], "bold"),
-            (one_line(row["installed"] or "-"), ""),
-            (row["state"], _STYLES[row["state"]]),
-            (one_line(row["why"]), ""),
+def _report_page(
+    backend: BackendNames, rows: list[dict[str, Any]], left_out: int
+) -> list[page.Part]:
+    """Return the page: a table of the frameworks, the backend, and how many frameworks are left out."""
+    subject = f"For {one_line(backend.name)} ({one_line(backend.distribution)})"
+    if backend.device_type not in ("", backend.name):
+        subject += f", torch's device type {one_line(backend.device_type)}"
+    parts: list[page.Part] = []
+    if rows:
+        cells = [
+            [
+                (row["framework"], "bold"),
+                (one_line(row["installed"] or "-"), ""),
+                (row["state"], _STYLES[row["state"]]),
+                (one_line(row["why"]), ""),
+            ]
+            for row in rows
         ]
-        for row in rows
-    ]
-    table: list[page.Part] = (
-        [page.table(_TITLES, cells), page.paragraph()] if cells else []
-    )
-    return [*table, *notes]
+        parts += [page.table(_TITLES, cells), page.paragraph()]
+    parts.append(page.paragraph((f"{subject}. Another backend: accel doors NAME.", "")))
+    if left_out:
+        count = page.count(left_out, "framework")
+        parts.append(
+            page.paragraph((f"{count} not installed: accel doors --all", "dim"))
+        )
+    return parts

@@ -18,17 +18,17 @@ from accel_core.isolation import IsolatedLoader
 from accel_core.log import LOGGER
 from accel_core.plugins import find_backends
 from accel_core.settings import ACCEL_PROBE, DS_ACCELERATOR, Pin, Settings
-from accel_train.child_accelerator import Chosen, Step, answer_of
+from accel_train.child_accelerator import Chosen, Progress, run_in_child
 from accel_train.launch import environment, formats
 
 __all__ = ["command"]
 
 
-#: Seconds that the accelerator's variables may take: who else has its name is looked for there too, and each
-#: plugin that hangs takes a deadline of its own.
-_PATIENCE = 60.0
-#: What writes each form that is not JSON.
-_FORMS: dict[str, Callable[[dict[str, str], Backend], str]] = {
+#: Seconds that reading the variables in a child process may take, at least: it also searches for other
+#: plugins of the same name, and each plugin that hangs takes the time of one probe.
+_MIN_TIMEOUT = 60.0
+#: By format: the function that makes its text of the variables and the backend's declaration.
+_FORMATTERS: dict[str, Callable[[dict[str, str], Backend], str]] = {
     "shell": lambda variables, _: environment.as_shell(variables),
     "deepspeed": lambda variables, _: environment.as_deepspeed(variables),
     "ray": lambda variables, _: formats.as_ray(variables),
@@ -70,24 +70,17 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
         settings = options.read_settings(timeout)
         environ = dict(os.environ)  # before a vendor's package adds its own
         variables, backend = _variables(name, settings, environ)
-        if spoiled := autoload_conflicts(backend, settings.probe_timeout):
-            click.echo(environment.why_kept(spoiled), err=True)
-        variables = dict(
-            sorted(
-                {
-                    **variables,
-                    **environment.for_ranks(backend, spoiled, environ),
-                }.items()
-            )
-        )
-        variables = formats.written(form, variables)
+        import_breakers = autoload_conflicts(backend, settings.probe_timeout)
+        if import_breakers:
+            click.echo(environment.isolation_reason(import_breakers), err=True)
+        variables |= environment.for_ranks(backend, import_breakers, environ)
+        variables = formats.written(form, dict(sorted(variables.items())))
         LOGGER.debug("%s", environment.difference(variables, environ, backend))
         if form == "json":
-            output.write(
-                json.dumps(variables, indent=2)
-            )  # variables alone, as whoever sets them wants them
+            # Only the variables, for a program that sets them.
+            output.write(json.dumps(variables, indent=2))
         else:
-            text = _FORMS[form](variables, backend)
+            text = _FORMATTERS[form](variables, backend)
             if not output.can_write(text):
                 raise LaunchError(
                     "stdout's encoding would change some of the values. Set "
@@ -99,32 +92,44 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
 def _variables(
     name: Pin | None, settings: Settings, environ: dict[str, str]
 ) -> tuple[dict[str, str], Backend]:
-    """Give the forwarded variables and their backend, by its declaration if it cannot be built here."""
-    given = {"environ": environ}
+    """Return the variables to forward and the backend's declaration.
+
+    A named backend that cannot be used here is read from its declaration alone.
+    """
     try:
-        timeout = max(_PATIENCE, settings.probe_timeout)
-        asked = answer_of(variables_in_child, given, settings, name, timeout=timeout)
+        result = run_in_child(
+            variables_in_child,
+            {"environ": environ},
+            settings,
+            name,
+            timeout=max(_MIN_TIMEOUT, settings.probe_timeout),
+        )
     except BackendUnavailableError:
-        found = (
-            find_backends(name, settings, IsolatedLoader(settings.probe_timeout))
-            if name is not None
-            else ()
-        )
-        declared = [c.backend for c in found if c.backend is not None]
-        if not declared:
+        backend = _declared_backend(name, settings)
+        if backend is None:
             raise
-        os.environ[ACCEL_PROBE.name] = (
-            "isolated"  # for whoever looks for plugins once more
-        )
-        return environment.forwarded(declared[0], environ), declared[0]
-    return asked.answer["variables"], asked.backend
+        # For code that searches for plugins again: one of them has crashed or cannot be used.
+        os.environ[ACCEL_PROBE.name] = "isolated"
+        return environment.forwarded(backend, environ), backend
+    return result.value["variables"], result.backend
+
+
+def _declared_backend(name: Pin | None, settings: Settings) -> Backend | None:
+    """Return the declaration of the backend `name`; `None` if no plugin declares it, or no name is given."""
+    if name is None:
+        return None
+    loader = IsolatedLoader(settings.probe_timeout)
+    for candidate in find_backends(name, settings, loader):
+        if candidate.backend is not None:
+            return candidate.backend
+    return None
 
 
 def variables_in_child(
-    chosen: Chosen, arguments: dict[str, Any], step: Step
+    chosen: Chosen, arguments: dict[str, Any], report_progress: Progress
 ) -> dict[str, Any]:
-    """In the child: return the variables to forward for the accelerator."""
-    step("export_envs()")
+    """In the child process: return the variables to forward for the accelerator, as `variables`."""
+    report_progress("export_envs()")
     return {
         "variables": environment.forwarded(chosen.accelerator, arguments["environ"])
     }

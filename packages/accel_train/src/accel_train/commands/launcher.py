@@ -1,8 +1,8 @@
-"""Arguments of `accel run` and `accel deepspeed`: the launcher parses them, and the shell completes them."""
+"""Define click commands whose arguments a launcher's own parser reads: `accel run` and `accel deepspeed`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from accel_core.plugins import installed_names
 
-__all__ = ["Launcher", "words"]
+__all__ = ["Launcher", "all_arguments"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,7 +19,7 @@ class Launcher(click.Command):
     """A command whose arguments and options another parser reads; its one argument does all completion."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take all words as they are: click would drop a `--` before the script."""
+        """Take all arguments as they are: click would drop a `--` before the script."""
         ctx.params["arguments"] = tuple(args)
         return []
 
@@ -30,30 +30,27 @@ class Launcher(click.Command):
         return self.params[0].shell_complete(ctx, incomplete)
 
 
-def words(*offered: str) -> Callable[[F], F]:
-    """Return a decorator that gives a `Launcher` one argument for all of its words.
+def _items_that_start_with(text: str, names: Iterable[str]) -> list[CompletionItem]:
+    """Return a completion for each of `names` that starts with `text`."""
+    return [CompletionItem(name) for name in names if name.startswith(text)]
 
-    Completion gives the options in `offered`, backend names after `--backend`, and otherwise files. After the
-    script's name it gives files only, because all later words belong to the script.
+
+def all_arguments(*options: str) -> Callable[[F], F]:
+    """Return a decorator that gives a `Launcher` one click argument, which takes the whole command line.
+
+    Shell completion offers `options`, backend names after `--backend`, and otherwise files. After the
+    script's name it offers files only, because all later words belong to the script.
     """
 
     def complete(
         ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        before: tuple[str, ...] = ctx.params.get("arguments") or ()
-        if before[-1:] == ("--backend",):
-            names = [
-                name
-                for name in installed_names()
-                if name.startswith(incomplete.lower())
-            ]
-            return list(map(CompletionItem, names))
-        if incomplete.startswith("-") and not any(
-            word.endswith(".py") for word in before
-        ):
-            return [
-                CompletionItem(name) for name in offered if name.startswith(incomplete)
-            ]
+        typed: tuple[str, ...] = ctx.params.get("arguments") or ()
+        if typed[-1:] == ("--backend",):
+            return _items_that_start_with(incomplete.lower(), installed_names())
+        is_script_named = any(word.endswith(".py") for word in typed)
+        if incomplete.startswith("-") and not is_script_named:
+            return _items_that_start_with(incomplete, options)
         return [CompletionItem(incomplete, type="file")]
 
     return click.argument(

@@ -20,12 +20,12 @@ from accel_core.cli.output import answering
 from accel_core.plugins import installed_names
 from accel_core.settings import ACCEL_PROBE, Pin
 from accel_core.text import one_line
-from accel_train.child_accelerator import Chosen, Step, answer_of
+from accel_train.child_accelerator import Chosen, Progress, run_in_child
 
 __all__ = ["command"]
 
-#: Seconds that one operator may take to say whether it can be used, and all to be found.
-_PATIENCE = 120.0
+#: Seconds that the child process may take, at least: it checks every operator, and may import DeepSpeed.
+_MIN_TIMEOUT = 120.0
 _TITLES = ("OP", "PROVIDER", "BUILT", "VERDICT", "REASON")
 _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
 
@@ -36,7 +36,7 @@ _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
     "op",
     required=False,
     metavar="[OPERATOR]",
-    shell_complete=lambda *given: _complete(given[2]),
+    shell_complete=lambda _context, _param, incomplete: _complete_operator(incomplete),
 )
 @options.probe_timeout
 @options.as_json
@@ -56,19 +56,19 @@ def command(
     0 if a provider can be used, else 1. Needs torch; imports DeepSpeed if that is installed and has
     operators.
     """
-    if (
-        name is not None
-        and op is None
-        and not name.distribution
-        and name.name not in installed_names()
-    ):
-        name, op = None, ctx.params["name"].name
+    if name is not None and op is None and not _is_backend(name):
+        op = name.name
+        name = None
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
-        # DeepSpeed's import alone may take half of it from a network disk.
-        limit = max(_PATIENCE, settings.probe_timeout)
-        asked = answer_of(document_in_child, {"op": op}, settings, name, timeout=limit)
-        document = asked.answer
+        result = run_in_child(
+            document_in_child,
+            {"op": op},
+            settings,
+            name,
+            timeout=max(_MIN_TIMEOUT, settings.probe_timeout),
+        )
+        document = result.value
         if "unknown" in document:
             if as_json:
                 output.write_json(
@@ -77,69 +77,84 @@ def command(
             raise click.UsageError(document["unknown"])
         if as_json:
             output.write_json(document)
+        elif op is None:
+            output.write_page(_operators_page(document))
         else:
-            output.write_page((_page if op is None else _details)(document))
-    ctx.exit(0 if op is None or _used(document["ops"][0])["compatible"] else 1)
+            output.write_page(_operator_page(document))
+    is_usable = op is None or _used_candidate(document["ops"][0])["compatible"]
+    ctx.exit(0 if is_usable else 1)
+
+
+def _is_backend(name: Pin) -> bool:
+    """Return whether the first argument of the command means a backend, and not an operator."""
+    return bool(name.distribution) or name.name in installed_names()
 
 
 def document_in_child(
-    chosen: Chosen, arguments: dict[str, Any], step: Step
+    chosen: Chosen, arguments: dict[str, Any], report_progress: Progress
 ) -> dict[str, Any]:
-    """In the child: return the document, or `{"unknown": sentence}` if no operator has the given name."""
+    """In the child process: return the document of all operators, or of the operator `arguments["op"]`.
+
+    Returns `{"unknown": message}` if no operator has that name.
+    """
     accelerator, op = chosen.accelerator, arguments["op"]
-    step("operators()")
-    known = accelerator.operators()
-    names = (
-        list(known)
-        if op is None
-        else [name for name in known if _word(name) == _word(op)]
-    )
-    if not names:
-        return {"unknown": _unknown(op, known)}
-    return _document(accelerator, [known[name] for name in names], step)
-
-
-def _unknown(op: str, known: Iterable[str]) -> str:
-    """Build the error that no builder is named `op`, with close matches."""
-    by_word = {_word(name): name for name in known}
-    by_word |= {name: name for name in installed_names()}
-    close = [
-        by_word[word] for word in difflib.get_close_matches(_word(op), by_word, n=3)
+    report_progress("operators()")
+    operators = accelerator.operators()
+    if op is None:
+        return _document(accelerator, list(operators.values()), report_progress)
+    named_op = [
+        operator
+        for name, operator in operators.items()
+        if _normalized(name) == _normalized(op)
     ]
+    if not named_op:
+        return {"unknown": _unknown_name_message(op, operators)}
+    return _document(accelerator, named_op, report_progress)
+
+
+def _unknown_name_message(op: str, operator_names: Iterable[str]) -> str:
+    """Return the error message that no operator and no backend is named `op`, with close matches."""
+    name_of = {_normalized(name): name for name in operator_names}
+    name_of |= {name: name for name in installed_names()}
+    close = difflib.get_close_matches(_normalized(op), name_of, n=3)
     message = f"no operator and no backend is named {op!r}."
-    return message + (
-        f" Did you mean {', '.join(close)}?" if close else " `accel ops` lists all."
-    )
+    if not close:
+        return f"{message} `accel ops` lists all."
+    return f"{message} Did you mean {', '.join(name_of[match] for match in close)}?"
 
 
-def _complete(incomplete: str) -> list[CompletionItem]:
-    """Operators by name, of every installed plugin and of DeepSpeed, without torch."""
+def _complete_operator(incomplete: str) -> list[CompletionItem]:
+    """Return completions among the operators of all installed plugins and DeepSpeed, without torch."""
     from accel_core import discover
     from accel_core.op_providers import providers
 
-    # A plugin that ends its process must not end the shell's question.
+    # A plugin that ends its process must not end the process that completes.
     os.environ[ACCEL_PROBE.name] = "isolated"
-    backends = [c.backend for c in discover() if c.backend is not None]
-    given = [provider for backend in backends for provider in providers(backend)]
-    names = sorted(
-        {op.removesuffix("Builder") for provider in given for op in provider.builders}
-    )
+    names: set[str] = set()
+    for candidate in discover():
+        if candidate.backend is None:
+            continue
+        for provider in providers(candidate.backend):
+            names.update(
+                builder.removesuffix("Builder") for builder in provider.builders
+            )
     return [
         CompletionItem(name)
-        for name in names
+        for name in sorted(names)
         if name.lower().startswith(incomplete.lower())
     ]
 
 
-def _word(name: str) -> str:
-    """`FusedAdamBuilder`, `FusedAdam` and `fused_adam` as one word."""
+def _normalized(name: str) -> str:
+    """Return the same word for `FusedAdamBuilder`, `FusedAdam` and `fused_adam`: `fusedadam`."""
     return name.lower().replace("_", "").replace("-", "").removesuffix("builder")
 
 
 @contextlib.contextmanager
-def _chosen(accelerator: Accelerator) -> Iterator[None]:
-    """With `accelerator` as DeepSpeed's too, which is imported for its builders and would look for one."""
-    from accel_train import deepspeed  # an integration, so not at the top
+def _deepspeed_on(accelerator: Accelerator) -> Iterator[None]:
+    """Return a context manager in which `accelerator` is the chosen one, also for an imported DeepSpeed."""
+    # Imported here: an integration is imported only where it is needed.
+    from accel_train import deepspeed
 
     with accel_core.use_accelerator(accelerator):
         deepspeed.prepare()
@@ -150,16 +165,17 @@ def _chosen(accelerator: Accelerator) -> Iterator[None]:
 
 
 def _document(
-    accelerator: Accelerator, operators: Iterable[Operator], step: Step
+    accelerator: Accelerator, operators: Iterable[Operator], report_progress: Progress
 ) -> dict[str, Any]:
+    """Return the document of these operators: who provides each, and whether it can be used."""
     from accel_train import deepspeed
 
     source = accelerator.backend.provenance
-    with _chosen(accelerator):
+    with _deepspeed_on(accelerator):
         ops = []
         for operator in operators:
-            step(operator.name)
-            ops.append(_op(operator))
+            report_progress(operator.name)
+            ops.append(_operator_entry(operator))
     return {
         "backend": accelerator.name,
         "distribution": source.distribution if source else "",
@@ -168,13 +184,17 @@ def _document(
     }
 
 
-def _op(operator: Operator) -> dict[str, Any]:
-    used = operator.used
-    candidates = [_candidate(c, used=c is used) for c in operator.candidates]
+def _operator_entry(operator: Operator) -> dict[str, Any]:
+    """Return an operator's entry of the document: its name and all candidates."""
+    candidates = [
+        _candidate_entry(candidate, used=candidate is operator.used)
+        for candidate in operator.candidates
+    ]
     return {"op": operator.name, "candidates": candidates}
 
 
-def _candidate(candidate: OpCandidate, *, used: bool) -> dict[str, Any]:
+def _candidate_entry(candidate: OpCandidate, *, used: bool) -> dict[str, Any]:
+    """Return a candidate's entry of the document."""
     module = sys.modules.get(getattr(candidate.builder_class, "__module__", ""))
     return {
         "provider": candidate.provider,
@@ -189,51 +209,54 @@ def _candidate(candidate: OpCandidate, *, used: bool) -> dict[str, Any]:
     }
 
 
-def _used(op: dict[str, Any]) -> dict[str, Any]:
-    used: dict[str, Any] = next(c for c in op["candidates"] if c["used"])
-    return used
+def _used_candidate(op: dict[str, Any]) -> dict[str, Any]:
+    """Return the candidate that is used, of an operator's entry in the document."""
+    for candidate in op["candidates"]:
+        if candidate["used"]:
+            used: dict[str, Any] = candidate
+            return used
+    raise LookupError(f"{op['op']} has no candidate that is used")
 
 
 # --- the pages -----------------------------------------------------------------------------------------
 
 
-def _page(doc: dict[str, Any]) -> list[page.Part]:
-    """The table of all operators."""
-    rows = [_row(op) for op in doc["ops"]]
+def _operators_page(doc: dict[str, Any]) -> list[page.Part]:
+    """Return the page with a table of all operators."""
+    rows = [_operator_row(op) for op in doc["ops"]]
     note = page.paragraph(
-        (f"For {doc['backend']} ({doc['distribution']}). ", ""), _more(doc)
+        (f"For {doc['backend']} ({doc['distribution']}). ", ""), _footnote(doc)
     )
     return [page.table(_TITLES, rows), page.paragraph(), note]
 
 
-def _more(doc: dict[str, Any]) -> page.Cell:
-    more = "Details: `accel ops OPERATOR`."
-    return (
-        more
-        if doc["deepspeed"]
-        else f"{more} DeepSpeed, which has operators too, is not installed.",
-        "",
-    )
+def _footnote(doc: dict[str, Any]) -> page.Cell:
+    """Return the sentence below the table: how to see details, and whether DeepSpeed is missing."""
+    text = "Details: `accel ops OPERATOR`."
+    if not doc["deepspeed"]:
+        text += " DeepSpeed, which has operators too, is not installed."
+    return (text, "")
 
 
-def _row(op: dict[str, Any]) -> list[page.Cell]:
-    used = _used(op)
-    before = op["candidates"][: op["candidates"].index(used)]
-    passed = "; ".join(f"{c['provider']}: {c['reason']}" for c in before)
+def _operator_row(op: dict[str, Any]) -> list[page.Cell]:
+    """Return an operator's row of the table: who provides it, and who was skipped."""
+    used = _used_candidate(op)
+    earlier = op["candidates"][: op["candidates"].index(used)]
+    skipped = "; ".join(f"{c['provider']}: {c['reason']}" for c in earlier)
     return [
         (one_line(op["op"]), "bold"),
         (one_line(used["provider"]), ""),
-        (_built(used), ""),
-        (_verdict(used), _STYLES[_verdict(used)]),
+        (_built_text(used), ""),
+        (_status(used), _STYLES[_status(used)]),
         (one_line(used["reason"]), ""),
-        (f"skipped: {one_line(passed)}" if passed else "", "dim"),
+        (f"skipped: {one_line(skipped)}" if skipped else "", "dim"),
     ]
 
 
-def _details(doc: dict[str, Any]) -> list[page.Part]:
-    """All candidates of one operator."""
+def _operator_page(doc: dict[str, Any]) -> list[page.Part]:
+    """Return the page of one operator: all candidates in the order in which they are tried."""
     (op,) = doc["ops"]
-    used = _used(op)
+    used = _used_candidate(op)
     clause = "is used" if used["compatible"] else "would be tried, but cannot be used"
     parts: list[page.Part] = [
         page.paragraph(
@@ -247,29 +270,33 @@ def _details(doc: dict[str, Any]) -> list[page.Part]:
         parts.append(
             page.facts(
                 (
-                    ("verdict", _verdict(candidate)),
+                    ("verdict", _status(candidate)),
                     ("reason", one_line(candidate["reason"])),
-                    ("built", _built(candidate)),
+                    ("built", _built_text(candidate)),
                     ("source", one_line(candidate["source"])),
                     ("file", one_line(candidate["file"] or "")),
                 )
             )
         )
     if not used["compatible"]:
-        parts += [page.heading("What to do"), page.paragraph((_advice(doc), ""))]
+        parts += [page.heading("What to do"), page.paragraph((_next_step(doc), ""))]
     return parts
 
 
-def _advice(doc: dict[str, Any]) -> str:
-    more = "" if doc["deepspeed"] else " or DeepSpeed (pip install deepspeed)"
-    return f"Correct a reason above, or install a plugin{more} that provides it for {doc['backend']}."
+def _next_step(doc: dict[str, Any]) -> str:
+    """Return the next step for an operator that no candidate provides."""
+    deepspeed = "" if doc["deepspeed"] else " or DeepSpeed (pip install deepspeed)"
+    return (
+        f"Correct a reason above, or install a plugin{deepspeed} "
+        f"that provides it for {doc['backend']}."
+    )
 
 
-def _verdict(candidate: dict[str, Any]) -> str:
+def _status(candidate: dict[str, Any]) -> str:
     if candidate["broken"]:
         return "broken"
     return "compatible" if candidate["compatible"] else "not compatible"
 
 
-def _built(candidate: dict[str, Any]) -> str:
+def _built_text(candidate: dict[str, Any]) -> str:
     return {None: "not known", True: "yes", False: "no"}[candidate["built"]]

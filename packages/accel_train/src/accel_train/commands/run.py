@@ -24,16 +24,16 @@ from accel_train.launch.plan import Machine, RankPlan
 
 __all__ = ["command"]
 
-#: What completes: of torchrun's options the most used, for all of them would need torch.
-_OFFERED = (
-    *(*command_line.OPTIONS, *command_line.FLAGS, "--help", "--help-all"), *command_line.MOST_USED,
+#: Options for completion in a shell; of torchrun's only the most used, as listing all would need torch.
+_COMPLETED_OPTIONS = (
+    *command_line.OPTIONS, *command_line.FLAGS, "--help", "--help-all", *command_line.TORCHRUN_OPTIONS,
 )  # fmt: skip
-#: Entry points that name the module that each rank runs before the script, where `--doctor` asks for it.
-_BEFORE = "accel.before_ranks"
+#: Group of the entry point that names the module that each rank runs before the script with `--doctor`.
+_BEFORE_RANKS_GROUP = "accel.before_ranks"
 
 
 @click.command("run", cls=launcher.Launcher, add_help_option=False)
-@launcher.words(*_OFFERED)
+@launcher.all_arguments(*_COMPLETED_OPTIONS)
 def command(arguments: tuple[str, ...]) -> None:
     """Start the ranks of a script on this host, as torchrun does.
 
@@ -49,58 +49,88 @@ def command(arguments: tuple[str, ...]) -> None:
             parsed.backend, parsed.communication_backend, parsed.timeout, start
         )
         plans = plan.plan_ranks(parsed, machine)
-        if machine.warning:
-            click.echo(f"Warning: {machine.warning}\n", err=True)
-        if machine.masked:
-            click.echo(
-                f"Warning: {machine.masked}. Next step: {machine.masked_step}\n",
-                err=True,
-            )
-        if machine.why_kept:
-            click.echo(f"{machine.why_kept}\n", err=True)
+        _print_notices(machine)
         if parsed.dry_run:
             click.echo(plan.describe(machine, parsed, plans))
             return
-        if machine.defaults:
-            set_now = " ".join(
-                f"{name}={value}" for name, value in machine.defaults.items()
-            )
-            click.echo(
-                f"Set for {machine.name}: {set_now} (set one yourself to keep your value)\n",
-                err=True,
-            )
-        _launch(parsed, machine, plans)
+        _print_defaults(machine)
+        _launch_ranks(parsed, machine, plans)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(status_of(error))
 
 
-def _launch(
+def _print_notices(machine: Machine) -> None:
+    """Print to stderr the warnings of the choice, and what is set to keep other vendors' packages out."""
+    if machine.warning:
+        click.echo(f"Warning: {machine.warning}\n", err=True)
+    if machine.visibility_problem:
+        click.echo(
+            f"Warning: {machine.visibility_problem}. Next step: {machine.visibility_problem_step}\n",
+            err=True,
+        )
+    if machine.isolation_reason:
+        click.echo(f"{machine.isolation_reason}\n", err=True)
+
+
+def _print_defaults(machine: Machine) -> None:
+    """Print to stderr the variables that are set because the vendor wants them set."""
+    if machine.defaults:
+        assignments = " ".join(
+            f"{name}={value}" for name, value in machine.defaults.items()
+        )
+        click.echo(
+            f"Set for {machine.name}: {assignments} (set one yourself to keep your value)\n",
+            err=True,
+        )
+
+
+def _module_before_script(parsed: argparse.Namespace) -> str:
+    """Return the module that each rank runs before the script with `--doctor`; empty without that option.
+
+    Raises `IntegrationMissingError` if accel-tools, which has the module, is not installed.
+    """
+    if not parsed.doctor:
+        return ""
+    entry_points = permitted_entry_points(_BEFORE_RANKS_GROUP)
+    if not entry_points:
+        raise IntegrationMissingError(
+            f"accel run --doctor needs accel-tools: {vendors.install_command('accel-tools')}"
+        )
+    return entry_points[0].value
+
+
+def _apply_network_settings(parsed: argparse.Namespace) -> None:
+    """Set variables and torchrun's options that a job on several hosts needs; print notes about them."""
+    settings = network.for_several_hosts(parsed)
+    for sentence in settings.said:
+        click.echo(f"Note: {sentence}", err=True)
+    os.environ.update(settings.variables)
+    if settings.configuration:
+        configurations = [settings.configuration]
+        if parsed.rdzv_conf:
+            configurations.insert(0, parsed.rdzv_conf)
+        parsed.rdzv_conf = ",".join(configurations)
+
+
+def _launch_ranks(
     parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan]
 ) -> None:
+    """Start the ranks by torchrun, and wait for them.
+
+    Exits with 1 if a rank failed, and with 128 plus the signal's number if a signal ended the job. Raises
+    `LaunchError` if torchrun itself failed.
+    """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousError
 
-    before = ""
-    if parsed.doctor:
-        announced = permitted_entry_points(_BEFORE)
-        if not announced:
-            raise IntegrationMissingError(
-                f"accel run --doctor needs accel-tools: {vendors.install_command('accel-tools')}"
-            )
-        before = announced[0].value
-    several = network.for_several_hosts(parsed)
-    for sentence in several.said:
-        click.echo(f"Note: {sentence}", err=True)
-    os.environ.update(several.variables)
-    if several.configuration:
-        given = [parsed.rdzv_conf] if parsed.rdzv_conf else []
-        parsed.rdzv_conf = ",".join([*given, several.configuration])
+    module_before = _module_before_script(parsed)
+    _apply_network_settings(parsed)
     folder = tempfile.mkdtemp(prefix="accel-run-")
-    started = Path(folder, "started")
+    started = Path(folder, "started")  # made when the first rank starts
     try:
-        launch.launch(parsed, machine, plans, before, str(started))
+        launch.launch(parsed, machine, plans, module_before, str(started))
     except ChildFailedError as error:
         click.echo(str(error), err=True)
         sys.exit(1)
@@ -111,12 +141,8 @@ def _launch(
             err=True,
         )
         sys.exit(128 + number)
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-        RendezvousError,
-    ) as error:  # a port, a folder, a network
+    # A port, a folder or a network cannot be used.
+    except (OSError, ValueError, RuntimeError, RendezvousError) as error:
         LOGGER.debug("torchrun's error", exc_info=True)
         raise _launch_error(error, parsed, has_started=started.exists()) from error
     finally:
@@ -126,29 +152,33 @@ def _launch(
 def _launch_error(
     error: Exception, parsed: argparse.Namespace, *, has_started: bool
 ) -> LaunchError:
-    """Return torchrun's error in words: the start of the ranks has failed, or a job has ended."""
-    # torchrun's own words on an argument; else those of the network, which it hides.
+    """Return a `LaunchError` for an error of torchrun.
+
+    `has_started`: whether the ranks were running. If not, torchrun could not start the job.
+    """
+    # A ValueError is about an argument; the cause of any other error is the network's own error.
     cause = None if isinstance(error, ValueError) else error.__cause__
-    words = _first_line(cause or error)
+    message = _first_line(cause or error)
     if has_started:
         return LaunchError(
-            f"the ranks of this host were running, and torchrun ended the job: {words}"
+            f"the ranks of this host were running, and torchrun ended the job: {message}"
         )
-    if "EADDRINUSE" in words:  # torch's DistNetworkError has it in its text alone
+    if "EADDRINUSE" in message:  # torch's DistNetworkError has it in its text alone
         return LaunchError(
-            f"torchrun cannot listen at {_address(parsed)}: the port is in use on this host, perhaps by a "
-            f"run that has not ended. Give another port, on all hosts: {_port_option(parsed)}"
+            f"torchrun cannot listen at {_rendezvous_address(parsed)}: the port is in use on this host, "
+            "perhaps by a run that has not ended. Give another port, on all hosts: "
+            f"{_next_port_option(parsed)}"
         )
-    return LaunchError(f"torchrun cannot start the job: {words}")
+    return LaunchError(f"torchrun cannot start the job: {message}")
 
 
-def _address(parsed: argparse.Namespace) -> str:
-    """Return where the hosts meet."""
+def _rendezvous_address(parsed: argparse.Namespace) -> str:
+    """Return the address at which the hosts of the job meet, as `host:port`."""
     return parsed.rdzv_endpoint or f"{parsed.master_addr}:{parsed.master_port}"
 
 
-def _port_option(parsed: argparse.Namespace) -> str:
-    """Return torchrun's option for the port, with the next port."""
+def _next_port_option(parsed: argparse.Namespace) -> str:
+    """Return torchrun's option for the port, with the number after the present one."""
     if not parsed.rdzv_endpoint:
         return f"--master-port {parsed.master_port + 1}"
     host, _, port = parsed.rdzv_endpoint.rpartition(":")
@@ -156,10 +186,8 @@ def _port_option(parsed: argparse.Namespace) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """The error's own words: its class too where they are a file's name, or none."""
-    told = one_line(str(error).strip().partition("\n")[0])
-    return (
-        told
-        if isinstance(error, (OSError, ValueError)) and told
-        else f"{type(error).__name__}: {told}"
-    )
+    """Return the first line of the error's message, after its class unless the message explains itself."""
+    line = one_line(str(error).strip().partition("\n")[0])
+    if line and isinstance(error, (OSError, ValueError)):
+        return line
+    return f"{type(error).__name__}: {line}"

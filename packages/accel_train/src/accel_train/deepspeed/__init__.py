@@ -14,13 +14,13 @@ from typing import NamedTuple
 import accel_train_startup as startup
 from accel_core import Accelerator, get_accelerator
 from accel_core.settings import DS_ACCELERATOR
-from accel_train.deepspeed import _children, _installed, _limits, _placing
-from accel_train.deepspeed._installed import is_installed
+from accel_train.deepspeed import _child_activation, _install, _limits, _release
+from accel_train.deepspeed._release import is_installed
 from accel_train.launch.communication import communication_of
 
 __all__ = ["Activation", "activate", "is_installed", "prepare", "prepare_pin"]
 
-_NAME = "deepspeed"
+_INTEGRATION = "deepspeed"
 _log = logging.getLogger(__name__)
 
 
@@ -48,51 +48,55 @@ def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation
     `IntegrationError` if DeepSpeed has already chosen another device, and `LaunchError` if torch has no
     communication backend for the device. Also raises what `get_accelerator()` raises.
     """
-    version = _installed.version()
+    version = _release.require_supported_version()
     accelerator = get_accelerator()
-    communication_of(
-        accelerator
-    )  # DeepSpeed starts a process group whatever is trained
-    _placing.replace(accelerator, force=force)
+    # DeepSpeed starts a process group whatever is trained: raise now if there is no backend for it.
+    communication_of(accelerator)
+    _install.replace_accelerator(accelerator, force=force)
     prepare()
     if not vendor_defaults:
-        os.environ[_placing.ACCEL_VENDOR_DEFAULTS.name] = "0"
-    changed = _placing.set_up(accelerator)
-    activation = Activation(accelerator, version, _limits_of(accelerator))
+        os.environ[_install.ACCEL_VENDOR_DEFAULTS.name] = "0"
+    applied_defaults = _install.set_up(accelerator)
+    activation = Activation(accelerator, version, _missing_features(accelerator))
     names = startup.names(os.environ.get(startup.VARIABLE, ""))
-    if _NAME not in names:
-        os.environ[startup.VARIABLE] = ",".join((*names, _NAME))
-        _report(activation)
-        _report_defaults(accelerator, changed)
+    if _INTEGRATION not in names:
+        os.environ[startup.VARIABLE] = ",".join((*names, _INTEGRATION))
+        _log_limits(activation)
+        _log_vendor_defaults(accelerator, applied_defaults)
     return activation
 
 
-def _limits_of(accelerator: Accelerator) -> tuple[str, ...]:
-    obstacle = _children.obstacle()
-    missing = _placing.missing_members(accelerator)
-    return (*_limits.limits(accelerator, missing), *([obstacle] if obstacle else []))
+def _missing_features(accelerator: Accelerator) -> tuple[str, ...]:
+    """Return a sentence for each feature that DeepSpeed, or a child process, would not have."""
+    missing_members = _install.missing_members(accelerator)
+    sentences = list(_limits.missing_features(accelerator, missing_members))
+    missing_activation = _child_activation.missing_activation()
+    if missing_activation:
+        sentences.append(missing_activation)
+    return tuple(sentences)
 
 
 def prepare() -> None:
     """Choose our accelerator and set it when DeepSpeed is imported; child processes call this."""
-    _placing.prepare()
+    _install.prepare()
 
 
 def prepare_pin() -> None:
-    """Do as `prepare`, but only if DeepSpeed would raise for the pin, because its list lacks that name.
+    """Call `prepare` if `DS_ACCELERATOR` has a name that DeepSpeed would reject as unknown.
 
     Called before DeepSpeed is imported in a process that has `DS_ACCELERATOR` and was not activated.
     """
-    pin = os.environ.get(
-        DS_ACCELERATOR.name
-    )  # which the program may have taken away since
-    if pin and not _installed.knows(pin):
-        _placing.prepare(for_training=False)
+    pinned_name = os.environ.get(DS_ACCELERATOR.name)  # the program may have deleted it
+    if pinned_name and not _release.lists_accelerator(pinned_name):
+        _install.prepare(for_training=False)
 
 
-def _report_defaults(accelerator: Accelerator, changed: tuple[str, ...]) -> None:
-    if changed and os.environ.get("RANK", "0") == "0":
-        lines = "".join(f"\n  - {entry}" for entry in changed)
+def _log_vendor_defaults(
+    accelerator: Accelerator, applied_defaults: tuple[str, ...]
+) -> None:
+    """Log on rank 0 what was set because the vendor wants it set."""
+    if applied_defaults and os.environ.get("RANK", "0") == "0":
+        lines = "".join(f"\n  - {entry}" for entry in applied_defaults)
         _log.warning(
             "Set for %s, as its vendor wants it (activate(vendor_defaults=False) leaves it out):%s",
             accelerator.name,
@@ -100,17 +104,19 @@ def _report_defaults(accelerator: Accelerator, changed: tuple[str, ...]) -> None
         )
 
 
-#: Devices whose limits DeepSpeed's own users know.
-_KNOWN = frozenset(("cuda", "cpu", "xpu", "npu", "mps", "hpu", "mlu", "sdaa", "supa"))
+#: Devices that DeepSpeed's own users train on: its limits there are logged as information, not as a warning.
+_FAMILIAR_DEVICES = frozenset(
+    ("cuda", "cpu", "xpu", "npu", "mps", "hpu", "mlu", "sdaa", "supa")
+)
 
 
-def _report(activation: Activation) -> None:
-    """One message; of several ranks that call `activate()` themselves the first one gives it."""
-    known = activation.accelerator.device_name() in _KNOWN
+def _log_limits(activation: Activation) -> None:
+    """Log on rank 0 the features that DeepSpeed does not have on this device, in one message."""
+    is_familiar = activation.accelerator.device_name() in _FAMILIAR_DEVICES
     if activation.limits and os.environ.get("RANK", "0") == "0":
         lines = "".join(f"\n  - {sentence}." for sentence in activation.limits)
         _log.log(
-            logging.INFO if known else logging.WARNING,
+            logging.INFO if is_familiar else logging.WARNING,
             "DeepSpeed %s runs on %s. It has these features on other devices only:%s",
             activation.version, activation.accelerator.device_name(), lines,
         )  # fmt: skip

@@ -18,7 +18,7 @@ To start several ranks: accel deepspeed --num_gpus N SCRIPT [ARGUMENTS...]"""
 
 
 def main(arguments: list[str]) -> None:
-    """Call `activate()`, then run `arguments` as Python would run them."""
+    """Call `activate()`, then run the script or module in `arguments` as Python would run it."""
     if arguments[:1] in (["-h"], ["--help"]):
         print(_USAGE)  # noqa: T201
         return

@@ -12,38 +12,41 @@ from pathlib import Path
 from accel_core.errors import IntegrationError
 from accel_core.explain.autoload import autoload_conflicts
 from accel_core.settings import read as read_settings
-from accel_train.deepspeed import _children, activate
-from accel_train.launch.environment import for_ranks, why_kept
+from accel_train.deepspeed import _child_activation, activate
+from accel_train.launch.environment import for_ranks, isolation_reason
 
-__all__ = ["launch"]
+__all__ = ["run_launcher"]
 
 
-def launch(arguments: Sequence[str]) -> None:
+def run_launcher(arguments: Sequence[str]) -> None:
     """Run DeepSpeed's launcher on `arguments`. If a rank fails, end this process with the rank's status.
 
     Raises what `activate()` raises, and `IntegrationError` if the ranks would not activate the integration.
     """
-    if reason := _children.obstacle():
+    if reason := _child_activation.missing_activation():
         raise IntegrationError(f"{reason}.")
     accelerator = activate().accelerator
-    spoiled = autoload_conflicts(accelerator.backend, read_settings().probe_timeout)
-    if spoiled:
-        sys.stderr.write(f"{why_kept(spoiled)}\n\n")
-    os.environ.update(for_ranks(accelerator.backend, spoiled))
+    import_breakers = autoload_conflicts(
+        accelerator.backend, read_settings().probe_timeout
+    )
+    if import_breakers:
+        sys.stderr.write(f"{isolation_reason(import_breakers)}\n\n")
+    os.environ.update(for_ranks(accelerator.backend, import_breakers))
     # The launcher's parser takes its name from here, and its autotuner repeats the command.
     sys.argv[:] = ["accel deepspeed", *arguments]
     from deepspeed.launcher import runner
 
-    words = list(arguments)
-    if not _takes_local_rank(runner.parse_args(words)):
-        words.insert(0, "--no_local_rank")
-    runner.main(words)
+    launcher_arguments = list(arguments)
+    if not _may_take_local_rank(runner.parse_args(launcher_arguments)):
+        launcher_arguments.insert(0, "--no_local_rank")
+    runner.main(launcher_arguments)
 
 
-def _takes_local_rank(parsed: argparse.Namespace) -> bool:
-    """Whether the script may know `--local_rank`, which the launcher adds: its source has the name.
+def _may_take_local_rank(parsed: argparse.Namespace) -> bool:
+    """Return whether the script may accept `--local_rank`, which the launcher adds to its arguments.
 
-    Another script would end with "unrecognized arguments"; in `LOCAL_RANK` each rank has its number anyway.
+    False only for a script whose source does not have that name: it would end with "unrecognized arguments".
+    Each rank has its number in the variable `LOCAL_RANK` in any case.
     """
     if parsed.module or parsed.no_python:
         return True

@@ -10,96 +10,99 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accel_core import Accelerator, TorchAccelerator
-from accel_train.deepspeed import _installed
+from accel_train.deepspeed import _release
 
-__all__ = ["limits"]
+__all__ = ["missing_features"]
 
 
-class _Feature(NamedTuple):
-    """A feature that DeepSpeed gives to some names only."""
+class _RestrictedFeature(NamedTuple):
+    """A feature that DeepSpeed has for some devices or communication backends only."""
 
-    #: The module that compares; where a release has none, there is nothing to say.
+    #: Path of DeepSpeed's module that compares names; a release without it does not restrict the feature.
     module: str
-    #: The names it knows, of devices or of communication backends.
-    names: tuple[str, ...]
-    of: str
+    #: The names of devices or of communication backends for which DeepSpeed has the feature.
+    supported_names: tuple[str, ...]
+    #: Whether `supported_names` are names of a `device` or of a `communication` backend.
+    compared: str
+    #: What does not work for all other names.
     sentence: str
 
 
-_FEATURES = (
-    _Feature(
+_RESTRICTED_FEATURES = (
+    _RestrictedFeature(
         "runtime/fp16/onebit", ("nccl", "hccl"), "communication",
         "1-bit Adam, 1-bit LAMB and 0/1 Adam compress over nccl, hccl or mpi: "
         'set "comm_backend_name" to "mpi", or use another optimizer',
     ),
-    _Feature(
+    _RestrictedFeature(
         "runtime/superoffload", ("cuda",), "device",
         "SuperOffload (offload_optimizer with super_offload) raises an error: it needs CUDA",
     ),
-    _Feature(
+    _RestrictedFeature(
         "runtime/swap_tensor/aio_config.py", ("cuda",), "device",
         "GPUDirect storage (aio with use_gds) raises an error: it needs CUDA",
     ),
-    _Feature(
+    _RestrictedFeature(
         "compile/util.py", ("cuda",), "device",
         'DeepCompile ("compile": {"deepcompile": true}) is off: it needs CUDA',
     ),
-    _Feature(
+    _RestrictedFeature(
         "inference/engine.py", ("cuda",), "device",
         "device graphs in inference (enable_cuda_graph) are off: they need CUDA",
     ),
-    _Feature(
+    _RestrictedFeature(
         "model_implementations/features/cuda_graph.py", ("cuda",), "device",
         "the diffusers and CLIP containers of DeepSpeed's inference call torch.cuda themselves",
     ),
 )  # fmt: skip
 
 
-def limits(accelerator: Accelerator, missing: tuple[str, ...] = ()) -> tuple[str, ...]:
+def missing_features(
+    accelerator: Accelerator, missing_members: tuple[str, ...] = ()
+) -> tuple[str, ...]:
     """Return a sentence for each feature that the installed DeepSpeed does not have on `accelerator`.
 
-    `missing` names members of DeepSpeed's abstract class that `accelerator` lacks.
+    `missing_members` names members of DeepSpeed's abstract class that `accelerator` lacks.
     """
-    home = _installed.folder()
+    deepspeed = _release.package_folder()
     names = {
         "device": accelerator.device_name(),
         "communication": accelerator.communication_backend_name(),
     }
-    sentences = [
-        f.sentence
-        for f in _FEATURES
-        if names[f.of] not in f.names and _has(home, f.module)
-    ]
-    if not _has_generators(accelerator):
+    sentences = []
+    for feature in _RESTRICTED_FEATURES:
+        is_supported = names[feature.compared] in feature.supported_names
+        if not is_supported and _has_module(deepspeed, feature.module):
+            sentences.append(feature.sentence)
+    if not _has_default_generators(accelerator):
         sentences.append(
             "activation checkpointing restores the random state through the vendor's default_generators, "
             f"which torch.{names['device']} lacks: use torch.utils.checkpoint instead"
         )
-    sentences += [words for _, words in accelerator.backend.computes_otherwise]
-    if missing:
+    sentences += [sentence for _, sentence in accelerator.backend.computes_otherwise]
+    if missing_members:
         sentences.append(
-            f"this DeepSpeed may call members that accel-core lacks: {', '.join(missing)}. "
+            f"this DeepSpeed may call members that accel-core lacks: {', '.join(missing_members)}. "
             "Update accel-core, or report it"
         )
     return tuple(sentences)
 
 
-def _has_generators(accelerator: Accelerator) -> bool:
-    """Whether `default_generator()` has something to give; found out without starting the device."""
-    if (
-        getattr(type(accelerator), "default_generator", None)
-        is not TorchAccelerator.default_generator
-    ):
+def _has_default_generators(accelerator: Accelerator) -> bool:
+    """Return whether `default_generator()` returns a generator; does not start the device."""
+    implementation = getattr(type(accelerator), "default_generator", None)
+    if implementation is not TorchAccelerator.default_generator:
         return True
-    module = getattr(accelerator, "device_module", None)
-    return any(
-        hasattr(place, "default_generators")
-        for place in (module, getattr(module, "random", None))
+    device_module = getattr(accelerator, "device_module", None)
+    random_module = getattr(device_module, "random", None)
+    return hasattr(device_module, "default_generators") or hasattr(
+        random_module, "default_generators"
     )
 
 
-def _has(home: Path | None, module: str) -> bool:
-    if home is None:
+def _has_module(deepspeed: Path | None, module: str) -> bool:
+    """Return whether DeepSpeed's package folder has the file `module`, or a package of that path."""
+    if deepspeed is None:
         return False
-    path = home / module
+    path = deepspeed / module
     return path.is_file() or (path.is_dir() and any(path.glob("*.py")))

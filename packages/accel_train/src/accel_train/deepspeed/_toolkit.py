@@ -1,4 +1,4 @@
-"""The CUDA or ROCm toolkit that torch would compile with: whether it is here, and fits torch."""
+"""Check whether the CUDA or ROCm toolkit that torch would compile with is installed, and fits torch."""
 
 from __future__ import annotations
 
@@ -8,49 +8,53 @@ from pathlib import Path
 
 from accel_core.torch_import import import_torch
 
+__all__ = ["missing_compiler"]
 
-def fault() -> str:
+
+def missing_compiler() -> str:
     """Return why no code for CUDA or HIP can be compiled here, as a clause; empty if it can."""
     from torch.utils import cpp_extension
 
     torch = import_torch()
     if torch.version.hip:
-        return _fault_of_rocm(cpp_extension.ROCM_HOME, torch.version.hip)
+        return _missing_hipcc(cpp_extension.ROCM_HOME, torch.version.hip)
     if torch.version.cuda:
-        return _fault_of_cuda(cpp_extension.CUDA_HOME, torch.version.cuda)
+        return _missing_nvcc(cpp_extension.CUDA_HOME, torch.version.cuda)
     return f"torch {torch.__version__} is built without CUDA: accel setup cuda"
 
 
-def _fault_of_rocm(home: str | None, release: str) -> str:
-    if home and Path(home, "bin", "hipcc").exists():
+def _missing_hipcc(rocm_home: str | None, rocm_version: str) -> str:
+    """Return that `rocm_home` has no hipcc, as a clause; empty if it has."""
+    if rocm_home and Path(rocm_home, "bin", "hipcc").exists():
         return ""
-    return f"hipcc is missing (ROCM_HOME is {home}): install ROCm {release}"
+    return f"hipcc is missing (ROCM_HOME is {rocm_home}): install ROCm {rocm_version}"
 
 
-def _fault_of_cuda(home: str | None, release: str) -> str:
-    nvcc = Path(home or "", "bin", "nvcc")
-    if not home or not nvcc.exists():
+def _missing_nvcc(cuda_home: str | None, torch_cuda: str) -> str:
+    """Return that `cuda_home` has no nvcc, or one of another major version than torch's CUDA; else empty."""
+    nvcc = Path(cuda_home or "", "bin", "nvcc")
+    if not cuda_home or not nvcc.exists():
         return (
-            f"nvcc is missing (CUDA_HOME is {home}): install the CUDA toolkit {release}, "
+            f"nvcc is missing (CUDA_HOME is {cuda_home}): install the CUDA toolkit {torch_cuda}, "
             "or set CUDA_HOME"
         )
-    major = release.partition(".")[0]
-    other = _major_of(nvcc)
-    if other in ("", major):
+    torch_major = torch_cuda.partition(".")[0]
+    nvcc_major = _major_version_of(nvcc)
+    if nvcc_major in ("", torch_major):
         return ""
     return (
-        f"nvcc in {home} is from CUDA {other}, but torch is built for CUDA {release}: "
-        f"set CUDA_HOME to a toolkit {major}.x"
+        f"nvcc in {cuda_home} is from CUDA {nvcc_major}, but torch is built for CUDA {torch_cuda}: "
+        f"set CUDA_HOME to a toolkit {torch_major}.x"
     )
 
 
-def _major_of(nvcc: Path) -> str:
-    """Return the first number of nvcc's release; empty if it does not tell."""
+def _major_version_of(nvcc: Path) -> str:
+    """Return the major version that nvcc prints; empty if it cannot be run, or prints none."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [nvcc, "--version"], capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return ""
-    release = re.search(r"release (\d+)", done.stdout)
+    release = re.search(r"release (\d+)", process.stdout)
     return release[1] if release else ""

@@ -1,12 +1,13 @@
-"""Turn an existing `DeepSpeedAccelerator`, in-tree or a vendor's, into an accelerator of ours.
+"""Adapt a class of DeepSpeed's interface (`DeepSpeedAccelerator`) to accel_core's `Accelerator`.
 
     Backend(name="acme", priority=950, device_type="acme", vendor_import="torch_acme",
             accelerator="acme_deepspeed.accelerator:ACME_Accelerator")
 
-`accel_core.set_accelerator()` accepts the object or the class too. Members that the class implements are its
-own. For members that it lacks (it was written for an older DeepSpeed, or ours has more), the adapted object
-uses our default for that device. This module does not import DeepSpeed: the class does. If choosing an
-accelerator imports the class, DeepSpeed uses the adapted object as its own, as after `activate()`.
+The class may be DeepSpeed's own or a vendor's. `accel_core.set_accelerator()` accepts its instance or the
+class too. The adapted accelerator calls the members that the class implements. For members that the class
+lacks (because it was written for an older DeepSpeed, or accel_core has more), it uses accel_core's default
+for that device. This module does not import DeepSpeed: the class does. If choosing an accelerator imports
+the class, DeepSpeed uses the adapted accelerator as its own, as after `activate()`.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from accel_core import Accelerator, Backend, OpProvider
 from accel_core.errors import InvalidAcceleratorError
 from accel_core.op_providers import providers
 from accel_core.torch_import import import_torch
-from accel_train.deepspeed import _lists, _placing, op_builders
-from accel_train.staged import STAGED, obstacle
+from accel_train.deepspeed import _install, _op_registry, op_builders
+from accel_train.staged import STAGED, unusable_reason
 
 __all__ = ["adapt"]
 
-_ABSTRACT = "DeepSpeedAccelerator"
-#: Ours in any case: operators of the foreign class are a provider beside the others, and a pickle names ours.
-_KEPT = frozenset(
+_ABSTRACT_CLASS = "DeepSpeedAccelerator"
+#: Members of accel_core that the foreign class never replaces: its operators are one provider among others,
+#: and a pickle refers to accel_core's declaration.
+_NEVER_DELEGATED = frozenset(
     (
         "backend",
         "communication_backend_name",
@@ -46,59 +48,75 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
     Without `backend`, the declaration is made from what the object reports. Raises `InvalidAcceleratorError`
     if the object cannot be made, or is for another device type than `backend`.
     """
-    kind = foreign if isinstance(foreign, type) else type(foreign)
-    if not any(base.__name__ == _ABSTRACT for base in kind.__mro__):
+    foreign_class = foreign if isinstance(foreign, type) else type(foreign)
+    if not any(base.__name__ == _ABSTRACT_CLASS for base in foreign_class.__mro__):
         return None
-    made: Any = _object(kind) if foreign is kind else foreign
-    device_type = str(made.device_name()).partition(":")[0]
+    instance: Any = foreign
+    if foreign is foreign_class:
+        instance = _instance_of(foreign_class)
+    device_type = str(instance.device_name()).partition(":")[0]
     if backend is None:
-        backend = _declaration(made, kind, device_type)
+        backend = _declaration_from(instance, foreign_class, device_type)
     elif backend.device_type != device_type:
         raise InvalidAcceleratorError(
             f"backend {backend.name!r} is declared for the device type {backend.device_type!r}, and its "
-            f"class {_described(kind)} is for {device_type!r}: declare device_type={device_type!r}"
+            f"class {_qualified_name(foreign_class)} is for {device_type!r}: "
+            f"declare device_type={device_type!r}"
         )
-    adapted: Any = _class(kind, device_type)(backend, made)
-    adapted._op_providers = providers  # DeepSpeed is given its operators at once
-    _placing.settle(adapted)
+    adapted: Any = _adapted_class(foreign_class, device_type)(backend, instance)
+    adapted._op_providers = providers  # DeepSpeed reads the operators at once
+    _install.replace_stand_in(adapted)
     return cast("Accelerator", adapted)
 
 
-def _object(kind: type) -> Any:
-    """One of the class; a newer DeepSpeed may ask for members that it has not, which ours gives."""
+def _instance_of(foreign_class: type) -> Any:
+    """Return an instance of the class, even if it lacks members that a newer DeepSpeed made abstract.
+
+    Raises `InvalidAcceleratorError` if the class cannot be called without arguments.
+    """
     try:
-        return (
-            _concrete(kind) if getattr(kind, "__abstractmethods__", None) else kind
-        )()
+        if getattr(foreign_class, "__abstractmethods__", None):
+            return _without_abstract_methods(foreign_class)()
+        return foreign_class()
     except Exception as error:
         raise InvalidAcceleratorError(
-            f"{_described(kind)} cannot be made without arguments: {type(error).__name__}: {error}. Give "
+            f"{_qualified_name(foreign_class)} cannot be made without arguments: "
+            f"{type(error).__name__}: {error}. Give "
             "accel_core.set_accelerator() an object of it, or declare a class that takes none"
         ) from error
 
 
-def _concrete(kind: type) -> type:
-    whole: Any = type(kind)(kind.__name__, (kind,), {"__module__": kind.__module__})
-    whole.__abstractmethods__ = frozenset()
-    return cast("type", whole)
+def _without_abstract_methods(abstract_class: type) -> type:
+    """Return a subclass of the same name that can be instantiated."""
+    metaclass = type(abstract_class)
+    subclass: Any = metaclass(
+        abstract_class.__name__,
+        (abstract_class,),
+        {"__module__": abstract_class.__module__},
+    )
+    subclass.__abstractmethods__ = frozenset()
+    return cast("type", subclass)
 
 
-def _described(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+def _qualified_name(any_class: type) -> str:
+    return f"{any_class.__module__}.{any_class.__qualname__}"
 
 
-def _declaration(made: Any, kind: type, device_type: str) -> Backend:
+def _declaration_from(instance: Any, foreign_class: type, device_type: str) -> Backend:
+    """Return a declaration made from what an instance of DeepSpeed's interface reports."""
     return Backend(
-        name=str(getattr(made, "_name", "") or device_type).lower(),
+        name=str(getattr(instance, "_name", "") or device_type).lower(),
         priority=0,
         device_type=device_type,
-        accelerator=f"{kind.__module__}:{kind.__name__}",
-        description=f"{_described(kind)}, an accelerator class of DeepSpeed's interface",
+        accelerator=f"{foreign_class.__module__}:{foreign_class.__name__}",
+        description=(
+            f"{_qualified_name(foreign_class)}, an accelerator class of DeepSpeed's interface"
+        ),
     )
 
 
-def _base(device_type: str) -> type[Accelerator]:
-    """The class of ours whose members stand in for those that are missing."""
+def _base_class(device_type: str) -> type[Accelerator]:
+    """Return accel_core's class whose members are used for those that the foreign class lacks."""
     if device_type == "cpu":
         from accel_core.interface.cpu import CPUAccelerator
 
@@ -114,145 +132,157 @@ def _base(device_type: str) -> type[Accelerator]:
 
 
 @functools.cache
-def _class(kind: type, device_type: str) -> type:
-    """A class over one of ours whose members are those that `kind` implements."""
-    members = {name: _member(kind, name) for name in _implemented(kind)}
-    bases = (_Adapted, _base(device_type))
-    made = type(kind.__name__, bases, {**members, "__module__": kind.__module__})
-    for abstract in kind.__mro__:
-        register = getattr(abstract, "register", None)
-        if abstract.__name__ == _ABSTRACT and register is not None:
-            register(made)  # DeepSpeed's own set_accelerator() takes it
-    return made
+def _adapted_class(foreign_class: type, device_type: str) -> type:
+    """Return a subclass of accel_core's class that calls the members that `foreign_class` implements."""
+    members = {
+        name: _delegating_member(foreign_class, name)
+        for name in _implemented_members(foreign_class)
+    }
+    adapted_class = type(
+        foreign_class.__name__,
+        (_Adapted, _base_class(device_type)),
+        {**members, "__module__": foreign_class.__module__},
+    )
+    for base in foreign_class.__mro__:
+        register = getattr(base, "register", None)
+        if base.__name__ == _ABSTRACT_CLASS and register is not None:
+            # DeepSpeed's own set_accelerator() requires an instance of its abstract class.
+            register(adapted_class)
+    return adapted_class
 
 
-def _implemented(kind: type) -> Iterator[str]:
-    for name in dir(kind):
-        if name.startswith("_") or name in _KEPT:
+def _implemented_members(foreign_class: type) -> Iterator[str]:
+    """Yield the public names that the class defines, without abstract ones and `_NEVER_DELEGATED`."""
+    for name in dir(foreign_class):
+        if name.startswith("_") or name in _NEVER_DELEGATED:
             continue
-        if not getattr(getattr(kind, name), "__isabstractmethod__", False):
+        if not getattr(getattr(foreign_class, name), "__isabstractmethod__", False):
             yield name
 
 
-def _member(kind: type, name: str) -> Any:
-    """Give a function that asks the foreign object itself: classes may set members on construction."""
-    inherited = getattr(kind, name)
-    if not callable(inherited) or isinstance(inherited, type):
+def _delegating_member(foreign_class: type, name: str) -> Any:
+    """Return a method or property that uses the member `name` of the adapted object's foreign instance.
+
+    The instance is asked, not the class, because a class may set members on construction.
+    """
+    member = getattr(foreign_class, name)
+    if not callable(member) or isinstance(member, type):
         return property(
             lambda self: getattr(self._foreign, name),
-            lambda self, value: self._set(name, value),
+            lambda self, value: self._set_on_foreign(name, value),
         )
 
-    @functools.wraps(inherited)
-    def call(self: Any, *args: Any, **options: Any) -> Any:
+    @functools.wraps(member)
+    def call_foreign(self: Any, *args: Any, **options: Any) -> Any:
         return getattr(self._foreign, name)(*args, **options)
 
-    @functools.wraps(inherited)
-    def device(self: Any, *args: Any, **options: Any) -> Any:
-        # Of some of DeepSpeed's classes it is a context manager, which `model.to(...)` does not take.
-        given = call(self, *args, **options)
+    @functools.wraps(member)
+    def torch_device(self: Any, *args: Any, **options: Any) -> Any:
+        # Some of DeepSpeed's classes return a context manager, which `model.to(...)` does not accept.
+        device = call_foreign(self, *args, **options)
         torch = import_torch()
+        if isinstance(device, torch.device):
+            return device
         index = next(iter((*args, *options.values())), None)
-        return (
-            given
-            if isinstance(given, torch.device)
-            else torch.device(self.backend.device_type, index)
-        )
+        return torch.device(self.backend.device_type, index)
 
-    return device if name == "device" else call
+    return torch_device if name == "device" else call_foreign
 
 
 class _Adapted:
-    """Members of every adapted class. Mixed in before one of ours."""
+    """Members of every adapted class; mixed in before accel_core's class.
+
+    The foreign instance is kept as `_foreign`.
+    """
 
     backend: Backend
     _foreign: Any = None
-    _is_whole = False
+    _is_constructed = False
 
     def __init__(self, backend: Backend, foreign: Any) -> None:
         self._foreign = foreign
-        make: Any = super().__init__
-        make(backend)
+        initialize: Any = super().__init__
+        initialize(backend)
         self._is_declared = backend.provenance is not None
-        if stated := getattr(
-            foreign, "_compile_backend", None
-        ):  # kept by DeepSpeed's own classes
-            self._compile_backend = stated
-        self._is_whole = True
+        # DeepSpeed's own classes keep the compiler's name in this attribute.
+        compiler = getattr(foreign, "_compile_backend", None)
+        if compiler:
+            self._compile_backend = compiler
+        self._is_constructed = True
 
     @property
     def _name(self) -> str:
         return str(getattr(self._foreign, "_name", None) or self.backend.name)
 
-    def _set(self, name: str, value: Any) -> None:
-        """Set a member of the foreign object; nothing during construction, as it has that member."""
-        if self._is_whole:
+    def _set_on_foreign(self, name: str, value: Any) -> None:
+        """Set an attribute of the foreign instance; do nothing during construction, as it is set there."""
+        if self._is_constructed:
             setattr(self._foreign, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        """Look up a member that only the vendor's class has, `_communication_backend_name` too."""
+        """Return a member that only the foreign instance has, `_communication_backend_name` for example."""
         if name.startswith("__") or self._foreign is None:
             raise AttributeError(name)
         return getattr(self._foreign, name)
 
     def communication_backend_name(self) -> str | None:
-        """Give the class's name, or the one that DeepSpeed's own classes keep, else ours.
+        """Return the name that the foreign class returns or keeps in an attribute, else accel_core's.
 
-        gloo is `staged` where it does not take the device's tensors: DeepSpeed's class for Metal names gloo.
+        Returns `staged` instead of gloo if gloo does not support the device: DeepSpeed's class for Metal
+        returns gloo.
         """
-        foreign = self._foreign
-        name = foreign.communication_backend_name() or getattr(
-            foreign, "_communication_backend_name", None
-        )
-        name = name or super().communication_backend_name()  # type: ignore[misc]
         name = (
-            STAGED
-            if name == "gloo" and obstacle(name, self.backend.device_type)
-            else name
+            self._foreign.communication_backend_name()
+            or getattr(self._foreign, "_communication_backend_name", None)
+            or super().communication_backend_name()  # type: ignore[misc]
         )
+        if name == "gloo" and unusable_reason(name, self.backend.device_type):
+            name = STAGED
         return cast("str | None", name)
 
     def __reduce__(self) -> Any:
-        if (
-            self.backend.provenance is not None
-        ):  # a plugin declares it: its name finds it in the other process
+        if self.backend.provenance is not None:
+            # A plugin declares the backend: the other process finds it by name.
             return super().__reduce__()
-        return adapt, (_original(type(self._foreign)), None)
+        return adapt, (_vendor_class(type(self._foreign)), None)
 
     def _providers(self) -> tuple[OpProvider, ...]:
-        """The class's own builders come first."""
-        others: tuple[OpProvider, ...] = super()._providers()  # type: ignore[misc]
-        names = {name for provider in others for name in provider.builders}
-        names |= (
-            op_builders.sources(self.backend.device_type).keys()
-            | op_builders.sources("cuda").keys()
-        )
-        return (self._own_operators(names), *others)
+        """Return the providers of operators: the foreign class's own builders come first."""
+        other_providers: tuple[OpProvider, ...] = super()._providers()  # type: ignore[misc]
+        names = {name for provider in other_providers for name in provider.builders}
+        names |= op_builders.builder_sources(self.backend.device_type).keys()
+        names |= op_builders.builder_sources("cuda").keys()
+        return (self._foreign_operators(names), *other_providers)
 
-    def _own_operators(self, names: set[str]) -> OpProvider:
-        found = {}
-        for name in sorted(names):
-            kind = None
-            with suppress(Exception):  # of a class whose builders are not installed
-                kind = self._foreign.get_op_builder(name)
+    def _foreign_operators(self, builder_names: set[str]) -> OpProvider:
+        """Return a provider of those of `builder_names` for which the foreign instance has a builder."""
+        sources = {}
+        for name in sorted(builder_names):
+            builder = None
+            with suppress(Exception):  # the class's builders may not be installed
+                builder = self._foreign.get_op_builder(name)
             if (
-                isinstance(kind, type)
-                and getattr(kind, "NAME", "") != _lists.NOT_IMPLEMENTED
+                isinstance(builder, type)
+                and getattr(builder, "NAME", "") != _op_registry.NOT_IMPLEMENTED
             ):
-                found[name] = f"{kind.__module__}:{kind.__qualname__}"
-        provider, package = _described(_original(type(self._foreign))), ""
+                sources[name] = f"{builder.__module__}:{builder.__qualname__}"
+        package = ""
         with suppress(Exception):
             package = self._foreign.op_builder_dir()
         return op_builders.DeepSpeedProvider(
-            found, name=provider, kind="deepspeed", package=package, optional=True
+            sources,
+            name=_qualified_name(_vendor_class(type(self._foreign))),
+            kind="deepspeed",
+            package=package,
+            optional=True,
         )
 
 
-def _original(kind: type) -> type:
-    """The vendor's class, of one that was made concrete."""
-    parent = kind.__mro__[1]
-    return (
-        parent
-        if (kind.__module__, kind.__name__) == (parent.__module__, parent.__name__)
-        else kind
+def _vendor_class(foreign_class: type) -> type:
+    """Return the vendor's class, of one that `_without_abstract_methods` derived from it."""
+    parent = foreign_class.__mro__[1]
+    is_derived = (foreign_class.__module__, foreign_class.__name__) == (
+        parent.__module__,
+        parent.__name__,
     )
+    return parent if is_derived else foreign_class

@@ -23,56 +23,55 @@ from typing import Any
 
 from accel_core import Backend, OpProvider, hookimpl, package_folders
 from accel_core.torch_import import import_torch
-from accel_train.deepspeed import _foreign, _installed, _toolkit
+from accel_train.deepspeed import _op_checks, _release, _toolkit
 
 __all__ = [
     "DeepSpeedProvider",
     "accel_op_builders",
-    "compatibility",
+    "build_folder",
+    "build_folders",
+    "builder_sources",
+    "builders_package",
+    "incompatibility",
     "is_built",
-    "kept_folders",
-    "kept_in",
-    "package",
-    "sources",
 ]
 
-_ROOT = "deepspeed.ops.op_builder"
-#: Modules without builders of operators: base classes, DeepSpeed's own stand-in, the list of all.
-_PASSED_OVER = ("__init__", "all_ops", "builder", "no_impl")
-#: Their optimisers run on the host whatever the device, and DeepSpeed lends CUDA those of the CPU.
+_BUILDERS_ROOT = "deepspeed.ops.op_builder"
+#: Modules without builders of operators: base classes, the placeholder for a missing one, the list of all.
+_MODULES_WITHOUT_BUILDERS = ("__init__", "all_ops", "builder", "no_impl")
+#: Builders of optimizers that run on the host whatever the device; on CUDA DeepSpeed uses those of its CPU.
 _HOST_OPTIMIZERS = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder")
-#: Page-locks host memory and knows of no device; DeepSpeed lists it for some, and for CUDA at its root.
-_PINS = "PinMemoryBuilder"
+#: The builder of an operator that pins host memory, on any device; DeepSpeed lists it for some devices, and
+#: in its root package for CUDA.
+_PINNED_MEMORY_BUILDER = "PinMemoryBuilder"
 
 
 class DeepSpeedProvider(OpProvider):
     """DeepSpeed as a provider of operators."""
 
     def compatibility(self, builder: Any) -> str:
-        """Return what the function `compatibility` returns: DeepSpeed's own check is not enough."""
-        return compatibility(builder)
+        """Return why DeepSpeed's builder cannot be used here; empty if it can."""
+        return incompatibility(builder)
 
     def is_built(self, builder: Any) -> bool:
-        """Return what the function `is_built` returns: DeepSpeed's builders do not report it."""
+        """Return whether nothing is left to compile for DeepSpeed's builder, which does not report it."""
         return is_built(builder)
 
     def load(self, source: str) -> type[Any]:
-        """Return DeepSpeed's class, changed to report when it compiles and to check arguments of its C++.
+        """Return DeepSpeed's builder class that `source` names, after importing it with our accelerator.
 
-        Importing DeepSpeed makes it ask for an accelerator; it gets ours.
+        The class is changed to report when it compiles, and to check the arguments of its C++.
         """
-        from accel_train.deepspeed import (
-            _placing,
-        )  # which imports what this module is imported by
+        # Imported here: listing builders does not need it.
+        from accel_train.deepspeed import _install
 
-        _placing.prepare(for_training=False)
+        _install.prepare(for_training=False)
         builder_class = super().load(source)
         if hasattr(builder_class, "load"):
-            _foreign.announcing(builder_class, is_built, kept_in)
-        if hasattr(
-            builder_class, "deepspeed_src_path"
-        ) and "deepspeed_src_path" not in vars(builder_class):
-            _compile_where_deepspeed_does(builder_class)
+            _op_checks.wrap_load(builder_class, is_built, build_folder)
+        has_path = hasattr(builder_class, "deepspeed_src_path")
+        if has_path and "deepspeed_src_path" not in vars(builder_class):
+            _use_source_paths_of_deepspeed(builder_class)
         return builder_class
 
 
@@ -80,113 +79,132 @@ class DeepSpeedProvider(OpProvider):
 def accel_op_builders(backend: Backend) -> OpProvider:
     """Return DeepSpeed as provider of its builders for `backend`; without builders if it is not installed.
 
-    It uses the builders for the backend's name, or else those for its device type: klxpu has builders of its
-    own, although its device type in torch is cuda.
+    The builders are those for the backend's name, or else those for its device type: klxpu has builders of
+    its own, although its device type in torch is cuda.
     """
-    version = _installed.installed_version()
+    version = _release.installed_version()
     if version is None:
         return OpProvider(
             {}, name="deepspeed", advice="`pip install deepspeed` may bring it"
         )
-    family = backend.name.partition(".")[0]
-    device = family if package(family) else backend.device_type
+    backend_family = backend.name.partition(".")[0]
+    device = backend.device_type
+    if builders_package(backend_family):
+        device = backend_family
+    name = f"deepspeed {version}"
+    if version == _release.UNKNOWN_VERSION:
+        name = "deepspeed"
     return DeepSpeedProvider(
-        sources(device),
-        name="deepspeed" if version == _installed.UNKNOWN else f"deepspeed {version}",
+        builder_sources(device),
+        name=name,
         kind="deepspeed",
-        package=package(device),
+        package=builders_package(device),
         optional=True,
         advice="neither DeepSpeed nor accel-train has one for this device",
     )
 
 
-def _compile_where_deepspeed_does(builder_class: type[Any]) -> None:
-    """In a checkout, name the sources by the path that DeepSpeed's own accelerators give them.
+def _use_source_paths_of_deepspeed(builder_class: type[Any]) -> None:
+    """In a checkout, make the builder name its sources by the path that DeepSpeed's own accelerators use.
 
-    They import the package of its build, `op_builder`, whose sources lie at the checkout's top; ours comes by
-    way of a link. By another path ninja compiles all of them anew.
+    DeepSpeed's accelerators import the package of its build, `op_builder`, whose sources are in the
+    checkout's top folder; our import goes through a link. By another path ninja would compile all of them
+    again.
     """
-    given = builder_class.deepspeed_src_path
+    original = builder_class.deepspeed_src_path
 
-    @functools.wraps(given)
+    @functools.wraps(original)
     def deepspeed_src_path(self: Any, code_path: str) -> str:
-        return _at_the_top(str(given(self, code_path)))
+        return _path_in_checkout(str(original(self, code_path)))
 
     builder_class.deepspeed_src_path = deepspeed_src_path
 
 
-def _at_the_top(path: str) -> str:
-    """A path below the package's link to the sources as one below the checkout; any other as it is."""
-    packages = (Path(folder) for folder in package_folders("op_builder"))
-    checkout = next(
-        (p.parent for p in packages if _is_deepspeeds(p / "__init__.py")), None
-    )
-    linked = _folder("deepspeed.ops")
-    if checkout is None or not linked or not path.startswith(linked + os.sep):
+def _path_in_checkout(path: str) -> str:
+    """Return a path below the package `deepspeed.ops` as one below the checkout; any other path unchanged."""
+    checkout = _checkout_folder()
+    ops_folder = _package_folder("deepspeed.ops")
+    if checkout is None or not ops_folder or not path.startswith(ops_folder + os.sep):
         return path
-    return str(checkout / Path(path).relative_to(linked))
+    return str(checkout / Path(path).relative_to(ops_folder))
 
 
-def _is_deepspeeds(file: Path) -> bool:
-    """Whether this is the package that DeepSpeed marks as its own."""
+def _checkout_folder() -> Path | None:
+    """Return the top folder of DeepSpeed's checkout; `None` if DeepSpeed was installed otherwise."""
+    for folder in package_folders("op_builder"):
+        if _is_marked_as_deepspeeds(Path(folder, "__init__.py")):
+            return Path(folder).parent
+    return None
+
+
+def _is_marked_as_deepspeeds(file: Path) -> bool:
+    """Return whether DeepSpeed marks the package of this `__init__.py` as its own."""
     try:
         return "__deepspeed__" in file.read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         return False
 
 
-def package(device_type: str) -> str:
-    """Return DeepSpeed's package of builders for a device type, or for a device in DeepSpeed's own list.
+def builders_package(device_type: str) -> str:
+    """Return the name of DeepSpeed's package of builders for a device type; empty if it has none.
 
-    Returns an empty string if DeepSpeed has none, or is not installed.
+    A backend's name in DeepSpeed's own list is accepted too. Empty also if DeepSpeed is not installed.
     """
-    name = _ROOT if device_type == "cuda" else f"{_ROOT}.{device_type}"
-    folder = _folder(name)
-    return (
-        name if device_type and folder and Path(folder, "__init__.py").is_file() else ""
-    )
+    name = f"{_BUILDERS_ROOT}.{device_type}"
+    if device_type == "cuda":
+        name = _BUILDERS_ROOT
+    folder = _package_folder(name)
+    exists = bool(folder) and Path(folder, "__init__.py").is_file()
+    return name if device_type and exists else ""
 
 
-def sources(device_type: str) -> dict[str, str]:
+def builder_sources(device_type: str) -> dict[str, str]:
     """Return the builders that DeepSpeed has for a device type: `{"FusedAdamBuilder": "module:Class"}`.
 
-    Every device has the builder for page-locked host memory, even one that DeepSpeed does not know.
+    Every device has the builder that pins host memory, even a device that DeepSpeed does not know.
     """
-    name = package(device_type)
-    builders = dict(_read(name, _folder(name))) if name else {}
-    if device_type and _PINS not in builders:
-        at_root = _read(_ROOT, _folder(_ROOT))
-        builders.update({op: source for op, source in at_root.items() if op == _PINS})
+    package = builders_package(device_type)
+    builders = dict(_builders_of_package(package)) if package else {}
+    if device_type and _PINNED_MEMORY_BUILDER not in builders:
+        root_builders = _builders_of_package(_BUILDERS_ROOT)
+        if _PINNED_MEMORY_BUILDER in root_builders:
+            builders[_PINNED_MEMORY_BUILDER] = root_builders[_PINNED_MEMORY_BUILDER]
     if device_type == "cuda":
-        lent = _read(f"{_ROOT}.cpu", _folder(f"{_ROOT}.cpu"))
-        builders = {
-            **{op: source for op, source in lent.items() if op in _HOST_OPTIMIZERS},
-            **builders,
+        cpu_builders = _builders_of_package(f"{_BUILDERS_ROOT}.cpu")
+        host_optimizers = {
+            name: source
+            for name, source in cpu_builders.items()
+            if name in _HOST_OPTIMIZERS
         }
+        builders = {**host_optimizers, **builders}
     return builders
 
 
-def compatibility(builder: Any) -> str:
+def incompatibility(builder: Any) -> str:
     """Return why one of DeepSpeed's builders cannot be used here; empty if it can.
 
     DeepSpeed's own check accepts most builders even if this machine cannot compile, so this function also
     looks for what compiling needs.
     """
     if not builder.is_compatible(verbose=False):
-        return _complaint(builder)
-    if missing := _missing_source(builder):
-        return f"DeepSpeed's wheel lacks its source {missing}: install DeepSpeed from its repository"
-    needs_device = any(str(source).endswith(".cu") for source in builder.sources())
-    if needs_device and _is_simulated():
+        return _deepspeed_warnings(builder)
+    missing_source = _missing_metal_source(builder)
+    if missing_source:
+        return (
+            f"DeepSpeed's wheel lacks its source {missing_source}: "
+            "install DeepSpeed from its repository"
+        )
+    has_cuda_code = any(str(source).endswith(".cu") for source in builder.sources())
+    if has_cuda_code and _is_cuda_simulated():
         return "its CUDA code does not run on a simulated device"
     if is_built(builder):
         return ""
-    missing = _missing_tool(builder, needs_device)
-    return f"it must be compiled, and {missing}" if missing else ""
+    missing_tool = _missing_tool(builder, has_cuda_code)
+    return f"it must be compiled, and {missing_tool}" if missing_tool else ""
 
 
-def _missing_tool(builder: Any, needs_device: bool) -> str:
-    """Return the tool for compiling that is missing, with the next step; empty if none is."""
+def _missing_tool(builder: Any, has_cuda_code: bool) -> str:
+    """Return that a tool for compiling is missing, with the next step; empty if none is missing."""
     compiler = (os.environ.get("CXX", "").split() or ["c++"])[0]
     headers = sysconfig.get_path("include")
     # DeepSpeed's builders for SYCL set CXX=icpx themselves.
@@ -199,22 +217,23 @@ def _missing_tool(builder: Any, needs_device: bool) -> str:
         return "ninja is missing: pip install ninja"
     if not Path(headers, "Python.h").is_file():
         return f"{headers}/Python.h is missing: install python3-dev or python3-devel"
-    if needs_device:
-        return _toolkit.fault()
+    if has_cuda_code:
+        return _toolkit.missing_compiler()
     return ""
 
 
-def _missing_source(builder: Any) -> str:
-    """The first shader of a builder for Metal that is not installed, which it only reads when it is used."""
-    shaders = builder.metal_sources() if hasattr(builder, "metal_sources") else []
-    return next(
-        (
-            str(path)
-            for path in shaders
-            if not Path(_folder("deepspeed.ops"), path).is_file()
-        ),
-        "",
-    )
+def _missing_metal_source(builder: Any) -> str:
+    """Return the path of the first Metal shader that is not installed; empty if none is missing.
+
+    A builder for Metal reads its shaders only when its operator is used.
+    """
+    if not hasattr(builder, "metal_sources"):
+        return ""
+    ops_folder = _package_folder("deepspeed.ops")
+    for path in builder.metal_sources():
+        if not Path(ops_folder, path).is_file():
+            return str(path)
+    return ""
 
 
 def is_built(builder: Any) -> bool:
@@ -224,129 +243,136 @@ def is_built(builder: Any) -> bool:
     """
     if not builder.sources():
         return True
-    home, _, stem = builder.absolute_name().rpartition(".")
-    names = (stem, builder.name)
-    if any(
-        _is_library(file, names) for file in _files(Path(_folder(home) or os.devnull))
-    ):
+    package, _, module = builder.absolute_name().rpartition(".")
+    names = (module, builder.name)
+    if _libraries_in(Path(_package_folder(package) or os.devnull), names):
         return True
-    folders = [
-        folder
-        for folder in kept_folders(builder)
-        if not _made_otherwise(folder, builder)
-    ]
-    found = [
-        file
-        for folder in folders
-        for file in _files(folder)
-        if _is_library(file, names)
-    ]
-    return bool(found) and max(file.stat().st_mtime for file in found) >= _changed(
-        builder
-    )
+    libraries: list[Path] = []
+    for folder in build_folders(builder):
+        if not _is_outdated_build(folder, builder):
+            libraries += _libraries_in(folder, names)
+    if not libraries:
+        return False
+    newest_library_time = max(file.stat().st_mtime for file in libraries)
+    return newest_library_time >= _newest_source_time(builder)
 
 
-def kept_in(builder: Any) -> str:
+def build_folder(builder: Any) -> str:
     """Return the folder in which torch keeps what it compiles for a builder."""
-    kept = os.environ.get("TORCH_EXTENSIONS_DIR")
-    return str(Path(kept, builder.name) if kept else _build_root())
+    extensions_folder = os.environ.get("TORCH_EXTENSIONS_DIR")
+    if extensions_folder:
+        return str(Path(extensions_folder, builder.name))
+    return str(_default_build_root())
 
 
-def kept_folders(builder: Any) -> list[Path]:
+def build_folders(builder: Any) -> list[Path]:
     """Return the folders of this Python in which torch may have kept what it compiled for a builder."""
-    kept = os.environ.get("TORCH_EXTENSIONS_DIR")
-    tag = f"py{sys.version_info.major}{sys.version_info.minor}_*"
-    return (
-        [Path(kept, builder.name)]
-        if kept
-        else list(_build_root().glob(f"{tag}/{builder.name}"))
-    )
+    extensions_folder = os.environ.get("TORCH_EXTENSIONS_DIR")
+    if extensions_folder:
+        return [Path(extensions_folder, builder.name)]
+    python_tag = f"py{sys.version_info.major}{sys.version_info.minor}_*"
+    return list(_default_build_root().glob(f"{python_tag}/{builder.name}"))
 
 
-def _is_library(file: Path, names: tuple[str, ...]) -> bool:
-    """Whether it is a compiled module of one of these names: `NAME.so`, `NAME.cpython-311-….so`."""
-    return file.suffix in EXTENSION_SUFFIXES and file.name.partition(".")[0] in names
+def _libraries_in(folder: Path, names: tuple[str, ...]) -> list[Path]:
+    """Return the compiled modules of one of these names: `NAME.so`, `NAME.cpython-311-….so`."""
+    if not folder.is_dir():
+        return []
+    return [
+        file
+        for file in folder.iterdir()
+        if file.suffix in EXTENSION_SUFFIXES and file.name.partition(".")[0] in names
+    ]
 
 
-def _files(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.is_dir() else []
+def _is_outdated_build(folder: Path, builder: Any) -> bool:
+    """Return whether torch built in `folder` from other sources, or by another compiler, than it would now.
 
-
-def _made_otherwise(folder: Path, builder: Any) -> bool:
-    """Whether torch's build file there names other sources, or another compiler, than torch would take now.
-
-    Environments with a DeepSpeed each keep what they compile in one folder of the user's.
+    All of a user's environments keep what they compile in one folder, each from its own DeepSpeed. False if
+    torch's build file cannot be read.
     """
     try:
-        text = (folder / "build.ninja").read_text("utf-8")
+        build_file = (folder / "build.ninja").read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         return False
-    if (
-        sys.platform == "win32"
-    ):  # where paths are written otherwise, and torch takes no other compiler
+    # On Windows paths are written in another form, and torch uses no other compiler.
+    if sys.platform == "win32":
         return False
-    compiled = re.findall(r"^build \S+: \w*compile (.*)$", text, re.MULTILINE)
-    wanted = [
-        _at_the_top(str(Path(_folder("deepspeed.ops"), str(source))))
+    escaped_paths = re.findall(
+        r"^build \S+: \w*compile (.*)$", build_file, re.MULTILINE
+    )
+    compiled_sources = {re.sub(r"\$([$: ])", r"\1", path) for path in escaped_paths}
+    ops_folder = _package_folder("deepspeed.ops")
+    current_sources = {
+        _path_in_checkout(str(Path(ops_folder, str(source))))
         for source in builder.sources()
-    ]
-    if compiled and not {re.sub(r"\$([$: ])", r"\1", path) for path in compiled} >= {
-        *wanted
-    }:
+    }
+    if compiled_sources and not compiled_sources >= current_sources:
         return True
-    first = re.search(r"^cxx = (.*)$", text, re.MULTILINE)
-    return first is not None and first[1] != os.environ.get("CXX", "c++")
+    compiler = re.search(r"^cxx = (.*)$", build_file, re.MULTILINE)
+    return compiler is not None and compiler[1] != os.environ.get("CXX", "c++")
 
 
-def _changed(builder: Any) -> float:
-    """When the newest of what it is compiled from was written, as far as that can be told."""
-    top = Path(_folder("deepspeed.ops"))
-    torch = package_folders("torch")
-    headers = [Path(folder, "include", "torch", "extension.h") for folder in torch]
-    files = [*(top / str(source) for source in builder.sources()), *headers]
+def _newest_source_time(builder: Any) -> float:
+    """Return the newest modification time of the builder's sources and torch's header, in seconds.
+
+    0.0 if none of these files is found.
+    """
+    ops_folder = Path(_package_folder("deepspeed.ops"))
+    files = [ops_folder / str(source) for source in builder.sources()]
+    for folder in package_folders("torch"):
+        files.append(Path(folder, "include", "torch", "extension.h"))
     return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
 
 
-def _build_root() -> Path:
-    """Repeat `torch.utils.cpp_extension.get_default_build_root()`; that module takes 0.1 s to import."""
+def _default_build_root() -> Path:
+    """Return what torch's `get_default_build_root()` returns, whose module takes 0.1 s to import."""
     appdirs: Any = importlib.import_module("torch._appdirs")
     return Path(os.path.realpath(appdirs.user_cache_dir(appname="torch_extensions")))
 
 
-def _is_simulated() -> bool:
-    """Whether accel-simulated stands in for CUDA: torch's release of CUDA says so."""
+def _is_cuda_simulated() -> bool:
+    """Return whether accel-simulated provides CUDA: torch's version of CUDA then says so."""
     return str(import_torch().version.cuda).endswith("(simulated)")
 
 
-def _complaint(builder: Any) -> str:
-    """Give the verbose output of DeepSpeed's check as one line."""
+def _deepspeed_warnings(builder: Any) -> str:
+    """Return the warnings that DeepSpeed's own check prints, without colours, in one line."""
     with redirect_stdout(io.StringIO()) as printed, suppress(Exception):
         builder.is_compatible(verbose=True)
-    plain = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())
-    warnings = re.findall(r"\[WARNING\]\s*(.*?)\.?\s*$", plain, re.MULTILINE)
+    without_colours = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())
+    warnings = re.findall(r"\[WARNING\]\s*(.*?)\.?\s*$", without_colours, re.MULTILINE)
     return "; ".join(warnings) or "DeepSpeed's own check rejects it"
 
 
-def _folder(name: str) -> str:
-    """The folder of a package of DeepSpeed; empty where DeepSpeed is not installed."""
-    top = _installed.folder()
-    return "" if top is None else str(Path(top, *name.split(".")[1:]))
+def _package_folder(name: str) -> str:
+    """Return the folder of a package of DeepSpeed by its dotted name; empty if DeepSpeed is not installed."""
+    deepspeed = _release.package_folder()
+    if deepspeed is None:
+        return ""
+    return str(Path(deepspeed, *name.split(".")[1:]))
+
+
+def _builders_of_package(package: str) -> dict[str, str]:
+    """Return the builders of a package of DeepSpeed by name: `{"FusedAdamBuilder": "module:Class"}`."""
+    return _builders_in(package, _package_folder(package))
 
 
 @functools.cache
-def _read(name: str, folder: str) -> dict[str, str]:
-    """The builders that the modules in a folder define, or bring in and list in `__all__`."""
+def _builders_in(package: str, folder: str) -> dict[str, str]:
+    """Return the builders that the modules in `folder` define, or import and list in `__all__`."""
     builders: dict[str, str] = {}
     for path in sorted(Path(folder).glob("*.py")):
-        if path.stem in _PASSED_OVER:
+        if path.stem in _MODULES_WITHOUT_BUILDERS:
             continue
         with contextlib.suppress(OSError, SyntaxError, ValueError):
-            for op in _defined(ast.parse(path.read_bytes())):
-                builders.setdefault(op, f"{name}.{path.stem}:{op}")
+            for name in _defined_builders(ast.parse(path.read_bytes())):
+                builders.setdefault(name, f"{package}.{path.stem}:{name}")
     return builders
 
 
-def _defined(module: ast.Module) -> list[str]:
+def _defined_builders(module: ast.Module) -> list[str]:
+    """Return the names of builders among a module's classes and in its `__all__`."""
     names = []
     for node in module.body:
         if isinstance(node, ast.ClassDef):

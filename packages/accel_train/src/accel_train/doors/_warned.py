@@ -1,4 +1,4 @@
-"""Warn if a door stays shut: frameworks log a failing plugin at DEBUG, or crash with it."""
+"""Turn an adapter's errors into warnings: frameworks log a failing plugin at DEBUG, or crash with it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["warned", "warning"]
+__all__ = ["errors_as_warning", "warn_user"]
 
 
 @contextmanager
-def warned(framework: str, step: str) -> Iterator[None]:
-    """Turn an exception in the block into one warning that says why, and names the remedy `step`."""
+def errors_as_warning(framework: str, step: str) -> Iterator[None]:
+    """Turn an exception in the block into a warning, with its message and the next step `step`."""
     try:
         yield
     except Exception as error:
-        why = f"{type(error).__name__}: {str(error).rstrip('.')}"
-        warning(f"{framework} cannot use accel's accelerator: {why}. {step}")
+        reason = f"{type(error).__name__}: {str(error).rstrip('.')}"
+        warn_user(f"{framework} cannot use accel's accelerator: {reason}. {step}")
 
 
-def warning(text: str) -> None:
+def warn_user(text: str) -> None:
     """Warn the user, even if warnings are errors: an error would stop the import of the framework."""
     with warnings.catch_warnings():
         warnings.simplefilter("default")

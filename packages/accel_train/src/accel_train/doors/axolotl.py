@@ -1,7 +1,7 @@
-"""axolotl: add our mixin to its trainer's arguments, and load its model on the chosen accelerator.
+"""Give axolotl a mixin for its trainer's arguments, and load its model on the chosen accelerator.
 
 axolotl loads the plugins that entry points of group `axolotl.plugins` name, before it reads a configuration.
-Ours does nothing if axolotl knows the device itself.
+Our plugin does nothing if axolotl supports the device itself.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from typing import Any
 
 import accel_core
 from accel_train.accelerate import partial_state
-from accel_train.doors._warned import warned
+from accel_train.doors._warned import errors_as_warning
 from accel_train.transformers import AcceleratorArguments
 
 __all__ = ["Arguments", "Members"]
 
 #: Device types that axolotl 0.21.0 places models on by itself (utils/config/__init__.py:129).
-_OWN = ("cpu", "cuda", "mps", "npu")
+_NATIVE_DEVICE_TYPES = ("cpu", "cuda", "mps", "npu")
 
 
 class Arguments(AcceleratorArguments):
-    """A mixin for the trainer's arguments; Accelerate's state for our device survives axolotl's trainer."""
+    """A mixin for the trainer's arguments, with which axolotl's trainer keeps Accelerate's state."""
 
     def __post_init__(self) -> None:
+        """Make the trainer use the state that exists, which is for the chosen accelerator."""
         super().__post_init__()  # type: ignore[misc]
-        # Else the trainer resets the state (0.21.0, core/trainers/base.py:1038), which ours refuses in ranks.
+        # Without this the trainer resets the state (0.21.0, core/trainers/base.py:1038), an error in ranks.
         self.accelerator_config.use_configured_state = True
 
 
@@ -34,31 +35,31 @@ class Members:
     """axolotl's `BasePlugin` for any accelerator; axolotl's defaults stay."""
 
     @cached_property
-    def ours(self) -> accel_core.Accelerator | None:
+    def accelerator(self) -> accel_core.Accelerator | None:
         """Return the accelerator for axolotl; `None` for a device that it knows, and after an error."""
-        with warned("axolotl", "See why: accel why"):
+        with errors_as_warning("axolotl", "See why: accel why"):
             chosen = accel_core.get_accelerator()
-            return None if chosen.device_type in _OWN else chosen
+            if chosen.device_type not in _NATIVE_DEVICE_TYPES:
+                return chosen
         return None
 
     def get_training_args_mixin(self) -> str | None:
         """Return the import path of the mixin that gives Transformers' arguments our device."""
-        return f"{__name__}.{Arguments.__name__}" if self.ours else None
+        return f"{__name__}.{Arguments.__name__}" if self.accelerator else None
 
     def register(self, cfg: Any) -> None:
         """Make Accelerate's state, which axolotl reads early, and set the device for the model."""
-        if self.ours is None:
+        if self.accelerator is None:
             return
         device = str(partial_state().device)
         cfg["device_map"] = cfg.get("device_map") or {"": device}
-        if cfg.get("bf16", "auto") == "auto" and not cfg.get(
-            "fp16"
-        ):  # else by a list of vendors: fp16
-            cfg["bf16"] = self.ours.is_bf16_supported()
+        # For a vendor that is not in its list, axolotl would take "auto" as fp16.
+        if cfg.get("bf16", "auto") == "auto" and not cfg.get("fp16"):
+            cfg["bf16"] = self.accelerator.is_bf16_supported()
 
     def pre_model_load(self, cfg: Any) -> None:
-        """Set the device that axolotl's callbacks use: by then axolotl has chosen the CPU."""
-        if self.ours is not None:
+        """Set the device that axolotl's callbacks use, for which axolotl has chosen the CPU."""
+        if self.accelerator is not None:
             cfg.device = str(partial_state().device)
 
 

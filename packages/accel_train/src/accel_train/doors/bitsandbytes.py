@@ -1,4 +1,4 @@
-"""bitsandbytes: add the chosen accelerator's device type to its set of supported device types.
+"""Add the chosen accelerator's device type to bitsandbytes' set of supported device types.
 
 bitsandbytes calls the functions that entry points of group `bitsandbytes.backends` name, while it is
 imported. Its kernels in plain torch work on any device type, but libraries such as Transformers check the set
@@ -10,34 +10,35 @@ from __future__ import annotations
 import importlib
 
 import accel_core
-from accel_train.doors._warned import warned
+from accel_train.doors._warned import errors_as_warning
 
 __all__ = ["register"]
 
 
-_SET = "supported_torch_devices"
-_STEP = "See why: accel why"
+_DEVICES_ATTRIBUTE = "supported_torch_devices"
+_NEXT_STEP = "See why: accel why"
 
 
 def register() -> None:
-    """Add the accelerator's device type to bitsandbytes' set of devices, at the first look at that set.
+    """Add the accelerator's device type to bitsandbytes' set of devices, when that set is first read.
 
     An error becomes a warning, as it would stop the import of bitsandbytes.
     """
-    with warned("bitsandbytes", _STEP):
+    with errors_as_warning("bitsandbytes", _NEXT_STEP):
         module = importlib.import_module("bitsandbytes")
-        supported: set[str] = vars(module).pop(_SET)
+        supported: set[str] = vars(module).pop(_DEVICES_ATTRIBUTE)
 
-        def resolve(name: str) -> set[str]:
-            if name != _SET:
+        def module_getattr(name: str) -> set[str]:
+            """Add the device type to the set and return it; Python calls this while the set is missing."""
+            if name != _DEVICES_ATTRIBUTE:
                 raise AttributeError(
                     f"module 'bitsandbytes' has no attribute {name!r}",
                     name=name,
                     obj=module,
                 )
             vars(module)[name] = supported
-            with warned("bitsandbytes", _STEP):
+            with errors_as_warning("bitsandbytes", _NEXT_STEP):
                 supported.add(accel_core.get_accelerator().device_type)
             return supported
 
-        vars(module)["__getattr__"] = resolve
+        vars(module)["__getattr__"] = module_getattr

@@ -1,4 +1,4 @@
-"""Frameworks, and what makes each use a device that it does not know.
+"""List the frameworks, and how each uses a device that it does not know.
 
 This is data only: `accel doors` shows it. Importing this module imports no framework.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["DOORS", "OF_DEVICE", "Door"]
+__all__ = ["FRAMEWORKS", "TAKING_A_DEVICE", "Framework"]
 
 
-class Door(NamedTuple):
+class Framework(NamedTuple):
     """A framework, and how a program makes it use a device that it does not know."""
 
     #: As people write it: `"DeepSpeed"`.
@@ -19,205 +19,234 @@ class Door(NamedTuple):
     distribution: str
     #: The page to read on, in the repository.
     url: str
-    #: Our module; empty where there is none.
+    #: accel_train's module for it; empty if it needs none.
     adapter: str = ""
-    #: Entry points by which the framework loads the adapter; empty where a program
-    #: calls it.
+    #: Group of the entry points by which it loads the adapter; empty if a program calls the adapter.
     group: str = ""
-    #: What does not work, as a clause.
-    half: str = ""
-    #: Device types, or backends by name, that it drives by itself, besides the CPU.
-    own: tuple[str, ...] = ()
-    #: The integration that `ACCEL_INTEGRATIONS=auto` prepares, by which it then trains.
-    prepared: str = ""
-    #: Its module, and the line that puts a program on the device; empty where the
-    #: framework needs none.
+    #: What does not work there, as a clause.
+    limitation: str = ""
+    #: Device types, or backends by name, that it supports by itself, besides the CPU.
+    native_devices: tuple[str, ...] = ()
+    #: The integration that `ACCEL_INTEGRATIONS=auto` prepares for it.
+    integration: str = ""
+    #: Its module that a program imports to train; empty if `usage` is empty.
     module: str = ""
-    line: str = ""
+    #: The line that puts a program on the device; empty if none is needed.
+    usage: str = ""
 
 
-_TRAINERS = "docs/howto/trainers.md"
-_FRAMEWORKS = "docs/howto/frameworks.md"
-_OF_TRANSFORMERS = ("cuda", "mps", "xpu", "mlu", "musa", "npu", "hpu", "neuron", "tpu")
+_TRAINERS_PAGE = "docs/howto/trainers.md"
+_FRAMEWORKS_PAGE = "docs/howto/frameworks.md"
+_TRANSFORMERS_DEVICES = (
+    "cuda",
+    "mps",
+    "xpu",
+    "mlu",
+    "musa",
+    "npu",
+    "hpu",
+    "neuron",
+    "tpu",
+)
 
-_DEVICE = "device=accel_core.get_accelerator().device()"
-_LIGHTNING = (
+_DEVICE_ARGUMENT = "device=accel_core.get_accelerator().device()"
+_LIGHTNING_USAGE = (
     "Trainer(**accel_train.lightning.trainer_options()), "
     "Fabric(**accel_train.lightning.fabric_options())"
 )
-#: Modules of frameworks that take a device: their name, and the line.
-OF_DEVICE = (
+#: Frameworks without adapter to whose classes a program passes a device: module, name, and the argument.
+TAKING_A_DEVICE = (
     (
         "sentence_transformers",
         "sentence-transformers",
-        f"SentenceTransformer(..., {_DEVICE})",
+        f"SentenceTransformer(..., {_DEVICE_ARGUMENT})",
     ),
-    ("transformers.pipelines", "Transformers", f"pipeline(..., {_DEVICE})"),
-    ("stable_baselines3", "Stable-Baselines3", _DEVICE),
+    ("transformers.pipelines", "Transformers", f"pipeline(..., {_DEVICE_ARGUMENT})"),
+    ("stable_baselines3", "Stable-Baselines3", _DEVICE_ARGUMENT),
 )
 
-DOORS = (
-    # A program calls these adapters.
-    Door(
+FRAMEWORKS = (
+    # These adapters are called by a program.
+    Framework(
         "DeepSpeed",
         "deepspeed",
         "docs/howto/deepspeed.md",
         adapter="accel_train.deepspeed",
-        own=("cuda", "xpu", "npu", "mps", "hpu", "mlu", "sdaa", "supa", "klxpu"),
-        prepared="deepspeed",
+        native_devices=(
+            "cuda",
+            "xpu",
+            "npu",
+            "mps",
+            "hpu",
+            "mlu",
+            "sdaa",
+            "supa",
+            "klxpu",
+        ),
+        integration="deepspeed",
         module="deepspeed",
-        line="accel_train.deepspeed.activate() before deepspeed.initialize()",
+        usage="accel_train.deepspeed.activate() before deepspeed.initialize()",
     ),
-    Door(
+    Framework(
         "Lightning",
         "lightning",
-        _TRAINERS,
+        _TRAINERS_PAGE,
         adapter="accel_train.lightning",
-        half="its DeepSpeed strategy accepts CUDA alone",
-        own=("cuda", "mps"),
-        prepared="lightning",
+        limitation="its DeepSpeed strategy accepts CUDA alone",
+        native_devices=("cuda", "mps"),
+        integration="lightning",
         module="lightning",
-        line=_LIGHTNING,
+        usage=_LIGHTNING_USAGE,
     ),
-    Door(
+    Framework(
         "PyTorch Lightning",
         "pytorch-lightning",
-        _TRAINERS,
+        _TRAINERS_PAGE,
         adapter="accel_train.lightning",
-        half="its DeepSpeed strategy accepts CUDA alone",
-        own=("cuda", "mps"),
-        prepared="lightning",
+        limitation="its DeepSpeed strategy accepts CUDA alone",
+        native_devices=("cuda", "mps"),
+        integration="lightning",
         module="pytorch_lightning",
-        line=_LIGHTNING,
+        usage=_LIGHTNING_USAGE,
     ),
-    Door(
+    Framework(
         "Accelerate",
         "accelerate",
-        _TRAINERS,
+        _TRAINERS_PAGE,
         adapter="accel_train.accelerate",
-        half="fp16 and device_map go by its lists of devices",
-        own=("cuda", "mps", "mlu", "sdaa", "musa", "npu", "hpu", "xpu", "neuron"),
-        prepared="accelerate",
+        limitation="fp16 and device_map go by its lists of devices",
+        native_devices=(
+            "cuda",
+            "mps",
+            "mlu",
+            "sdaa",
+            "musa",
+            "npu",
+            "hpu",
+            "xpu",
+            "neuron",
+        ),
+        integration="accelerate",
         module="accelerate",
-        line="accel_train.accelerate.partial_state() before accelerate.Accelerator()",
+        usage="accel_train.accelerate.partial_state() before accelerate.Accelerator()",
     ),
-    Door(
+    Framework(
         "Transformers",
         "transformers",
-        _TRAINERS,
+        _TRAINERS_PAGE,
         adapter="accel_train.transformers",
-        half="the device's random numbers are missing in its checkpoints",
-        own=_OF_TRANSFORMERS,
-        prepared="accelerate",
+        limitation="the device's random numbers are missing in its checkpoints",
+        native_devices=_TRANSFORMERS_DEVICES,
+        integration="accelerate",
         module="transformers.trainer",
-        line="class Arguments(accel_train.transformers.AcceleratorArguments, "
+        usage="class Arguments(accel_train.transformers.AcceleratorArguments, "
         "TrainingArguments)",
     ),
-    Door(
+    Framework(
         "TRL",
         "trl",
-        _TRAINERS,
+        _TRAINERS_PAGE,
         adapter="accel_train.transformers",
-        half="as in Transformers, whose Trainer it uses",
-        own=_OF_TRANSFORMERS,
-        prepared="accelerate",
+        limitation="as in Transformers, whose Trainer it uses",
+        native_devices=_TRANSFORMERS_DEVICES,
+        integration="accelerate",
     ),
-    Door(
+    Framework(
         "PEFT",
         "peft",
-        _TRAINERS,
+        _TRAINERS_PAGE,
         adapter="accel_train.transformers",
-        half="saved adapters are loaded to the CPU first",
-        own=("cuda", "mps", "mlu", "xpu", "npu"),
-        prepared="accelerate",
+        limitation="saved adapters are loaded to the CPU first",
+        native_devices=("cuda", "mps", "mlu", "xpu", "npu"),
+        integration="accelerate",
     ),
-    Door(
+    Framework(
         "NeMo",
         "nemo-toolkit",
-        _FRAMEWORKS,
+        _FRAMEWORKS_PAGE,
         adapter="accel_train.lightning",
-        half="restore_from loads to the CPU first",
-        own=("cuda",),
+        limitation="restore_from loads to the CPU first",
+        native_devices=("cuda",),
     ),
-    # Frameworks load these adapters by an entry point of ours.
-    Door(
+    # These adapters are loaded by the framework, through an entry point of accel_train.
+    Framework(
         "torch.compile",
         "torch",
         "docs/howto/compile.md",
         adapter="accel_train.doors.dynamo",
         group="torch_dynamo_backends",
-        own=("cuda", "xpu", "mps"),
+        native_devices=("cuda", "xpu", "mps"),
     ),
-    Door(
+    Framework(
         "torch.distributed",
         "torch",
-        _FRAMEWORKS,
+        _FRAMEWORKS_PAGE,
         adapter="accel_train.doors.torch_distributed",
         group="torch.distributed.backends",
-        own=("cuda", "xpu", "npu", "hpu", "mlu", "sdaa"),
+        native_devices=("cuda", "xpu", "npu", "hpu", "mlu", "sdaa"),
     ),
-    Door(
+    Framework(
         "verl",
         "verl",
-        _FRAMEWORKS,
+        _FRAMEWORKS_PAGE,
         adapter="accel_train.doors.verl",
         group="verl.plugins",
-        half="PPO counts Ray's GPU and NPU alone; no training on the CPU",
-        own=("cuda", "npu"),
+        limitation="PPO counts Ray's GPU and NPU alone; no training on the CPU",
+        native_devices=("cuda", "npu"),
     ),
-    Door(
+    Framework(
         "axolotl",
         "axolotl",
-        _FRAMEWORKS,
+        _FRAMEWORKS_PAGE,
         adapter="accel_train.doors.axolotl",
         group="axolotl.plugins",
-        half="fp16; FSDP, and packing in several ranks, were not tried",
-        own=("cuda", "mps", "npu"),
+        limitation="fp16; FSDP, and packing in several ranks, were not tried",
+        native_devices=("cuda", "mps", "npu"),
     ),
-    Door(
+    Framework(
         "LMCache",
         "lmcache",
-        _FRAMEWORKS,
+        _FRAMEWORKS_PAGE,
         adapter="accel_train.doors.lmcache",
         group="lmcache.device_plugins",
-        half="handles between processes and cache contexts",
-        own=("cuda", "hpu", "musa", "neuron", "npu", "rbln", "xpu"),
+        limitation="handles between processes and cache contexts",
+        native_devices=("cuda", "hpu", "musa", "neuron", "npu", "rbln", "xpu"),
     ),
-    Door(
+    Framework(
         "bitsandbytes",
         "bitsandbytes",
-        _FRAMEWORKS,
+        _FRAMEWORKS_PAGE,
         adapter="accel_train.doors.bitsandbytes",
         group="bitsandbytes.backends",
-        half="no 8-bit optimizer in plain torch",
-        own=("cuda", "xpu", "hpu"),
+        limitation="no 8-bit optimizer in plain torch",
+        native_devices=("cuda", "xpu", "hpu"),
     ),
-    # A vendor derives from this one.
-    Door(
+    # This adapter is a base class for a vendor's own.
+    Framework(
         "vLLM",
         "vllm",
-        _FRAMEWORKS,
+        _FRAMEWORKS_PAGE,
         adapter="accel_train.doors.vllm",
-        half="attention, kernels and workers are those of a vendor's own Platform",
-        own=("cuda", "xpu", "tpu"),
+        limitation="attention, kernels and workers are those of a vendor's own Platform",
+        native_devices=("cuda", "xpu", "tpu"),
     ),
-    # These take a device, and need no adapter.
-    Door(
+    # These frameworks accept a device, and need no adapter.
+    Framework(
         "fastai",
         "fastai",
-        _FRAMEWORKS,
-        half="else it takes CUDA, MPS or the CPU, silently",
-        own=("cuda", "mps"),
+        _FRAMEWORKS_PAGE,
+        limitation="else it takes CUDA, MPS or the CPU, silently",
+        native_devices=("cuda", "mps"),
         module="fastai.learner",
-        line=f"DataLoaders(..., {_DEVICE})",
+        usage=f"DataLoaders(..., {_DEVICE_ARGUMENT})",
     ),
-    Door(
+    Framework(
         "Ignite",
         "pytorch-ignite",
-        _FRAMEWORKS,
-        half="idist.device() is the CPU, silently",
-        own=("cuda",),
+        _FRAMEWORKS_PAGE,
+        limitation="idist.device() is the CPU, silently",
+        native_devices=("cuda",),
         module="ignite.engine",
-        line=f"create_supervised_trainer(..., {_DEVICE})",
+        usage=f"create_supervised_trainer(..., {_DEVICE_ARGUMENT})",
     ),
 )

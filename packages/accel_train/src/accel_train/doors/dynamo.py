@@ -1,4 +1,4 @@
-"""`torch.compile(model, backend="accel")`, by an entry point in torch's group `torch_dynamo_backends`."""
+"""Provide `torch.compile(model, backend="accel")`, by an entry point of group `torch_dynamo_backends`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import accel_core
-from accel_train.compiling import compiler_of, known_to_inductor, refused
+from accel_train.compiling import (
+    has_inductor_code,
+    listed_compiler,
+    no_inductor_code_error,
+)
 from accel_train.device_interface import register
 
 if TYPE_CHECKING:
@@ -32,36 +36,35 @@ def accel(
     import torch
     from torch._dynamo import lookup_backend
 
-    kinds = list(
-        dict.fromkeys(
-            each.device.type for each in inputs if isinstance(each, torch.Tensor)
-        )
-    )
-    ours = _accelerator_of(kinds)
-    register(ours)
-    compiler = compiler_of(ours)
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    device_types = list(dict.fromkeys(tensor.device.type for tensor in tensors))
+    accelerator = _accelerator_for(device_types)
+    register(accelerator)
+    compiler = listed_compiler(accelerator)
     if compiler != "inductor":
         return lookup_backend(compiler)(graph, inputs, **options)
-    declared = ours.device_type if ours.backend.compile_backend == "inductor" else None
-    for kind in kinds:
-        if kind != declared and not known_to_inductor(kind):
-            raise refused(kind)
+    # A vendor that declares inductor may register its code only when inductor is called.
+    declared_type = None
+    if accelerator.backend.compile_backend == "inductor":
+        declared_type = accelerator.device_type
+    for device_type in device_types:
+        if device_type != declared_type and not has_inductor_code(device_type):
+            raise no_inductor_code_error(device_type)
     # torch's own wrapper: it reads mode and options, and vendors patch it.
     wrapper: Any = torch._TorchCompileInductorWrapper
     try:
-        compiled: Callable[..., Any] = wrapper(
-            options.get("mode"), options.get("options"), None
-        )(graph, inputs)
+        compile_graph = wrapper(options.get("mode"), options.get("options"), None)
+        compiled: Callable[..., Any] = compile_graph(graph, inputs)
     except Exception as error:
-        # A vendor may register its code in that call, so of its device nothing is known before.
-        if declared and not known_to_inductor(declared):
-            raise refused(declared) from error
+        if declared_type and not has_inductor_code(declared_type):
+            raise no_inductor_code_error(declared_type) from error
         raise
     return compiled
 
 
-def _accelerator_of(kinds: list[str]) -> Accelerator:
+def _accelerator_for(device_types: list[str]) -> Accelerator:
+    """Return the chosen accelerator, or that of the tensors' device if none of them is on the chosen one."""
     chosen = accel_core.get_accelerator()
-    if not kinds or chosen.device_type in kinds:
+    if not device_types or chosen.device_type in device_types:
         return chosen
-    return accel_core.accelerator(f"{kinds[0]}:0")
+    return accel_core.accelerator(f"{device_types[0]}:0")

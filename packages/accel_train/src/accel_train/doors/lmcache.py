@@ -1,4 +1,4 @@
-"""LMCache: a `DeviceSpec` named `accel` for the chosen accelerator, if LMCache has no spec for its type.
+"""Give LMCache a `DeviceSpec` named `accel` for the chosen accelerator, if it has no spec for its type.
 
 LMCache builds the object that entry points of group `lmcache.device_plugins` name. Ours provides LMCache's
 operators in plain torch, which its engine-driven transfers use. Sharing handles between processes is not
@@ -13,53 +13,58 @@ import importlib.util
 from typing import Any
 
 import accel_core
-from accel_train.doors._warned import warned
+from accel_train.doors._warned import errors_as_warning
 
 __all__ = ["Members"]
 
 #: LMCache's name of the backend, which must be that of the entry point: LMCACHE_DEVICE_BACKEND=accel.
-NAME = "accel"
+_NAME = "accel"
 
 
 @functools.cache
-def _chosen() -> accel_core.Accelerator | None:
-    """The accelerator for LMCache; `None` for the CPU, for a device with a spec of LMCache's, on an error."""
-    with warned("LMCache", "See why: accel why"):
-        ours = accel_core.get_accelerator()
-        own = importlib.util.find_spec(
-            f"lmcache.v1.platform.devices.{ours.device_type}"
+def _accelerator_for_lmcache() -> accel_core.Accelerator | None:
+    """Return the chosen accelerator; `None` for the CPU, a device that LMCache knows, and after an error."""
+    with errors_as_warning("LMCache", "See why: accel why"):
+        accelerator = accel_core.get_accelerator()
+        native_module = importlib.util.find_spec(
+            f"lmcache.v1.platform.devices.{accelerator.device_type}"
         )
-        return ours if own is None and ours.is_accelerator() else None
+        if native_module is None and accelerator.is_accelerator():
+            return accelerator
     return None
+
+
+def _device_type() -> str:
+    """Return the accelerator's device type; without an accelerator for LMCache a name that no device has."""
+    accelerator = _accelerator_for_lmcache()
+    return accelerator.device_type if accelerator else _NAME
 
 
 class Members:
     """LMCache's `DeviceSpec` for any accelerator; LMCache's defaults stay."""
 
-    #: A device that LMCache has no spec for has a type of its own; without one, a name that no device has.
-    device_type = torch_module_name = property(
-        lambda self: ours.device_type if (ours := _chosen()) else NAME
-    )
-    backend_name = NAME
+    device_type = torch_module_name = property(lambda self: _device_type())
+    backend_name = _NAME
 
     def is_available(self) -> bool:
         """Return whether this process chose an accelerator that LMCache has no spec for."""
-        return _chosen() is not None
+        return _accelerator_for_lmcache() is not None
 
     def current_stream(self, device: object) -> Any:
         """Return the current stream of the device."""
-        return self._ours().current_stream(device)
+        return self._accelerator().current_stream(device)
 
     def synchronize_device(self, device: object) -> None:
         """Wait for the work on the device."""
-        self._ours().synchronize(device)
+        self._accelerator().synchronize(device)
 
     def create_stream_event(self, device: object) -> Any:
         """Return an event of the device, to record on a stream."""
-        return self._ours().Event()
+        return self._accelerator().Event()
 
-    def _ours(self) -> Any:
-        return _chosen()
+    def _accelerator(self) -> Any:
+        """Return the accelerator, which exists: LMCache calls this only if `is_available` returned True."""
+        return _accelerator_for_lmcache()
 
 
 def __getattr__(name: str) -> Any:

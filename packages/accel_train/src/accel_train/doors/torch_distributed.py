@@ -1,4 +1,4 @@
-"""torch 2.14 and newer: `init_process_group("staged")` works without importing accel_train.
+"""Provide `init_process_group("staged")` without importing accel_train, for torch 2.14 and newer.
 
 torch calls what entry points of group `torch.distributed.backends` name when a program names that backend.
 """

@@ -1,4 +1,4 @@
-"""vLLM: the members of a vendor's `Platform` that concern devices, made from the backend's declaration.
+"""Give a vendor's vLLM `Platform` the members that concern devices, from the backend's declaration.
 
     from accel_train.doors.vllm import DeviceMembers
     from vllm.platforms.interface import Platform, PlatformEnum
@@ -30,106 +30,124 @@ __all__ = ["DeviceMembers"]
 class DeviceMembers:
     """The device members of vLLM's `Platform` for the backend `backend`; put it before `Platform`.
 
-    Facts from the declaration are set when the class is made. The other members ask the accelerator, which
-    starts at the first call.
+    Attributes from the declaration are set when the class is made. The other members call the accelerator,
+    which starts at the first call.
     """
 
     backend: accel_core.Backend
 
-    def __init_subclass__(cls, **named: Any) -> None:
-        super().__init_subclass__(**named)
-        declared = getattr(cls, "backend", None)
-        if not isinstance(declared, accel_core.Backend):
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Set the attributes from `backend`, except those that the class defines itself.
+
+        Raises `InvalidBackendError` if `backend` is not a declaration.
+        """
+        super().__init_subclass__(**options)
+        backend = getattr(cls, "backend", None)
+        if not isinstance(backend, accel_core.Backend):
             raise InvalidBackendError(
-                f"{cls.__name__}.backend is {declared!r}, expected an accel_core.Backend"
+                f"{cls.__name__}.backend is {backend!r}, expected an accel_core.Backend"
             )
-        facts: dict[str, Any] = {
-            "device_name": declared.name,
-            "device_type": declared.device_type,
-            "dispatch_key": "PrivateUse1"
-            if declared.in_torch.private_use1
-            else declared.device_type.upper(),
-            "ray_device_key": declared.granted.ray,
-            "ray_noset_device_env_vars": list(
-                filter(None, [declared.granted.ray_noset])
-            ),
+        dispatch_key = backend.device_type.upper()
+        if backend.in_torch.private_use1:
+            dispatch_key = "PrivateUse1"
+        ray_variable = backend.granted.ray_noset
+        attributes: dict[str, Any] = {
+            "device_name": backend.name,
+            "device_type": backend.device_type,
+            "dispatch_key": dispatch_key,
+            "ray_device_key": backend.granted.ray,
+            "ray_noset_device_env_vars": [ray_variable] if ray_variable else [],
         }
-        if declared.visibility.variables:
-            facts["device_control_env_var"] = declared.visibility.variables[0]
-        for name in facts.keys() - vars(cls).keys():
-            setattr(cls, name, facts[name])
+        if backend.visibility.variables:
+            attributes["device_control_env_var"] = backend.visibility.variables[0]
+        for name, value in attributes.items():
+            if name not in vars(cls):
+                setattr(cls, name, value)
 
     @classmethod
-    def _ours(cls) -> accel_core.Accelerator:
+    def _accelerator(cls) -> accel_core.Accelerator:
         return accel_core.accelerator(cls.backend.name)
 
     @classmethod
-    def _fact(cls, name: str, device_id: int) -> Any:
-        if (value := getattr(cls._ours().device_properties(device_id), name)) is None:
+    def _device_property(cls, name: str, device_id: int) -> Any:
+        """Return a property of a device. Raises `UnsupportedError` if the vendor does not report it."""
+        value = getattr(cls._accelerator().device_properties(device_id), name)
+        if value is None:
             raise UnsupportedError(
                 f"{cls.backend.name} does not report the {name} of its devices"
             )
         return value
 
-    dist_backend = property(lambda self: communication_of(self._ours()))
-    simple_compile_backend = property(lambda self: self._ours().get_compile_backend())
-    get_compile_backend = classmethod(lambda cls: cls._ours().get_compile_backend())
-    supports_fp8 = classmethod(lambda cls: cls._ours().is_fp8_supported())
-    is_pin_memory_available = classmethod(lambda cls: can_pin_memory(cls._ours()))
-    manual_seed_all = classmethod(lambda cls, seed: cls._ours().manual_seed_all(seed))
-    set_device = classmethod(lambda cls, device: cls._ours().set_device(device))
-    get_device_name = classmethod(lambda cls, device_id=0: cls._fact("name", device_id))
-    get_device_uuid = classmethod(lambda cls, device_id=0: cls._fact("uuid", device_id))
+    dist_backend = property(lambda self: communication_of(self._accelerator()))
+    simple_compile_backend = property(
+        lambda self: self._accelerator().get_compile_backend()
+    )
+    get_compile_backend = classmethod(
+        lambda cls: cls._accelerator().get_compile_backend()
+    )
+    supports_fp8 = classmethod(lambda cls: cls._accelerator().is_fp8_supported())
+    is_pin_memory_available = classmethod(
+        lambda cls: can_pin_memory(cls._accelerator())
+    )
+    manual_seed_all = classmethod(
+        lambda cls, seed: cls._accelerator().manual_seed_all(seed)
+    )
+    set_device = classmethod(lambda cls, device: cls._accelerator().set_device(device))
+    get_device_name = classmethod(
+        lambda cls, device_id=0: cls._device_property("name", device_id)
+    )
+    get_device_uuid = classmethod(
+        lambda cls, device_id=0: cls._device_property("uuid", device_id)
+    )
     num_compute_units = classmethod(
-        lambda cls, device_id=0: cls._fact("multiprocessors", device_id)
+        lambda cls, device_id=0: cls._device_property("multiprocessors", device_id)
     )
     get_device_total_memory = classmethod(
-        lambda cls, device_id=0: cls._ours().total_memory(device_id)
+        lambda cls, device_id=0: cls._accelerator().total_memory(device_id)
     )
 
     @property
     def supported_dtypes(self) -> list[torch.dtype]:
         """Return the data types that models may use on this device, in vLLM's order of preference."""
-        torch, held = importlib.import_module("torch"), self._ours().supported_dtypes()
-        return [
-            dtype
-            for dtype in (torch.bfloat16, torch.float16, torch.float32)
-            if dtype in held
-        ]
+        torch = importlib.import_module("torch")
+        supported = self._accelerator().supported_dtypes()
+        preferred = (torch.bfloat16, torch.float16, torch.float32)
+        return [dtype for dtype in preferred if dtype in supported]
 
     @classmethod
     def check_if_supports_dtype(cls, dtype: torch.dtype) -> None:
         """Raise `ValueError` for a data type that the device does not support."""
-        if dtype not in (held := cls._ours().supported_dtypes()):
+        supported = cls._accelerator().supported_dtypes()
+        if dtype not in supported:
+            expected = ", ".join(map(str, supported))
             raise ValueError(
-                f"{cls.backend.name} does not support {dtype}, expected one of {', '.join(map(str, held))}"
+                f"{cls.backend.name} does not support {dtype}, expected one of {expected}"
             )
 
     @classmethod
     def get_device_capability(cls, device_id: int = 0) -> Any:
         """Return CUDA's compute capability; `None` for other vendors, since vLLM expects CUDA's."""
-        found = cls._ours().device_properties(device_id).capability
-        if found is None or cls.backend.device_type != "cuda":
+        capability = cls._accelerator().device_properties(device_id).capability
+        if capability is None or cls.backend.device_type != "cuda":
             return None
-        return importlib.import_module("vllm.platforms.interface").DeviceCapability(
-            *found
-        )
+        vllm_interface = importlib.import_module("vllm.platforms.interface")
+        return vllm_interface.DeviceCapability(*capability)
 
     @classmethod
     def get_current_memory_usage(cls, device: Any = None) -> float:
         """Reset the memory peak, and return the new peak in bytes: the memory in use now."""
-        cls._ours().reset_peak_memory_stats(device)
-        return float(cls._ours().max_memory_allocated(device))
+        cls._accelerator().reset_peak_memory_stats(device)
+        return float(cls._accelerator().max_memory_allocated(device))
 
     @classmethod
     def is_integrated_gpu(cls, device_id: int = 0) -> bool:
         """Return whether the device shares the host's memory."""
-        return bool(cls._ours().device_properties(device_id).integrated)
+        return bool(cls._accelerator().device_properties(device_id).integrated)
 
     @classmethod
     def get_all_gpu_pci_bus_ids(cls) -> dict[int, str]:
         """Return the PCI address of each device, by index."""
         return {
-            index: cls._fact("pci_address", index)
-            for index in range(cls._ours().device_count())
+            index: cls._device_property("pci_address", index)
+            for index in range(cls._accelerator().device_count())
         }

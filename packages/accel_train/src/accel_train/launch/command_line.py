@@ -1,4 +1,4 @@
-"""The command line of `accel run`: our options, torchrun's options, and the help for both."""
+"""Parse the command line of `accel run`: its own options, torchrun's options, and the help for both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accel_core.errors import BackendUnavailableError, LaunchError
 from accel_core.hardware import vendors
 from accel_core.torch_import import import_torch
 
-__all__ = ["FLAGS", "MOST_USED", "OPTIONS", "parse"]
+__all__ = ["FLAGS", "OPTIONS", "TORCHRUN_OPTIONS", "parse"]
 
 _USAGE = "accel run [options of accel or torchrun] SCRIPT [arguments of the script]"
 _ABOUT = """Start the ranks of a distributed job on this host: torchrun, for whatever accelerator is chosen.
@@ -24,7 +24,7 @@ _ABOUT = """Start the ranks of a distributed job on this host: torchrun, for wha
 Without --nproc-per-node, one rank for each device (on the CPU: for each NUMA node). Each rank is bound to
 cores near its device. DS_ACCELERATOR is set to what was chosen here, so that all ranks choose the same."""
 
-#: Our own options that take a value, with a word for it, and those that take none.
+#: `accel run`'s own options that take a value: a word for the value, and the help text.
 OPTIONS = {
     "--backend": ("NAME", "accelerator to use: a name as in DS_ACCELERATOR"),
     "--communication-backend": (
@@ -33,6 +33,7 @@ OPTIONS = {
     ),
     "--timeout": ("SECONDS", "how long each probe may take, as for accel list"),
 }
+#: Its own options without a value, and their help texts.
 FLAGS = {
     "--one-device-per-rank": (
         "each rank sees only its own device, as device 0; default: it sees all, and uses number LOCAL_RANK"
@@ -42,8 +43,8 @@ FLAGS = {
     "--doctor": "every rank examines its machine first, and rank 0 reports the differences",
     "--dry-run": "print the plan for each rank, start nothing",
 }
-#: Those of torchrun's that most jobs need, in our words: torch is not imported to show them.
-MOST_USED = {
+#: torchrun's options that most jobs need, as in `OPTIONS`. They are copied here to be shown without torch.
+TORCHRUN_OPTIONS = {
     "--nproc-per-node": ("N", "ranks on this host [one for each device]"),
     "--nnodes": ("N", "number of hosts, or minimum and maximum: 2:4"),
     "--node-rank": (
@@ -61,51 +62,59 @@ MOST_USED = {
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line, with torchrun's options and ours in any order; exits for help and bad usage.
+    """Parse torchrun's options and `accel run`'s own, in any order; exit for help and for bad usage.
 
     Raises `BackendUnavailableError` if torch, and so torchrun's parser, is missing.
     """
-    # At once, where it is all that is asked: torch takes a second or more.
+    # Shown at once: importing torch takes a second or more.
     if arguments and arguments[0] in ("-h", "--help"):
-        _say(_help())
+        _print_and_exit(_help())
     try:
-        parser = _beside_ours([_torchruns()])
+        parser = _combined_parser([_torchrun_parser()])
     except (BackendUnavailableError, ImportError) as error:
-        _beside_ours([], unseen=str(error)).parse_known_args(arguments)
+        # Exits if the arguments only ask for help.
+        _combined_parser([], missing_reason=str(error)).parse_known_args(arguments)
         if isinstance(error, BackendUnavailableError):
             raise
         raise LaunchError(
             f"this torch has no torch.distributed.run: {error}"
         ) from error
-    if (
-        "PET_NPROC_PER_NODE" not in os.environ
-    ):  # how torchrun takes options from the environment
-        parser.set_defaults(nproc_per_node="auto")
-    handled = parser.get_default("signals_to_handle")
-    # torch 2.6 has no such option.
-    if handled and os.name != "nt" and "PET_SIGNALS_TO_HANDLE" not in os.environ:
-        # Slurm announces the end of a job's time by one of these, for the script to save its work.
-        parser.set_defaults(signals_to_handle=f"{handled},SIGUSR1,SIGUSR2")
+    _set_defaults(parser)
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
         parser.error(
-            f"{_unknown(unknown[0], parser)} accel run --help-all names them all."
+            f"{_unknown_option_message(unknown[0], parser)} accel run --help-all names them all."
         )
     return parsed
 
 
-def _unknown(word: str, parser: argparse.ArgumentParser) -> str:
-    """Return a sentence about an option that nobody has, with those that are spelled nearly so."""
+def _unknown_option_message(word: str, parser: argparse.ArgumentParser) -> str:
+    """Return the message for an option that does not exist, with the closest one that does."""
     known = set(re.findall(r"--[a-z][\w-]*", parser.format_help()))
     typed = word.partition("=")[0]
-    near = difflib.get_close_matches(typed.replace("_", "-"), known, n=1)
-    return f"there is no option {typed}." + (
-        f" Did you mean {near[0]}?" if near else ""
-    )
+    matches = difflib.get_close_matches(typed.replace("_", "-"), known, n=1)
+    message = f"there is no option {typed}."
+    if matches:
+        message += f" Did you mean {matches[0]}?"
+    return message
 
 
-def _torchruns() -> argparse.ArgumentParser:
-    """A parser of torchrun's; raises where there is none."""
+def _set_defaults(parser: argparse.ArgumentParser) -> None:
+    """Set defaults of torchrun's options, unless its own variables (`PET_…`) set them."""
+    if "PET_NPROC_PER_NODE" not in os.environ:
+        parser.set_defaults(nproc_per_node="auto")
+    signals = parser.get_default("signals_to_handle")
+    # torch 2.6 has no such option.
+    if signals and os.name != "nt" and "PET_SIGNALS_TO_HANDLE" not in os.environ:
+        # Slurm announces the end of a job's time by one of these, for the script to save its work.
+        parser.set_defaults(signals_to_handle=f"{signals},SIGUSR1,SIGUSR2")
+
+
+def _torchrun_parser() -> argparse.ArgumentParser:
+    """Return torchrun's parser.
+
+    Raises `BackendUnavailableError` without torch, and `ImportError` if this torch has no torchrun.
+    """
     import_torch()
     from torch.distributed.run import get_args_parser
 
@@ -113,100 +122,120 @@ def _torchruns() -> argparse.ArgumentParser:
     return parser
 
 
-def _beside_ours(
-    parsers: list[argparse.ArgumentParser], unseen: str = ""
+def _combined_parser(
+    parsers: list[argparse.ArgumentParser], missing_reason: str = ""
 ) -> argparse.ArgumentParser:
-    """Combine these parsers with our options, and our help instead of theirs."""
+    """Return a parser with the options of `parsers` and of `accel run`, and with help for both.
+
+    `missing_reason`: why torchrun's options are missing, for the help; empty if they are not.
+    """
     parser = argparse.ArgumentParser(
         prog="accel run",
         usage=_USAGE,
         parents=parsers,
         conflict_handler="resolve",
         add_help=False,
-        # Else an option of the script that begins like two of torchrun's is an error.
+        # With abbreviations, an option of the script that begins like two of torchrun's is an error.
         allow_abbrev=False,
     )
-    parser.add_argument("-h", "--help", action=_Help, all_of_it=False, unseen=unseen)
-    parser.add_argument("--help-all", action=_Help, all_of_it=True, unseen=unseen)
-    _add_ours(parser)
+    parser.add_argument(
+        "-h",
+        "--help",
+        action=_HelpAction,
+        show_all=False,
+        missing_reason=missing_reason,
+    )
+    parser.add_argument(
+        "--help-all", action=_HelpAction, show_all=True, missing_reason=missing_reason
+    )
+    _add_own_options(parser)
     return parser
 
 
-def _add_ours(parser: Any) -> None:
-    """Our options, to a parser or to a group of one."""
+def _add_own_options(parser: Any) -> None:
+    """Add `accel run`'s own options to a parser, or to a group of one."""
     for name, (metavar, text) in OPTIONS.items():
-        kind = _seconds if metavar == "SECONDS" else str
-        parser.add_argument(name, metavar=metavar, help=text, type=kind)
+        value_type = _seconds if metavar == "SECONDS" else str
+        parser.add_argument(name, metavar=metavar, help=text, type=value_type)
     for name, text in FLAGS.items():
         parser.add_argument(name, action="store_true", help=text)
 
 
 def _seconds(text: str) -> float:
-    """Read a time; argparse puts the option's name before what is wrong with it."""
+    """Return a number of seconds above 0. Raises `ArgumentTypeError` for other text."""
     with contextlib.suppress(ValueError):
-        if 0 < (seconds := float(text)) < float("inf"):
+        seconds = float(text)
+        if 0 < seconds < float("inf"):
             return seconds
     raise argparse.ArgumentTypeError(
         f"{text!r} is not valid, expected a number of seconds above 0"
     )
 
 
-class _Help(argparse.Action):
-    """`--help` and `--help-all`."""
+class _HelpAction(argparse.Action):
+    """The action of `--help` and `--help-all`: print the help and exit."""
 
     def __init__(
         self,
         option_strings: Sequence[str],
         *,
-        all_of_it: bool,
-        unseen: str,
+        show_all: bool,
+        missing_reason: str,
         **more: Any,
     ) -> None:
         super().__init__(option_strings, nargs=0, **more)
-        self._all, self._unseen = all_of_it, unseen
+        self._show_all, self._missing_reason = show_all, missing_reason
 
     def __call__(self, *_: object) -> None:
-        _say(_help(all_of_it=self._all, unseen=self._unseen))
+        _print_and_exit(
+            _help(show_all=self._show_all, missing_reason=self._missing_reason)
+        )
 
 
-def _say(text: str) -> NoReturn:
+def _print_and_exit(text: str) -> NoReturn:
     sys.stdout.write(text)
     sys.stdout.flush()
     sys.exit(0)
 
 
-def _help(*, all_of_it: bool = False, unseen: str = "") -> str:
-    """Our options first; behind them those of torchrun's that are used most, or all."""
-    if not unseen and torch_build() is None:
-        unseen = (
+def _help(*, show_all: bool = False, missing_reason: str = "") -> str:
+    """Return the help: `accel run`'s own options, and torchrun's most used ones, or all if `show_all`.
+
+    `missing_reason`: why torchrun's options cannot be shown; empty if they can.
+    """
+    if not missing_reason and torch_build() is None:
+        missing_reason = (
             f"torch is not installed: {vendors.command_with_its_package('accel setup')}"
         )
-    ours = argparse.ArgumentParser(
+    own_parser = argparse.ArgumentParser(
         prog="accel run", usage=_USAGE, description=_ABOUT, add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    group = ours.add_argument_group("options of accel")
-    _add_ours(group)
+    group = own_parser.add_argument_group("options of accel")
+    _add_own_options(group)
     group.add_argument("-h", "--help", action="store_true", help="show this")
     group.add_argument(
         "--help-all",
         action="store_true",
         help="show this, with all options of torchrun",
     )
-    if unseen:
-        ours.epilog = f"torchrun's own options are not shown: {unseen}"
-    elif not all_of_it:
-        most = ours.add_argument_group(
+    if missing_reason:
+        own_parser.epilog = f"torchrun's own options are not shown: {missing_reason}"
+    elif not show_all:
+        most_used = own_parser.add_argument_group(
             "options of torchrun that are used most (--help-all shows all)"
         )
-        for name, (metavar, text) in MOST_USED.items():
-            more: dict[str, Any] = (
-                {"metavar": metavar} if metavar else {"action": "store_true"}
-            )
-            most.add_argument(name, help=text, **more)
-    text = ours.format_help()
-    if all_of_it and not unseen:
-        theirs = _torchruns()
-        theirs.usage, theirs.description = argparse.SUPPRESS, "options of torchrun:"
-        text += f"\n{theirs.format_help().lstrip()}"
+        for name, (metavar, text) in TORCHRUN_OPTIONS.items():
+            if metavar:
+                most_used.add_argument(name, help=text, metavar=metavar)
+            else:
+                most_used.add_argument(name, help=text, action="store_true")
+    text = own_parser.format_help()
+    if show_all and not missing_reason:
+        torchrun_parser = _torchrun_parser()
+        torchrun_parser.usage, torchrun_parser.description = (
+            argparse.SUPPRESS,
+            "options of torchrun:",
+        )
+        text += f"\n{torchrun_parser.format_help().lstrip()}"
     return text

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from accel_core.errors import LaunchError
 from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
-from accel_train.staged import obstacle, register
+from accel_train.staged import register, unusable_reason
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
@@ -35,7 +35,7 @@ def communication_of(accelerator: Accelerator, named: str | None = None) -> str:
         # accel run names the accelerator's own, which may turn out not to work; what is asked for stays.
         usable = prepared(accelerator)
         name = name if named else usable
-    problem = obstacle(name, accelerator.device_name())
+    problem = unusable_reason(name, accelerator.device_name())
     if problem:
         source = (
             ""

@@ -1,4 +1,4 @@
-"""The variables that a launcher must pass to ranks on other hosts, in the formats that launchers read."""
+"""Collect the variables that a launcher must pass to ranks on other hosts, and write them in its format."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ __all__ = [
     "SEARCH_PATHS",
     "as_deepspeed",
     "as_shell",
+    "checked_prefixes",
     "difference",
-    "exported_by",
     "for_ranks",
     "for_shell",
     "forwarded",
-    "kept_from_others",
+    "isolation_env",
+    "isolation_reason",
     "pin_of",
     "text_of",
-    "why_kept",
 ]
 
 #: `LD_LIBRARY_PATH` and `PATH`: a shell that ssh starts reads no profile, and the hosts of a job have the
@@ -50,7 +50,7 @@ COMMON = (
     "TORCH_",
     *SEARCH_PATHS,
 )
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def forwarded(
@@ -67,90 +67,86 @@ def forwarded(
     that matches too much.
     """
     env = os.environ if environ is None else environ
-    backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend
-    missing = missing_defaults(backend, env)
     if isinstance(accelerator, Backend):
-        exported, visible = (
-            list(accelerator.environment.forward),
-            list(accelerator.visibility.variables),
-        )
+        backend = accelerator
+        vendor_prefixes = list(backend.environment.forward)
+        excluded = {*backend.visibility.variables, DS_ACCELERATOR.name}
     else:
-        exported = exported_by(accelerator.name, accelerator.export_envs())
-        visible = accelerator.visible_devices_envs()
-    prefixes = (*COMMON, *exported)
-    own = {*visible, DS_ACCELERATOR.name}
-    kept = {
-        name: value
-        for name, value in env.items()
-        # What is no identifier (a shell's exported function) no shell and no file could set again.
-        if name.startswith(prefixes) and name not in own and _NAME.fullmatch(name)
-    }
-    return dict(
-        sorted({**missing, **kept, DS_ACCELERATOR.name: pin_of(accelerator)}.items())
-    )
+        backend = accelerator.backend
+        vendor_prefixes = checked_prefixes(accelerator.name, accelerator.export_envs())
+        excluded = {*accelerator.visible_devices_envs(), DS_ACCELERATOR.name}
+    prefixes = (*COMMON, *vendor_prefixes)
+    variables = dict(missing_defaults(backend, env))
+    for name, value in env.items():
+        # A name that is not an identifier (a shell's exported function) could not be set again.
+        is_settable = _IDENTIFIER.fullmatch(name) is not None
+        if is_settable and name.startswith(prefixes) and name not in excluded:
+            variables[name] = value
+    variables[DS_ACCELERATOR.name] = pin_of(accelerator)
+    return dict(sorted(variables.items()))
 
 
-def exported_by(name: str, prefixes: Iterable[str]) -> list[str]:
-    """Return the export prefixes of accelerator `name`, checked: a class is not validated like a declaration.
+def checked_prefixes(name: str, prefixes: Iterable[str]) -> list[str]:
+    """Return the prefixes that `export_envs()` of accelerator `name` returned, as a list.
 
-    Raises `LaunchError` for a prefix that would send most of the environment to other hosts.
+    Raises `LaunchError` for a prefix that would send most of the environment to other hosts. A class is not
+    validated as a declaration is.
     """
-    found = [prefixes] if isinstance(prefixes, str) else list(prefixes)
-    for prefix in found:
+    prefix_list = [prefixes] if isinstance(prefixes, str) else list(prefixes)
+    for prefix in prefix_list:
         if not isinstance(prefix, str) or not is_variable_prefix(prefix):
             raise LaunchError(
                 f"export_envs() of {name} has {prefix!r}, {EXPECTED_PREFIX}. Nothing was forwarded. Report "
                 "this to the maintainers of its plugin."
             )
-    return found
+    return prefix_list
 
 
-def kept_from_others(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return variables that stop the ranks' torch from loading packages, but not from an activation.
+def isolation_env(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return variables that stop torch from loading other vendors' packages in the ranks.
 
-    Use it if `autoload_conflicts` finds packages: they would break `import torch` on every rank.
-    `PYTHONPATH` keeps its value from `environ`, by default this process's environment.
+    Use it if `autoload_conflicts` returns packages: they would break `import torch` on every rank.
+    Integrations are still activated, by a folder that is put first in `PYTHONPATH`; its other entries are
+    those of `environ`, by default this process's environment.
     """
-    before = (os.environ if environ is None else environ).get("PYTHONPATH", "")
-    entries = [
-        entry
-        for entry in before.split(os.pathsep)
-        if entry and entry != startup.AT_START
-    ]
+    env = os.environ if environ is None else environ
+    entries = env.get("PYTHONPATH", "").split(os.pathsep)
+    entries = [entry for entry in entries if entry and entry != startup.AT_START]
     return {AUTOLOAD: "0", "PYTHONPATH": os.pathsep.join([startup.AT_START, *entries])}
 
 
 def for_ranks(
     backend: Backend,
-    spoilers: Sequence[AutoloadConflict],
+    import_breakers: Sequence[AutoloadConflict],
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the variables with which `import torch` brings the chosen device in every rank.
+    """Return the variables by which `import torch` makes the chosen device available in every rank.
 
-    `ACCEL_IMPORT` names the vendor's package: torch loads only packages that announce themselves, and none
-    at all where another vendor's would break it, which `spoilers` names.
+    `ACCEL_IMPORT` names the vendor's package: torch loads only packages that have an entry point for it, and
+    none at all if `import_breakers`, packages of other vendors, would break the import.
     """
     env = os.environ if environ is None else environ
-    variables = kept_from_others(env) if spoilers else {}
-    package = _package_to_import(backend, autoload=not spoilers)
+    variables = isolation_env(env) if import_breakers else {}
+    package = _package_to_import(backend, autoload=not import_breakers)
     if package:
-        before = [name.strip() for name in env.get(startup.IMPORTED, "").split(",")]
-        names = dict.fromkeys(name for name in (*before, package) if name)
-        variables[startup.IMPORTED] = ",".join(names)
+        names = [name.strip() for name in env.get(startup.IMPORTED, "").split(",")]
+        names.append(package)
+        without_duplicates = dict.fromkeys(name for name in names if name)
+        variables[startup.IMPORTED] = ",".join(without_duplicates)
     return variables
 
 
 def _package_to_import(backend: Backend, *, autoload: bool) -> str:
-    """The name for `ACCEL_IMPORT` that brings the backend's device; empty if `import torch` does."""
+    """Return the package that `ACCEL_IMPORT` has to name for the backend's device; empty if torch has it.
+
+    `autoload`: whether torch loads packages by their entry points.
+    """
     installed = installed_imports(backend)
-    vendor = installed[0] if installed else backend.vendor_imports[0]
-    if vendor != "torch":
-        return vendor
-    if (
-        backend.name == builtin.GENERIC.name
-        and backend.provenance is not None
-        and not autoload
-    ):
+    vendor_package = installed[0] if installed else backend.vendor_imports[0]
+    if vendor_package != "torch":
+        return vendor_package
+    is_generic = backend.name == builtin.GENERIC.name
+    if is_generic and backend.provenance is not None and not autoload:
         return backend.provenance.value  # the entry point that torch would load
     return ""
 
@@ -158,64 +154,69 @@ def _package_to_import(backend: Backend, *, autoload: bool) -> str:
 def difference(
     variables: Mapping[str, str], environ: Mapping[str, str], backend: Backend
 ) -> str:
-    """Return a sentence on each set variable that `variables` leave out, and why, and on what they set."""
+    """Return a sentence: which variables of `environ` are not in `variables`, and why, and which are new."""
     visibility = backend.visibility
-    own = (*visibility.filters, *visibility.variables)
+    device_variables = (*visibility.filters, *visibility.variables)
     prefixes = (*COMMON, *backend.environment.forward)
-    left: dict[str, list[str]] = {}
+    names_by_reason: dict[str, list[str]] = {}
     for name in sorted(environ.keys() - variables.keys()):
-        left.setdefault(_why_left_out(name, own, prefixes), []).append(name)
+        reason = _left_out_reason(name, device_variables, prefixes)
+        names_by_reason.setdefault(reason, []).append(name)
     added = [
         f"{name}={value}"
         for name, value in variables.items()
         if environ.get(name) != value
     ]
-    clauses = [f"{', '.join(names)} ({why})" for why, names in left.items()]
+    left_out = [
+        f"{', '.join(names)} ({reason})" for reason, names in names_by_reason.items()
+    ]
     return (
-        f"left out for other hosts: {'; '.join(clauses) or 'nothing'}; "
+        f"left out for other hosts: {'; '.join(left_out) or 'nothing'}; "
         f"added: {', '.join(added) or 'nothing'}"
     )
 
 
-def _why_left_out(name: str, own: Sequence[str], prefixes: tuple[str, ...]) -> str:
+def _left_out_reason(
+    name: str, device_variables: Sequence[str], prefixes: tuple[str, ...]
+) -> str:
     """Return why a variable that is set is not passed on, as a clause."""
-    if name in own:
+    if name in device_variables:
         return "each host has its own devices"
-    if not _NAME.fullmatch(name):
+    if not _IDENTIFIER.fullmatch(name):
         return "no shell could set a variable of that name"
     if name.startswith(prefixes):
         return "this format leaves it out"
     return "no prefix is the backend's or every backend's; to pass one on, set it there"
 
 
-def why_kept(spoilers: Sequence[AutoloadConflict]) -> str:
-    """Return a sentence for people: what is set for the ranks, and which packages make it necessary."""
-    return f"{AUTOLOAD}=0 is set for the ranks: {'; '.join(spoiler.reason for spoiler in spoilers)}."
+def isolation_reason(import_breakers: Sequence[AutoloadConflict]) -> str:
+    """Return a sentence for users: what is set for the ranks, and which packages make it necessary."""
+    reasons = "; ".join(breaker.reason for breaker in import_breakers)
+    return f"{AUTOLOAD}=0 is set for the ranks: {reasons}."
 
 
 def pin_of(accelerator: Accelerator | Backend) -> str:
-    """Return the value of `DS_ACCELERATOR` that means exactly this accelerator, or declaration.
+    """Return the value of `DS_ACCELERATOR` that selects exactly this accelerator, or declaration.
 
-    It is the bare name, which other readers of the variable (DeepSpeed) know too; if several installed
-    distributions declare the name, it is `name@distribution`.
+    It is the backend's name, which DeepSpeed understands too; if several installed distributions declare
+    that name, it is `name@distribution`.
     """
     from accel_core import discover
 
     backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend
     distribution = backend.distribution
-    distributions = {c.distribution for c in discover() if c.name == accelerator.name}
-    if (
-        accelerator.name == builtin.GENERIC.name
-        and distribution != builtin.OWN.distribution
-    ):
-        distributions.discard(
-            builtin.OWN.distribution
-        )  # `generic` alone means a package first
-    return (
-        f"{accelerator.name}@{distribution}"
-        if len(distributions) > 1
-        else accelerator.name
-    )
+    distributions = {
+        candidate.distribution
+        for candidate in discover()
+        if candidate.name == accelerator.name
+    }
+    is_generic = accelerator.name == builtin.GENERIC.name
+    if is_generic and distribution != builtin.OWN.distribution:
+        # The name `generic` alone selects a package before accel_core's own.
+        distributions.discard(builtin.OWN.distribution)
+    if len(distributions) > 1:
+        return f"{accelerator.name}@{distribution}"
+    return accelerator.name
 
 
 def as_shell(variables: Mapping[str, str]) -> str:
@@ -233,22 +234,20 @@ def for_shell(value: str) -> str:
     """Return `value` as one word for a POSIX shell, in ASCII."""
     if value.isascii():
         return shlex.quote(value)
-    parts = re.split(
-        rb"([\x80-\xff]+)", os.fsencode(value)
-    )  # at odd places what is beyond ASCII
-    octal = ["".join(f"\\{byte:03o}" for byte in part) for part in parts]
-    return "".join(
-        f"\"$(printf '{octal[at]}')\""
-        if at % 2
-        else shlex.quote(part.decode())
-        if part
-        else ""
-        for at, part in enumerate(parts)
-    )
+    quoted = []
+    for part in re.split(rb"([\x80-\xff]+)", os.fsencode(value)):
+        if not part:
+            continue
+        if part.isascii():
+            quoted.append(shlex.quote(part.decode()))
+        else:
+            octal = "".join(f"\\{byte:03o}" for byte in part)
+            quoted.append(f"\"$(printf '{octal}')\"")
+    return "".join(quoted)
 
 
 def text_of(value: str) -> str | None:
-    """Return the value; `None` if it holds bytes that are not UTF-8 (in Python lone surrogates)."""
+    """Return the value; `None` if it has bytes that are not UTF-8 (in Python: lone surrogates)."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -276,9 +275,8 @@ def as_deepspeed(variables: Mapping[str, str]) -> str:
 
 
 def _fits_deepspeed(value: str) -> bool:
-    stands = (
-        value == value.strip()
-        and len(value.splitlines()) <= 1
-        and text_of(value) is not None
-    )
-    return stands and not re.search(r'["$`\\!,\r\n]', value)
+    """Return whether a line of `.deepspeed_env` can hold the value unchanged."""
+    is_one_line = value == value.strip() and len(value.splitlines()) <= 1
+    if not is_one_line or text_of(value) is None:
+        return False
+    return not re.search(r'["$`\\!,\r\n]', value)

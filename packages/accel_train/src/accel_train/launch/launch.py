@@ -22,8 +22,8 @@ from accel_core.explain.autoload import autoload_conflicts
 from accel_core.hardware import placement, visible_devices
 from accel_core.settings import DS_ACCELERATOR, parse_pin
 from accel_core.text import one_line
-from accel_train.child_accelerator import Chosen, Step, call_on_accelerator
-from accel_train.launch.environment import for_ranks, why_kept
+from accel_train.child_accelerator import Chosen, Progress, call_on_accelerator
+from accel_train.launch.environment import for_ranks, isolation_reason
 from accel_train.launch.plan import Machine, RankPlan, bypasses_worker, common_variables
 
 __all__ = ["ask_machine", "check_script", "launch"]
@@ -67,51 +67,60 @@ def ask_machine(
                 f"--backend {backend!r} is not valid, expected {error}"
             ) from None
     settings = options.read_settings(timeout)
-    given = {"communication": communication, "environ": dict(os.environ)}
+    child_arguments = {"communication": communication, "environ": dict(os.environ)}
     try:
-        asked = call_on_accelerator(
-            described_in_child,
-            given,
+        result = call_on_accelerator(
+            describe_machine_in_child,
+            child_arguments,
             settings,
             timeout=settings.probe_timeout,
             start=start,
         )
     except AccelError as error:
-        kind = (
-            LaunchError if isinstance(error.__cause__, OSError) else type(error)
-        )  # no process can be started
-        raise kind(_as_typed(str(error), backend)) from error
-    told = "\n".join(message for message, _ in asked.fallback)
-    died = "".join(f"{sentence}.\n" for sentence in asked.crashed)
-    machine = Machine(**asked.answer)._replace(warning=f"{died}{told}".strip())
-    spoiled = autoload_conflicts(asked.backend, settings.probe_timeout)
-    kept = for_ranks(asked.backend, spoiled)
-    return machine._replace(kept=kept, why_kept=why_kept(spoiled) if spoiled else "")
+        error_class = type(error)
+        if isinstance(error.__cause__, OSError):  # no process can be started
+            error_class = LaunchError
+        raise error_class(_with_typed_option(str(error), backend)) from error
+    crashes = "".join(f"{sentence}.\n" for sentence in result.crashes)
+    fallbacks = "\n".join(message for message, _ in result.fallback_warnings)
+    machine = Machine(**result.value)
+    import_breakers = autoload_conflicts(result.backend, settings.probe_timeout)
+    return machine._replace(
+        warning=f"{crashes}{fallbacks}".strip(),
+        import_variables=for_ranks(result.backend, import_breakers),
+        isolation_reason=isolation_reason(import_breakers) if import_breakers else "",
+    )
 
 
-def _as_typed(message: str, backend: str | None) -> str:
-    """The message, which names the variable by which the child heard of `--backend`, as it was typed."""
-    pinned = f"{DS_ACCELERATOR.name}={os.environ.get(DS_ACCELERATOR.name, '')!r}"
-    if backend is None or not message.startswith(pinned):
+def _with_typed_option(message: str, backend: str | None) -> str:
+    """Return the message with `--backend`, as the user typed it, instead of the variable."""
+    variable = f"{DS_ACCELERATOR.name}={os.environ.get(DS_ACCELERATOR.name, '')!r}"
+    if backend is None or not message.startswith(variable):
         return message
-    return f"accel run --backend {backend}{message.removeprefix(pinned)}"
+    return f"accel run --backend {backend}{message.removeprefix(variable)}"
 
 
-def described_in_child(
-    chosen: Chosen, arguments: dict[str, Any], step: Step
+def describe_machine_in_child(
+    chosen: Chosen, arguments: dict[str, Any], report_progress: Progress
 ) -> dict[str, Any]:
-    """In the child: return the facts of the chosen accelerator."""
+    """In the child process: return the fields of `Machine` for the chosen accelerator."""
     from accel_core.interface.devices import missing_defaults
     from accel_train.launch.communication import communication_of
     from accel_train.launch.environment import pin_of
 
     accelerator, environ = chosen.accelerator, arguments["environ"]
-    step("device_count()")
+    report_progress("device_count()")
     count = accelerator.device_count()
     is_cpu = accelerator.device_name() == "cpu"
-    step("visible devices")
-    alone, not_alone = ([], "") if is_cpu else _one_by_one(accelerator, count)
-    step("names, places and communication")
+    report_progress("visible devices")
+    single_device_env: list[dict[str, str]] = []
+    single_device_error = ""
+    if not is_cpu:
+        ids = _device_ids(accelerator)
+        single_device_error = _single_device_error(accelerator, ids, count)
+        if not single_device_error:
+            single_device_env = _single_device_env(accelerator, ids[:count])
+    report_progress("names, places and communication")
     return Machine(
         name=accelerator.name,
         pin=pin_of(accelerator),
@@ -120,68 +129,94 @@ def described_in_child(
         devices=count,
         communication=communication_of(accelerator, arguments["communication"]),
         names=[one_line(accelerator.device_name(index)) for index in range(count)],
-        pci=[None if is_cpu else _pci(accelerator, index) for index in range(count)],
-        alone=alone,
-        not_alone=not_alone,
+        pci=[
+            None if is_cpu else _pci_address(accelerator, index)
+            for index in range(count)
+        ],
+        single_device_env=single_device_env,
+        single_device_error=single_device_error,
         warning="",
         defaults=missing_defaults(accelerator.backend, environ),
-        **masks_of(accelerator.backend, environ, count),
+        **visibility_report(accelerator.backend, environ, count),
     )._asdict()
 
 
-def masks_of(
+def visibility_report(
     backend: Backend, environ: Mapping[str, str], count: int
 ) -> dict[str, Any]:
-    """Return the fields of `Machine` on the visible-devices variables, under which `count` are seen."""
-    devices = visible_devices.inventory(backend)
-    found = visible_devices.masks(backend, environ, devices)
-    used = [effect for effect in found.effects if not effect.overruled_by]
-    values = " with ".join(f"{effect.variable}={effect.value!r}" for effect in used)
-    masked = "; ".join(map(str, found.faulty))
-    more = (
-        # Those that another overrules too, or they would count next.
-        placement.placement().scheduler_step(backend)
-        or f"unset {' '.join(effect.variable for effect in found.effects)}"
+    """Return the fields of `Machine` about the visible-devices variables, under which `count` are visible."""
+    inventory = visible_devices.inventory(backend)
+    masks = visible_devices.masks(backend, environ, inventory)
+    effective = [effect for effect in masks.effects if not effect.overruled_by]
+    values = " with ".join(
+        f"{effect.variable}={effect.value!r}" for effect in effective
     )
-    if not masked and len(found.devices or ()) > count:
-        masked = (
-            f"{values} names {len(found.devices or ())}, but the vendor counts {count}"
-        )
-    of_how_many = f" of {devices.count}" if devices.count else ""
-    limited = bool(used) and (devices.count is None or devices.count > count)
-    return {
-        "masked": masked,
-        "masked_step": found.next_step if found.faulty else more if masked else "",
-        "limited": f"{values} shows {count}{of_how_many}" if limited else "",
-        "limited_step": more if limited else "",
+    # Unset overruled variables too: they would take effect next.
+    variables = " ".join(effect.variable for effect in masks.effects)
+    step = placement.placement().scheduler_step(backend) or f"unset {variables}"
+    report = {
+        "visibility_problem": "",
+        "visibility_problem_step": "",
+        "visibility_limit": "",
+        "visibility_limit_step": "",
     }
+    named_devices = len(masks.devices or ())
+    if masks.faulty:
+        report["visibility_problem"] = "; ".join(map(str, masks.faulty))
+        report["visibility_problem_step"] = masks.next_step
+    elif named_devices > count:
+        report["visibility_problem"] = (
+            f"{values} names {named_devices}, but the vendor counts {count}"
+        )
+        report["visibility_problem_step"] = step
+    if effective and (inventory.count is None or inventory.count > count):
+        total = f" of {inventory.count}" if inventory.count else ""
+        report["visibility_limit"] = f"{values} shows {count}{total}"
+        report["visibility_limit_step"] = step
+    return report
 
 
-def _one_by_one(accelerator: Any, count: int) -> tuple[list[dict[str, str]], str]:
-    """For each device the variables that hide all others, in the vendor's grammar; or why there are none."""
+def _device_ids(accelerator: Any) -> Any:
+    """Return the ids that the vendor's variable shows, else the ids of all devices.
+
+    `None` if they are not known, or the vendor has no such variable.
+    """
     if not accelerator.visible_devices_envs():
-        return [], f"{accelerator.name} has no visible-devices variable"
-    ids = accelerator.visible_device_ids()
-    ids = accelerator._every_id() if ids is None else ids
+        return None
+    visible_ids = accelerator.visible_device_ids()
+    return accelerator._every_id() if visible_ids is None else visible_ids
+
+
+def _single_device_error(accelerator: Any, ids: Any, count: int) -> str:
+    """Return why no variable can make each of `count` devices the only visible one; empty if one can.
+
+    `ids`: of `_device_ids`.
+    """
+    variables = accelerator.visible_devices_envs()
+    if not variables:
+        return f"{accelerator.name} has no visible-devices variable"
     if ids is None:
-        return (
-            [],
-            f"the ids of its devices in {accelerator.visible_devices_envs()[0]} are not known",
-        )
+        return f"the ids of its devices in {variables[0]} are not known"
     if len(ids) < count:
-        return (
-            [],
-            f"{len(ids)} ids stand for {count} devices: {accelerator.visible_devices_envs()[0]}={ids}",
-        )
-    alone: list[dict[str, str]] = []
-    for item in ids[:count]:
-        alone.append({})
-        accelerator.set_visible_devices_envs(alone[-1], [item])
-    return alone, ""
+        return f"{len(ids)} ids stand for {count} devices: {variables[0]}={ids}"
+    return ""
 
 
-def _pci(accelerator: Any, index: int) -> str | None:
-    """The device's PCI address, for its NUMA node only: whatever goes wrong, the rank is spread instead."""
+def _single_device_env(accelerator: Any, ids: Sequence[Any]) -> list[dict[str, str]]:
+    """Return for each device id the variables that hide all other devices."""
+    environments: list[dict[str, str]] = []
+    for device_id in ids:
+        environment: dict[str, str] = {}
+        accelerator.set_visible_devices_envs(environment, [device_id])
+        environments.append(environment)
+    return environments
+
+
+def _pci_address(accelerator: Any, index: int) -> str | None:
+    """Return the device's PCI address; `None` if it cannot be read.
+
+    It only serves to find the NUMA node: without it the ranks are spread over the nodes.
+    """
     with suppress(Exception):
         address: str | None = accelerator.device_properties(index).pci_address
         return address
@@ -209,9 +244,8 @@ def launch(
     os.environ.update(common_variables(machine, arguments))
     threads = [int(plan.environment.get("OMP_NUM_THREADS", 1)) for plan in plans]
     if any("OMP_NUM_THREADS" in plan.environment for plan in plans):
-        os.environ["OMP_NUM_THREADS"] = str(
-            min(threads)
-        )  # else torchrun sets 1 and warns
+        # If the variable is not set, torchrun sets it to 1 and warns.
+        os.environ["OMP_NUM_THREADS"] = str(min(threads))
     if arguments.max_restarts and arguments.rdzv_backend == "c10d":
         # Else the ranks of every round meet in a store of the first one, which hosts that came later never
         # learn of, and in which they find what the first ones left (pytorch#135712).
@@ -228,20 +262,18 @@ def _insert_worker(
     before: str,
     started: str,
 ) -> None:
-    """Make the command of each rank our worker's, which becomes the script's.
+    """Change torchrun's arguments so that each rank starts our worker, which then becomes the script.
 
-    The worker makes the file `started`, unless that is empty.
-    torchrun names a job in its messages by the first argument without a dash, which stays the script.
+    The worker runs the module `before` first, and makes the file `started`, unless these are empty. torchrun
+    names a job in its messages by the first argument without a dash, which stays the script.
     """
     if arguments.module and arguments.no_python:
         raise LaunchError("--module and --no-python exclude each other")
-    kind = (
-        "--module"
-        if arguments.module
-        else "--command"
-        if arguments.no_python
-        else "--python"
-    )
+    script_option = "--python"
+    if arguments.module:
+        script_option = "--module"
+    elif arguments.no_python:
+        script_option = "--command"
     # A rank ends with the process that starts it, and that is this one.
     ranks = [plan._asdict() for plan in plans]
     plan = json.dumps(
@@ -252,7 +284,7 @@ def _insert_worker(
         "-maccel_train.launch.worker",
         f"--plan={plan}",
         *([f"--before={before}"] if before else []),
-        kind,
+        script_option,
         arguments.training_script,
         *arguments.training_script_args,
     ]

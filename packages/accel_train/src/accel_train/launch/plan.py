@@ -1,4 +1,4 @@
-"""Plan for the ranks on this host: device, cores and variables of each.
+"""Plan the ranks on this host: the device, cores and variables of each.
 
 The cores of a rank are near its device, and no two ranks get the same ones.
 """
@@ -26,11 +26,11 @@ __all__ = [
     "Cores",
     "Machine",
     "RankPlan",
+    "assign_cores",
     "bypasses_worker",
     "common_variables",
     "describe",
     "plan_ranks",
-    "share_out",
 ]
 
 
@@ -41,40 +41,45 @@ _MOST_RANKS = 1 << 12
 class Machine(NamedTuple):
     """Facts about the accelerator on this host."""
 
-    #: Name, and `name@distribution` where only that says which is meant.
+    #: The backend's name.
     name: str
+    #: The value of `DS_ACCELERATOR` that means it: the name, or `name@distribution` if the name is ambiguous.
     pin: str
+    #: The distribution that declares it, with its version; empty if none does.
     origin: str
     is_cpu: bool
     devices: int
     communication: str
-    #: Of each device: its name in torch, its PCI address, the variables that make only it visible.
+    #: Each device's name in torch.
     names: list[str]
+    #: Each device's PCI address; `None` if it is not known.
     pci: list[str | None]
-    alone: list[dict[str, str]]
-    #: Why devices cannot be shown one by one; empty where they can.
-    not_alone: str
+    #: For each device the variables that make it the only visible one.
+    single_device_env: list[dict[str, str]]
+    #: Why no variables can make a device the only visible one; empty if they can.
+    single_device_error: str
     #: The warning of the choice, if there was one.
     warning: str
-    #: Variables that the vendor wants set and that are not; none where they are not wanted.
+    #: Variables that the vendor wants set and that are not set.
     defaults: dict[str, str] = {}  # noqa: RUF012 - never changed
-    #: Variables that bring the chosen device into the ranks' torch and keep broken packages of other vendors
-    #: out, and a sentence on these packages.
-    kept: dict[str, str] = {}  # noqa: RUF012
-    why_kept: str = ""
-    #: What the visible-devices variables hide or misname, and the value that works here.
-    masked: str = ""
-    masked_step: str = ""
-    #: That they show fewer devices than there are, and how to see the others.
-    limited: str = ""
-    limited_step: str = ""
+    #: Variables that bring the chosen device into the ranks' torch, and keep broken packages of other vendors
+    #: out.
+    import_variables: dict[str, str] = {}  # noqa: RUF012
+    #: A sentence on these broken packages; empty if there are none.
+    isolation_reason: str = ""
+    #: What the visible-devices variables hide or misname, and the next step; both empty if nothing.
+    visibility_problem: str = ""
+    visibility_problem_step: str = ""
+    #: That these variables show fewer devices than the host has, and how to see the others.
+    visibility_limit: str = ""
+    visibility_limit_step: str = ""
 
 
 class RankPlan(NamedTuple):
     """The plan of one rank on this host."""
 
     device: str
-    #: As the kernel writes a list of cores; empty: not bound.
+    #: The rank's cores in the kernel's form (`0-3,8`); empty if the rank is not bound to cores.
     cores: str
     environment: dict[str, str]
 
@@ -86,9 +91,28 @@ def plan_ranks(
 
     Raises `LaunchError` for more ranks than devices, and for a device that cannot be the only visible one.
     """
-    count = _count(arguments, machine)
-    if arguments.one_device_per_rank and machine.not_alone:
-        raise LaunchError(f"--one-device-per-rank is not possible: {machine.not_alone}")
+    count = _rank_count(arguments, machine)
+    _require_possible_options(arguments, machine)
+    cores = _cores_of_ranks(arguments, machine, count, root)
+    plans = []
+    for rank in range(count):
+        environment = {}
+        if arguments.one_device_per_rank and not machine.is_cpu:
+            environment.update(machine.single_device_env[rank])
+        if cores and not os.environ.get("OMP_NUM_THREADS"):
+            environment["OMP_NUM_THREADS"] = str(cores[rank].threads)
+        device = "cpu" if machine.is_cpu else machine.names[rank]
+        core_ranges = format_ranges(cores[rank].ids) if cores else ""
+        plans.append(RankPlan(device, core_ranges, environment))
+    return plans
+
+
+def _require_possible_options(arguments: argparse.Namespace, machine: Machine) -> None:
+    """Raise `LaunchError` for options of `accel run` that cannot be followed here, or not together."""
+    if arguments.one_device_per_rank and machine.single_device_error:
+        raise LaunchError(
+            f"--one-device-per-rank is not possible: {machine.single_device_error}"
+        )
     if arguments.one_device_per_rank and bypasses_worker(arguments):
         raise LaunchError(
             "--one-device-per-rank cannot be used with --run-path or --virtual-local-rank"
@@ -97,24 +121,13 @@ def plan_ranks(
         raise LaunchError(
             "--doctor cannot be used with --run-path or --virtual-local-rank"
         )
-    shares = _shares(arguments, machine, count, root)
-    plans = []
-    for rank in range(count):
-        environment = {}
-        if arguments.one_device_per_rank and not machine.is_cpu:
-            environment.update(machine.alone[rank])
-        if shares and not os.environ.get("OMP_NUM_THREADS"):
-            environment["OMP_NUM_THREADS"] = str(shares[rank].threads)
-        device = "cpu" if machine.is_cpu else machine.names[rank]
-        plans.append(
-            RankPlan(
-                device, format_ranges(shares[rank].ids) if shares else "", environment
-            )
-        )
-    return plans
 
 
-def _count(arguments: argparse.Namespace, machine: Machine) -> int:
+def _rank_count(arguments: argparse.Namespace, machine: Machine) -> int:
+    """Return the number of ranks on this host.
+
+    Raises `LaunchError` for no rank, for too many, and for more than the accelerator has devices.
+    """
     wanted: str = arguments.nproc_per_node
     if wanted == "auto":
         count = machine.devices
@@ -132,18 +145,24 @@ def _count(arguments: argparse.Namespace, machine: Machine) -> int:
             f"--nproc-per-node {wanted:.20}: expected at most {_MOST_RANKS} ranks on one host"
         )
     if count > machine.devices and not machine.is_cpu:
-        few = machine.masked or machine.limited
-        more = machine.limited_step or "choose another accelerator with --backend"
+        cause = machine.visibility_problem or machine.visibility_limit
+        because = f": {cause}" if cause else ""
+        step = (
+            machine.visibility_limit_step or "choose another accelerator with --backend"
+        )
         raise LaunchError(
             f"--nproc-per-node {wanted}: {count} ranks but {machine.devices} {machine.name} "
-            f"device{'' if machine.devices == 1 else 's'}{few and f': {few}'}. Start at most "
-            f"{machine.devices}, or {more}."
+            f"device{'' if machine.devices == 1 else 's'}{because}. Start at most "
+            f"{machine.devices}, or {step}."
         )
     return count
 
 
 def _torch_count(wanted: str) -> int:
-    """A number, or torchrun's own words: cpu, gpu, xpu, a device type."""
+    """Return the number of ranks for a value of torchrun's option: a number, `cpu`, `gpu`, a device type.
+
+    Raises `LaunchError` for a value that torchrun rejects.
+    """
     from torch.distributed.run import determine_local_world_size
 
     try:
@@ -154,10 +173,13 @@ def _torch_count(wanted: str) -> int:
         ) from None
 
 
-def _shares(
+def _cores_of_ranks(
     arguments: argparse.Namespace, machine: Machine, count: int, root: str
 ) -> list[Cores] | None:
-    """The cores of each rank; `None` where ranks are not bound: switched off, torchrun does it, or no way."""
+    """Return the cores of each rank; `None` if ranks are not bound to cores.
+
+    Ranks are not bound if the user switched it off, if torchrun binds them, or if this host has no way to.
+    """
     allowed = hardware.allowed_cores()
     unbound = (
         arguments.no_bind
@@ -168,7 +190,7 @@ def _shares(
         return None
     addresses = [None] * count if machine.is_cpu else machine.pci[:count]
     near = [numa_node_of(address, root) for address in addresses]
-    return share_out(near, allowed, root, quota=hardware.cgroup_cpu_quota(root))
+    return assign_cores(near, allowed, root, quota=hardware.cgroup_cpu_quota(root))
 
 
 def bypasses_worker(arguments: argparse.Namespace) -> bool:
@@ -190,7 +212,7 @@ class Cores(NamedTuple):
     node: int
 
 
-def share_out(
+def assign_cores(
     near: Sequence[int | None],
     allowed: Collection[int],
     root: str = "/",
@@ -203,36 +225,56 @@ def share_out(
     whole cores, so two ranks never share a core through hyper-threading. `allowed`: the cores that may be
     used. `quota`: how many cores the control group lets the whole process use.
     """
-    nodes = {
-        node: physical_cores(usable, root)
-        for node, ids in numa_nodes(root).items()
-        if (usable := set(ids) & set(allowed))
-    }
-    nodes = nodes or {0: physical_cores(allowed, root)}
-    order = sorted(nodes)
-    homes = [
-        node if node in nodes else order[rank * len(order) // len(near)]
-        for rank, node in enumerate(near)
-    ]
-    most = None if quota is None else max(1, int(quota / len(near)))
+    cores_of_node = {}
+    for node, ids in numa_nodes(root).items():
+        usable = set(ids) & set(allowed)
+        if usable:
+            cores_of_node[node] = physical_cores(usable, root)
+    if not cores_of_node:
+        cores_of_node = {0: physical_cores(allowed, root)}
+    nodes = sorted(cores_of_node)
+    node_of_rank = []
+    for rank, near_node in enumerate(near):
+        if near_node is not None and near_node in cores_of_node:
+            node_of_rank.append(near_node)
+        else:
+            node_of_rank.append(nodes[rank * len(nodes) // len(near)])
+    most_threads = None if quota is None else max(1, int(quota / len(near)))
     return [
-        _part(nodes[home], homes[:rank].count(home), homes.count(home), home, most)
-        for rank, home in enumerate(homes)
+        _share_of_node(
+            cores_of_node[node],
+            position=node_of_rank[:rank].count(node),
+            ranks=node_of_rank.count(node),
+            node=node,
+            most_threads=most_threads,
+        )
+        for rank, node in enumerate(node_of_rank)
     ]
 
 
-def _part(
-    cores: list[tuple[int, ...]], place: int, ranks: int, node: int, most: int | None
+def _share_of_node(
+    physical: list[tuple[int, ...]],
+    *,
+    position: int,
+    ranks: int,
+    node: int,
+    most_threads: int | None,
 ) -> Cores:
-    """The share of the `place`-th of `ranks` ranks on a node."""
-    mine = (
-        cores[place * len(cores) // ranks : (place + 1) * len(cores) // ranks]
-        if ranks <= len(cores)
-        else []
-    )
-    threads = len(mine) or 1
-    ids = tuple(sorted(core for siblings in mine or cores for core in siblings))
-    return Cores(ids, min(threads, most or threads), node)
+    """Return the cores of the `position`-th of `ranks` ranks on a node, counted from 0.
+
+    `physical`: the logical cores of each physical core. If there are more ranks than physical cores, each
+    rank gets all of them and one thread.
+    """
+    own: list[tuple[int, ...]] = []
+    if ranks <= len(physical):
+        start = position * len(physical) // ranks
+        end = (position + 1) * len(physical) // ranks
+        own = physical[start:end]
+    threads = len(own) or 1
+    if most_threads is not None:
+        threads = min(threads, most_threads)
+    logical = [core for siblings in own or physical for core in siblings]
+    return Cores(tuple(sorted(logical)), threads, node)
 
 
 # --- The plan in words ---------------------------------------------------------------------------------
@@ -242,7 +284,9 @@ def describe(
     machine: Machine, arguments: argparse.Namespace, plans: Sequence[RankPlan]
 ) -> str:
     """Return the plan as text for people: a line for the job and one for each rank on this host."""
-    name = f"{machine.name} ({machine.origin})" if machine.origin else machine.name
+    name = machine.name
+    if machine.origin:
+        name = f"{machine.name} ({machine.origin})"
     count = f"{machine.devices} device{'' if machine.devices == 1 else 's'} here"
     lines = [
         f"{name} over {_communication(machine, arguments)}, {count}, nodes {arguments.nnodes}",
@@ -275,7 +319,7 @@ def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[st
     )
     return {
         **machine.defaults,
-        **machine.kept,
+        **machine.import_variables,
         **chosen,
         startup.VARIABLE: integrations,
     }

@@ -1,4 +1,4 @@
-"""Worker of each rank of `accel run`: bind the rank's cores and devices, then become the script.
+"""Start one rank of `accel run`: bind its cores and devices, then become the script.
 
     python -m accel_train.launch.worker --plan=JSON [--before=MODULE] --python|--module|--command SCRIPT
         ARGUMENTS...
@@ -21,42 +21,44 @@ from accel_train.launch.cores import parse_ranges
 
 __all__ = ["REFUSED", "main"]
 
-#: The status by which a module that runs before the script keeps it from starting: EX_CONFIG of sysexits.h.
+#: Exit status of the module before the script, if the script must not start: EX_CONFIG of sysexits.h.
 REFUSED = 78
 #: Linux's number of the request (linux/prctl.h).
 _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Set this process up as the plan says for `LOCAL_RANK`, then replace it by the script."""
-    plan, kind, *command = arguments
+    """Set this process up as the plan says for `LOCAL_RANK`, then replace it by the script.
+
+    `arguments`: as in this module's docstring.
+    """
+    plan, script_option, *command = arguments
     before = ""
-    if kind.startswith("--before="):
-        before, kind, *command = kind.removeprefix("--before="), *command
+    if script_option.startswith("--before="):
+        before = script_option.removeprefix("--before=")
+        script_option, *command = command
     job = json.loads(plan.removeprefix("--plan="))
-    _end_with(job["launcher"])
+    _end_with_launcher(job["launcher"])
     if job["started"]:
         Path(job["started"]).touch()
-    mine = job["ranks"][int(os.environ["LOCAL_RANK"])]
-    os.environ.update(mine["environment"])
-    cores = parse_ranges(mine["cores"])
+    plan_of_rank = job["ranks"][int(os.environ["LOCAL_RANK"])]
+    os.environ.update(plan_of_rank["environment"])
+    cores = parse_ranges(plan_of_rank["cores"])
     if cores:
         try:
             os.sched_setaffinity(0, cores)
-        except OSError as error:  # the cpuset may have been changed since the launch
+        except OSError as error:  # the cpuset may have changed since the launch
             sys.stderr.write(
-                f"accel run: not bound to cores {mine['cores']}: {error}\n"
+                f"accel run: not bound to cores {plan_of_rank['cores']}: {error}\n"
             )
     if before:
-        _go_through(before, mine["environment"])
-    if kind != "--command":
-        python = os.environ.get(
-            "PYTHON_EXEC", sys.executable
-        )  # torchrun's own variable
-        command = [python, "-u", *(["-m"] if kind == "--module" else []), *command]
-    if (
-        os.name == "nt"
-    ):  # where exec starts another process, and the launcher would think that we have ended
+        _run_module_before_script(before, plan_of_rank["environment"])
+    if script_option != "--command":
+        python = os.environ.get("PYTHON_EXEC", sys.executable)  # torchrun's variable
+        module_option = ["-m"] if script_option == "--module" else []
+        command = [python, "-u", *module_option, *command]
+    if os.name == "nt":
+        # There exec starts another process, and the launcher would take this one for ended.
         raise SystemExit(subprocess.call(command))
     try:
         os.execvp(command[0], command)
@@ -66,10 +68,10 @@ def main(arguments: Sequence[str]) -> None:
         ) from None
 
 
-def _end_with(launcher: int) -> None:
-    """Have Linux kill this process when its parent, the launcher, has ended, however that ends.
+def _end_with_launcher(launcher: int) -> None:
+    """Make Linux kill this process when its parent, the launcher with that process id, ends.
 
-    The script inherits this from the worker. Elsewhere a rank may outlive a launcher that is killed.
+    The script inherits this from the worker. On other systems a rank may outlive a launcher that is killed.
     """
     if sys.platform != "linux":
         return
@@ -78,17 +80,18 @@ def _end_with(launcher: int) -> None:
         raise SystemExit(128 + signal.SIGKILL)
 
 
-def _go_through(module: str, own: Iterable[str]) -> None:
-    """Run a module before the script, in a process of its own; end here where it says so by its status.
+def _run_module_before_script(module: str, own_variables: Iterable[str]) -> None:
+    """Run a module before the script, in a process of its own; exit if its status is `REFUSED`.
 
-    It hears which variables this rank was given alone. Whatever else comes of it, the script starts.
+    Its arguments are the names of the variables that only this rank has. After any other status the script
+    starts.
     """
-    from accel_core.torch_import import (
-        AUTOLOAD,
-    )  # takes as long as all else here, in each rank
+    # Imported here: it takes as long as all the rest of this module, in each rank.
+    from accel_core.torch_import import AUTOLOAD
 
     environ = {**os.environ, AUTOLOAD: "0"}
-    status = subprocess.call([sys.executable, "-m", module, *own], env=environ)
+    command = [sys.executable, "-m", module, *own_variables]
+    status = subprocess.call(command, env=environ)
     if status == REFUSED:
         raise SystemExit(status)
     if status:

@@ -1,4 +1,4 @@
-"""Lightning on accel_core's accelerator: a Lightning `Accelerator` and the strategies that go with it.
+"""Make Lightning use the accelerator that accel_core chose: a Lightning `Accelerator`, and strategies for it.
 
     from lightning.pytorch import Trainer
     from accel_train.lightning import trainer_options
@@ -22,7 +22,7 @@ from typing import Any, TypedDict
 from accel_core.errors import IntegrationError
 from accel_train.import_hook import ImportHook
 from accel_train.lightning import _auto, _classes
-from accel_train.lightning._kit import ranks_here
+from accel_train.lightning._kit import launched_ranks
 from accel_train.lightning._members import device_indices
 from accel_train.private_names import LIGHTNING_CONNECTORS
 
@@ -42,14 +42,14 @@ __all__ = [
 STRATEGY = "accel"
 STRATEGY_DDP = "accel_ddp"
 STRATEGY_FSDP = "accel_fsdp"
-#: Our classes by the names that Lightning's strategies have.
-_STRATEGIES = {
+#: Our class for each of Lightning's strategies, by name.
+_CLASS_OF_STRATEGY = {
     "ddp": "DataParallel",
     "fsdp": "FullySharded",
     "model_parallel": "ModelParallel",
 }
-_NO_STRATEGY = (
-    "strategy={strategy!r}: on {ours} Lightning trains with auto, ddp, fsdp or model_parallel. Its "
+_UNSUPPORTED_STRATEGY = (
+    "strategy={strategy!r}: on {backend} Lightning trains with auto, ddp, fsdp or model_parallel. Its "
     "deepspeed strategy supports CUDA only: use DeepSpeed itself, after accel_train.deepspeed.activate()"
 )
 
@@ -57,7 +57,7 @@ _NO_STRATEGY = (
 class LightningOptions(TypedDict):
     """Result of `trainer_options` and `fabric_options`, for `Trainer(**options)` and `Fabric(**options)`."""
 
-    #: Lightning's `Accelerator` and `Strategy`: which package's, the process's imports say.
+    #: Lightning's `Accelerator` and `Strategy`, of the Lightning package that the process has imported.
     accelerator: Any
     strategy: Any
     devices: list[int] | int | str
@@ -109,9 +109,9 @@ def fabric_options(
     if not os.environ.get("LT_CLI_USED"):
         return _options("fabric", name, devices, num_nodes, strategy, options)
     num_nodes = int(os.environ.get("LT_NUM_NODES", num_nodes))
-    made = _options("fabric", name, devices, num_nodes, strategy, options)
-    # Fabric refuses any other value than the command's, which it takes in place of "auto".
-    return {**made, "devices": devices}
+    fabric_arguments = _options("fabric", name, devices, num_nodes, strategy, options)
+    # Fabric replaces "auto" by the command's value, and rejects any other value.
+    return {**fabric_arguments, "devices": devices}
 
 
 def register() -> list[str]:
@@ -123,19 +123,19 @@ def register() -> list[str]:
     CPU. Returns the names of the accelerators. Imports no vendor; a second call changes nothing. Lightning
     does not discover accelerators, so call this before the `Trainer` is made.
     """
-    ours = {
+    strategies = {
         STRATEGY: "SingleDevice",
         STRATEGY_DDP: "DataParallel",
         STRATEGY_FSDP: "FullySharded",
     }
-    names = _classes.register(ours)
-    for kind in ("pytorch", "fabric"):
-        _auto.register(kind)
-    return names
+    accelerator_names = _classes.register(strategies)
+    for subpackage in ("pytorch", "fabric"):
+        _auto.register(subpackage)
+    return accelerator_names
 
 
 def prepare() -> None:
-    """Have `auto` find our accelerator once Lightning is imported; `accel run` calls this.
+    """Install an import hook by which Lightning's `auto` uses our accelerator; `accel run` calls this.
 
     Nothing is chosen until a `Trainer` or a `Fabric` is made, and `accelerator="cpu"` still means the CPU.
     """
@@ -143,41 +143,49 @@ def prepare() -> None:
 
 
 @contextlib.contextmanager
-def _registered(module: ModuleType) -> Iterator[None]:
-    """Right after Lightning's connector is executed: nobody has asked the registries."""
+def _register_on_import(module: ModuleType) -> Iterator[None]:
+    """Register for `auto` right after Lightning's connector is imported, before it reads the registries."""
     yield
-    # A release of another shape: its `auto` stays what it is.
+    # In a release that this does not fit, `auto` keeps Lightning's meaning.
     with contextlib.suppress(ImportError, AttributeError, KeyError, TypeError):
         _auto.register(LIGHTNING_CONNECTORS[module.__name__])
 
 
-_hook = ImportHook(dict.fromkeys(LIGHTNING_CONNECTORS, _registered), {})
+_hook = ImportHook(dict.fromkeys(LIGHTNING_CONNECTORS, _register_on_import), {})
 
 
 def _options(
-    kind: str,
+    subpackage: str,
     name: str | None,
     devices: int | str | list[int],
     num_nodes: int,
     strategy: str,
     options: dict[str, Any],
 ) -> LightningOptions:
-    ours = _classes.accelerator_class(kind, name)
+    """Return the arguments for Lightning's `Trainer` (`subpackage` "pytorch") or `Fabric` ("fabric").
+
+    `options` are arguments of the strategy's class. Raises what `trainer_options` raises.
+    """
+    accelerator_class = _classes.accelerator_class(subpackage, name)
     if devices == "auto":
-        devices = ranks_here(num_nodes) or ours.auto_device_count()
-    indices = device_indices(ours.ours(), devices)
-    single = strategy == "auto" and len(indices) == num_nodes == 1
-    chosen = "ddp" if strategy == "auto" else strategy
-    if chosen not in _STRATEGIES:
+        devices = launched_ranks(num_nodes) or accelerator_class.auto_device_count()
+    indices = device_indices(accelerator_class.core_accelerator(), devices)
+    strategy_name = "ddp" if strategy == "auto" else strategy
+    if strategy_name not in _CLASS_OF_STRATEGY:
         raise IntegrationError(
-            _NO_STRATEGY.format(strategy=strategy, ours=ours.backend_name)
+            _UNSUPPORTED_STRATEGY.format(
+                strategy=strategy, backend=accelerator_class.backend_name
+            )
         )
-    classes = _classes.classes(kind)
+    classes = _classes.derived_classes(subpackage)
+    if strategy == "auto" and len(indices) == num_nodes == 1:
+        strategy_object = classes.SingleDevice()
+    else:
+        strategy_class = getattr(classes, _CLASS_OF_STRATEGY[strategy_name])
+        strategy_object = strategy_class(**options)
     return {
-        "accelerator": ours(),
-        "strategy": classes.SingleDevice()
-        if single
-        else getattr(classes, _STRATEGIES[chosen])(**options),
-        "devices": ours.parse_devices(devices),
+        "accelerator": accelerator_class(),
+        "strategy": strategy_object,
+        "devices": accelerator_class.parse_devices(devices),
         "num_nodes": num_nodes,
     }

@@ -1,9 +1,11 @@
-"""Entries in Lightning's registries by which `auto` finds our accelerator, where it would take the CPU.
+"""Make Lightning's `auto` choose accel_core's accelerator, where it would take the CPU.
 
 Lightning's connector asks its own accelerators in turn, and takes the name `cpu` if none is available. It
-looks that name up in a registry, and those of strategies for several processes in another; both take
-replacements (`override=True`). Ours make Lightning's own objects, unless the program left the choice to
-Lightning and accel_core chose an accelerator. No function of Lightning's is replaced.
+looks that name up in a registry, and those of strategies for several processes in another; both accept
+replacements (`override=True`). Our entries make Lightning's own objects, unless the program left the choice
+to Lightning and accel_core chose an accelerator. No function of Lightning's is replaced.
+
+`subpackage` is `"pytorch"` for Lightning's `Trainer`, `"fabric"` for its `Fabric`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from accel_core.errors import IntegrationError, IntegrationMissingError
 from accel_train.lightning import _classes
-from accel_train.lightning._kit import lightning_module, ranks_here
+from accel_train.lightning._kit import launched_ranks, lightning_module
 from accel_train.lightning._members import (
     AcceleratorMembers,
     ProcessesMembers,
@@ -26,114 +28,151 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _CPU = "cpu"
-#: With these Lightning goes on in bf16 under the name `cpu`.
+#: Values of `precision` with which Lightning, under the name `cpu`, would continue in bf16.
 _FP16 = ("16-mixed", "16", 16)
 
 
-def register(kind: str) -> None:
-    """Register what `auto` finds for `"pytorch"` or `"fabric"`; a second call changes nothing."""
-    accelerators, strategies = _classes.registries(kind)
-    on_cpu = accelerators[_CPU]["accelerator"]
-    if issubclass(on_cpu, _Found):
+def register(subpackage: str) -> None:
+    """Replace the entries of Lightning's registries that `auto` uses; a second call changes nothing."""
+    accelerators, strategies = _classes.registries(subpackage)
+    cpu_accelerator = accelerators[_CPU]["accelerator"]
+    if issubclass(cpu_accelerator, _AcceleratorEntry):
         return
-    in_processes = lightning_module(kind, "strategies").DDPStrategy
-    names = [
-        name for name, entry in strategies.items() if entry["strategy"] is in_processes
+    ddp_strategy = lightning_module(subpackage, "strategies").DDPStrategy
+    ddp_names = [
+        name for name, entry in strategies.items() if entry["strategy"] is ddp_strategy
     ]
-    _replace(accelerators, _CPU, _derived(_Found, on_cpu, kind))
-    for name in names:
-        _replace(strategies, name, _derived(_Started, in_processes, kind))
+    _replace_entry(
+        accelerators, _CPU, _entry_class(_AcceleratorEntry, cpu_accelerator, subpackage)
+    )
+    for name in ddp_names:
+        _replace_entry(
+            strategies, name, _entry_class(_StrategyEntry, ddp_strategy, subpackage)
+        )
 
 
-def _derived(members: Any, theirs: Any, kind: str) -> Any:
-    return type(theirs.__name__, (members, theirs), {"kind": kind, "theirs": theirs})
-
-
-def _replace(registry: Any, name: str, by: Any) -> None:
-    was = registry[name]
-    registry.register(
-        name, by, description=was["description"], override=True, **was["init_params"]
+def _entry_class(entry_members: Any, lightning_class: Any, subpackage: str) -> Any:
+    """Return a class for a registry that makes objects of `lightning_class`, or ours."""
+    return type(
+        lightning_class.__name__,
+        (entry_members, lightning_class),
+        {"subpackage": subpackage, "lightning_class": lightning_class},
     )
 
 
-class _Found:
-    """Lightning's accelerator for the CPU; what is made is ours if `auto` led here."""
-
-    kind: ClassVar[str]
-    theirs: ClassVar[Any]
-
-    def __new__(cls, **options: Any) -> Any:
-        asked = lightning_arguments()
-        found = (
-            _for_auto(cls.kind, asked)
-            if _is_left_to_lightning(cls.kind, asked)
-            else None
-        )
-        return found or cls.theirs(**options)
+def _replace_entry(registry: Any, name: str, new_class: Any) -> None:
+    """Replace the class of a registry's entry; its description and options stay."""
+    entry = registry[name]
+    registry.register(
+        name,
+        new_class,
+        description=entry["description"],
+        override=True,
+        **entry["init_params"],
+    )
 
 
-class _Started:
-    """Lightning's strategy for several processes; what is made is ours if the accelerator is."""
+class _AcceleratorEntry:
+    """Registry entry for the CPU: it makes our accelerator if `auto` led to it, else Lightning's."""
 
-    kind: ClassVar[str]
-    theirs: ClassVar[Any]
+    subpackage: ClassVar[str]
+    lightning_class: ClassVar[Any]
 
     def __new__(cls, **options: Any) -> Any:
-        accelerator = getattr(lightning_arguments().get("self"), "accelerator", None)
+        """Return our accelerator if the program left the choice to Lightning, else Lightning's."""
+        arguments = lightning_arguments()
+        if _is_left_to_lightning(cls.subpackage, arguments):
+            accelerator = _accelerator_for_auto(cls.subpackage, arguments)
+            if accelerator is not None:
+                return accelerator
+        return cls.lightning_class(**options)
+
+
+class _StrategyEntry:
+    """Registry entry for DDP: it makes our strategy if the accelerator is ours, else Lightning's."""
+
+    subpackage: ClassVar[str]
+    lightning_class: ClassVar[Any]
+
+    def __new__(cls, **options: Any) -> Any:
+        """Return our strategy, for one device or several, if the connector's accelerator is ours."""
+        connector = lightning_arguments().get("self")
+        accelerator = getattr(connector, "accelerator", None)
         if not isinstance(accelerator, AcceleratorMembers):
-            return cls.theirs(**options)
-        ours = _classes.classes(cls.kind)
-        is_single = isinstance(accelerator, _AutoMembers) and accelerator.is_single
-        return ours.SingleDevice() if is_single else ours.DataParallel(**options)
+            return cls.lightning_class(**options)
+        strategies = _classes.derived_classes(cls.subpackage)
+        if isinstance(accelerator, _AutoMembers) and accelerator.is_single:
+            return strategies.SingleDevice()
+        return strategies.DataParallel(**options)
 
 
 class _AutoMembers:
-    """The members of our accelerator in which one that `auto` found differs."""
+    """The members in which our accelerator differs if `auto` chose it."""
 
     num_nodes: ClassVar[int]
-    #: Whether the strategy is left to Lightning too.
+    #: Whether the strategy is left to Lightning too, and there is one host.
     may_be_single: ClassVar[bool]
-    #: Whether it is used by one process.
+    #: Whether one process uses one device.
     is_single: ClassVar[bool] = False
 
     @classmethod
     def auto_device_count(cls) -> int:
         """Return how many ranks a launcher started on this host, else the number of devices."""
         count: int = super().auto_device_count()  # type: ignore[misc]
-        return ranks_here(cls.num_nodes) or count
+        return launched_ranks(cls.num_nodes) or count
 
     @classmethod
     def get_parallel_devices(cls, devices: Any) -> list[torch.device]:
-        """Return the device of each process; a single one twice, and then the strategy takes the first.
+        """Return the device of each process; a single device is returned twice.
 
-        For one device Lightning makes its strategy for the CPU; for two it looks in the registry.
+        For one device Lightning makes its strategy for the CPU; for two it looks in the registry, where it
+        finds our strategy, which takes the first.
         """
-        found: list[torch.device] = super().get_parallel_devices(devices)  # type: ignore[misc]
-        cls.is_single = cls.may_be_single and len(found) == 1
-        return found * 2 if cls.is_single else found
+        parallel_devices: list[torch.device] = super().get_parallel_devices(devices)  # type: ignore[misc]
+        cls.is_single = cls.may_be_single and len(parallel_devices) == 1
+        if cls.is_single:
+            return parallel_devices * 2
+        return parallel_devices
 
 
-def _is_left_to_lightning(kind: str, asked: dict[str, Any]) -> bool:
-    """Whether `auto` is asked for, with a strategy that ours can be made of."""
-    if asked.get("accelerator") != "auto" or asked.get("precision") in _FP16:
+def _is_left_to_lightning(subpackage: str, arguments: dict[str, Any]) -> bool:
+    """Return whether the program wants `auto`, with a strategy that our strategies can replace.
+
+    `arguments`: those of Lightning's connector.
+    """
+    if arguments.get("accelerator") != "auto" or arguments.get("precision") in _FP16:
         return False
-    strategy = asked.get("strategy")
+    strategy = arguments.get("strategy")
     if strategy == "auto":
         return True
-    _, strategies = _classes.registries(kind)
+    _, strategies = _classes.registries(subpackage)
     name = strategy.lower() if isinstance(strategy, str) else ""
-    made = strategies[name]["strategy"] if name in strategies else type(strategy)
-    return issubclass(made, (_Started, SingleDeviceMembers, ProcessesMembers))
+    strategy_class = type(strategy)
+    if name in strategies:
+        strategy_class = strategies[name]["strategy"]
+    return issubclass(
+        strategy_class, (_StrategyEntry, SingleDeviceMembers, ProcessesMembers)
+    )
 
 
-def _for_auto(kind: str, asked: dict[str, Any]) -> Any:
-    """Return our accelerator for what was asked; `None` if it is the CPU, or this Lightning does not fit."""
+def _accelerator_for_auto(subpackage: str, arguments: dict[str, Any]) -> Any:
+    """Return our accelerator for the connector's arguments.
+
+    `None` if accel_core chose the CPU, or this release of Lightning is not supported.
+    """
     try:
-        base = _classes.accelerator_class(kind, None)
+        accelerator_class = _classes.accelerator_class(subpackage, None)
     except (IntegrationError, IntegrationMissingError):
         return None
-    if base.ours().device().type == _CPU:
+    if accelerator_class.core_accelerator().device().type == _CPU:
         return None
-    is_single = asked["strategy"] == "auto" and asked["num_nodes"] == 1
-    own = {"num_nodes": asked["num_nodes"], "may_be_single": is_single}
-    return type(base.__name__, (_AutoMembers, base), own)()
+    num_nodes = arguments["num_nodes"]
+    auto_class = type(
+        accelerator_class.__name__,
+        (_AutoMembers, accelerator_class),
+        {
+            "num_nodes": num_nodes,
+            "may_be_single": arguments["strategy"] == "auto" and num_nodes == 1,
+        },
+    )
+    return auto_class()

@@ -1,4 +1,7 @@
-"""Our accelerator and strategies, derived from Lightning's classes for its `Trainer` or its `Fabric`."""
+"""Derive our accelerator and strategies from Lightning's classes, for its `Trainer` or its `Fabric`.
+
+The argument `subpackage` is `"pytorch"` for the `Trainer`, `"fabric"` for the `Fabric`.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ import accel_core
 from accel_core import discover
 from accel_core.errors import IntegrationError
 from accel_train.lightning import _members
-from accel_train.lightning._kit import lightning_module, release
-from accel_train.private_names import SEEN
+from accel_train.lightning._kit import installed_release, lightning_module
+from accel_train.private_names import VERIFIED_RELEASES
 
-__all__ = ["accelerator_class", "classes", "register", "registries"]
+__all__ = ["accelerator_class", "derived_classes", "register", "registries"]
 
-#: Lightning's names of the members that its two packages call differently.
-_NAMES = {
+#: Names of members that differ between Lightning's `Trainer` ("pytorch") and `Fabric` ("fabric").
+_MEMBER_NAMES = {
     "pytorch": _members.Names(
         "precision_plugin",
         "set_world_ranks",
@@ -32,92 +35,115 @@ _NAMES = {
         "_fsdp_kwargs",
     ),
 }
-_REGISTRIES = {
+_REGISTRY_NAMES = {
     "pytorch": ("AcceleratorRegistry", "StrategyRegistry"),
     "fabric": ("ACCELERATOR_REGISTRY", "STRATEGY_REGISTRY"),
 }
 
 
 @functools.cache
-def classes(kind: str) -> Any:
+def derived_classes(subpackage: str) -> Any:
     """Return the accelerator and the strategies for `"pytorch"` or `"fabric"`, by name. Imports Lightning.
 
     Raises `IntegrationMissingError` if Lightning is missing or too old, and `IntegrationError` for a release
-    that lacks the base classes of ours.
+    without one of their base classes.
     """
     try:
-        return SimpleNamespace(**{each.__name__: each for each in _made(kind)})
+        return SimpleNamespace(**{cls.__name__: cls for cls in _derive_all(subpackage)})
     except AttributeError as error:
-        distribution, version = release(kind)
+        distribution, version = installed_release(subpackage)
         raise IntegrationError(
             f"{distribution} {version} lacks what accel-train needs ({error}): this release is "
-            f"not supported. pip install {distribution}=={SEEN['lightning']}"
+            f"not supported. pip install {distribution}=={VERIFIED_RELEASES['lightning']}"
         ) from error
 
 
-def _made(kind: str) -> list[Any]:
-    strategies: Any = lightning_module(kind, "strategies")
-    names = _NAMES[kind]
+def _derive_all(subpackage: str) -> list[Any]:
+    """Derive our accelerator, strategies and FSDP precision from Lightning's classes; return all of them."""
+    strategies: Any = lightning_module(subpackage, "strategies")
+    names = _MEMBER_NAMES[subpackage]
 
-    def made(name: str, members: Any, theirs: Any, **own: Any) -> Any:
-        # pickle finds the class by these two names: below, and in __getattr__.
-        place = {
-            "__module__": __name__,
-            "__qualname__": f"{kind}.{name}",
-            "__doc__": members.__doc__,
-        }
-        return type(name, (members, theirs), {**place, **own})
+    def derive(name: str, members: Any, lightning_class: Any, **attributes: Any) -> Any:
+        """Return a class of `members` and Lightning's class, which pickle can find by its names."""
+        return type(
+            name,
+            (members, lightning_class),
+            {
+                "__module__": __name__,
+                "__qualname__": f"{subpackage}.{name}",
+                "__doc__": members.__doc__,
+                **attributes,
+            },
+        )
 
-    def strategy(name: str, members: Any, theirs: Any, sharded: Any = None) -> Any:
-        precision = _members.for_our_device(getattr(theirs, names.precision), sharded)
-        own: dict[str, Any] = {names.precision: precision}
+    def derive_strategy(
+        name: str, members: Any, lightning_class: Any, sharded_precision: Any = None
+    ) -> Any:
+        """Return a strategy class whose precision plugin is for our device."""
+        precision = _members.precision_for_device(
+            getattr(lightning_class, names.precision), sharded_precision
+        )
+        attributes: dict[str, Any] = {names.precision: precision}
         if issubclass(members, _members.ProcessesMembers):
-            own |= {
-                "names": names,
-                names.reduce: members.averaged,
-                names.device_ids: members.device_ids,
-            }
-        return made(name, members, theirs, **own)
+            attributes["names"] = names
+            attributes[names.reduce] = members.reduce_or_average
+            attributes[names.device_ids] = members.device_ids
+        return derive(name, members, lightning_class, **attributes)
 
-    def reduce(accelerator: Any) -> tuple[Any, tuple[str, str]]:
-        return unpickled, (kind, accelerator.backend_name)
+    def reduce_for_pickle(accelerator: Any) -> tuple[Any, tuple[str, str]]:
+        return unpickled, (subpackage, accelerator.backend_name)
 
-    base = lightning_module(kind, "accelerators").Accelerator
-    precision = lightning_module(kind, "plugins.precision").FSDPPrecision
-    sharded = made("ShardedPrecision", _members.ShardedPrecisionMembers, precision)
+    sharded_precision = derive(
+        "ShardedPrecision",
+        _members.ShardedPrecisionMembers,
+        lightning_module(subpackage, "plugins.precision").FSDPPrecision,
+    )
     return [
-        sharded,
-        made("AccelAccelerator", _members.AcceleratorMembers, base, __reduce__=reduce),
-        strategy(
+        sharded_precision,
+        derive(
+            "AccelAccelerator",
+            _members.AcceleratorMembers,
+            lightning_module(subpackage, "accelerators").Accelerator,
+            __reduce__=reduce_for_pickle,
+        ),
+        derive_strategy(
             "SingleDevice",
             _members.SingleDeviceMembers,
             strategies.SingleDeviceStrategy,
         ),
-        strategy("DataParallel", _members.ProcessesMembers, strategies.DDPStrategy),
-        strategy(
+        derive_strategy(
+            "DataParallel", _members.ProcessesMembers, strategies.DDPStrategy
+        ),
+        derive_strategy(
             "FullySharded",
             _members.FullyShardedMembers,
             strategies.FSDPStrategy,
-            sharded,
+            sharded_precision,
         ),
-        strategy(
+        derive_strategy(
             "ModelParallel", _members.ProcessesMembers, strategies.ModelParallelStrategy
         ),
     ]
 
 
-def accelerator_class(kind: str, name: str | None) -> Any:
-    """Return the Lightning class for a backend; raises unless the backend can be used."""
-    classes(kind)  # without Lightning nothing else matters
-    chosen = (
-        accel_core.get_accelerator() if name is None else accel_core.accelerator(name)
-    )
-    return _class_of(kind, chosen.name if name is None else name.strip().lower())
+def accelerator_class(subpackage: str, name: str | None) -> Any:
+    """Return our Lightning accelerator's class for the backend `name`, or for the chosen one if `None`.
+
+    Raises what `classes` raises, and what choosing raises if the backend cannot be used.
+    """
+    derived_classes(
+        subpackage
+    )  # raises if Lightning is missing, before anything is chosen
+    if name is None:
+        return _class_for_backend(subpackage, accel_core.get_accelerator().name)
+    accel_core.accelerator(name)
+    return _class_for_backend(subpackage, name.strip().lower())
 
 
 @functools.cache
-def _class_of(kind: str, name: str) -> Any:
-    base = classes(kind).AccelAccelerator
+def _class_for_backend(subpackage: str, name: str) -> Any:
+    """Return the subclass of our Lightning accelerator for a backend's name."""
+    base = derived_classes(subpackage).AccelAccelerator
     return type(
         f"AccelAccelerator[{name}]",
         (base,),
@@ -125,42 +151,49 @@ def _class_of(kind: str, name: str) -> Any:
     )
 
 
-def unpickled(kind: str, name: str) -> Any:
+def unpickled(subpackage: str, name: str) -> Any:
     """Return the accelerator when it is unpickled: Lightning sends it to the processes that it spawns."""
-    return _class_of(kind, name)()
+    return _class_for_backend(subpackage, name)()
 
 
-def registries(kind: str) -> tuple[Any, Any]:
+def registries(subpackage: str) -> tuple[Any, Any]:
     """Return Lightning's registries of accelerators and of strategies, for its `Trainer` or its `Fabric`."""
-    names = _REGISTRIES[kind]
-    modules = (lightning_module(kind, name) for name in ("accelerators", "strategies"))
-    accelerators, strategies = map(getattr, modules, names)
-    return accelerators, strategies
+    accelerator_registry, strategy_registry = _REGISTRY_NAMES[subpackage]
+    return (
+        getattr(lightning_module(subpackage, "accelerators"), accelerator_registry),
+        getattr(lightning_module(subpackage, "strategies"), strategy_registry),
+    )
 
 
 def register(strategies: dict[str, str]) -> list[str]:
     """Add our accelerators and strategies to the registries of Lightning's `Trainer` and `Fabric`.
 
-    `strategies` maps the name of a strategy to that of our class.
+    `strategies` maps the name of a strategy to that of our class. Returns the names of our accelerators in
+    these registries, sorted: all backends with a plugin whose name Lightning does not use itself.
     """
-    names = sorted({candidate.name for candidate in discover() if candidate.name})
-    added = set()
-    for kind in _NAMES:
-        of_accelerators, of_strategies = registries(kind)
-        for name in names:
-            if name not in of_accelerators:
-                _class_of(kind, name).register_accelerators(of_accelerators)
-            if of_accelerators[name]["accelerator"] is _class_of(kind, name):
-                added.add(name)
+    backends = sorted({candidate.name for candidate in discover() if candidate.name})
+    registered = set()
+    for subpackage in _MEMBER_NAMES:
+        accelerator_registry, strategy_registry = registries(subpackage)
+        for name in backends:
+            accelerator = _class_for_backend(subpackage, name)
+            if name not in accelerator_registry:
+                accelerator.register_accelerators(accelerator_registry)
+            if accelerator_registry[name]["accelerator"] is accelerator:
+                registered.add(name)
         for name, class_name in strategies.items():
-            made = getattr(classes(kind), class_name)
-            of_strategies.register(
-                name, made, description=f"accel_core: {made.__doc__}", override=True
+            strategy = getattr(derived_classes(subpackage), class_name)
+            strategy_registry.register(
+                name,
+                strategy,
+                description=f"accel_core: {strategy.__doc__}",
+                override=True,
             )
-    return sorted(added)
+    return sorted(registered)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _NAMES:
+    """Return the classes of `pytorch` or `fabric`, as pickle looks a class up: `_classes.pytorch.NAME`."""
+    if name not in _MEMBER_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return classes(name)
+    return derived_classes(name)

@@ -12,62 +12,67 @@ from accel_core.errors import IntegrationMissingError
 from accel_core.torch_import import import_torch
 from accel_train.launch.variables import WORLD_SIZE
 
-__all__ = ["lightning_module", "ranks_here", "release"]
+__all__ = ["installed_release", "launched_ranks", "lightning_module"]
 
-#: The same code under two names: the distribution `lightning`, and the older ones that it came from.
+#: Packages with the same code: of the distribution `lightning`, and of the older ones that it came from.
 _PACKAGES = {
     "pytorch": ("lightning.pytorch", "pytorch_lightning"),
     "fabric": ("lightning.fabric", "lightning_fabric"),
 }
-#: The oldest release with what ours are built on: `ModelParallelStrategy`, and a way for FSDP's subclasses.
-_OLDEST = "2.3"
+#: The oldest release with our base classes: `ModelParallelStrategy`, and an FSDP that can be derived from.
+_OLDEST_SUPPORTED = "2.3"
 
 
-def lightning_module(kind: str, name: str) -> ModuleType:
+def lightning_module(subpackage: str, name: str) -> ModuleType:
     """Return Lightning's module `name` (`"strategies"`) for `"pytorch"` or `"fabric"`.
 
     It is from the package that this process has imported, else from an installed one; `lightning` comes
     first. Raises `IntegrationMissingError` if none is installed, or if it is too old.
     """
-    package = _package(kind)
+    package = _package(subpackage)
     if not package:
         raise IntegrationMissingError(
             "Lightning is not installed in this environment: pip install lightning"
         )
-    distribution, version = release(kind)
-    if _is_older(version):
+    distribution, version = installed_release(subpackage)
+    if _is_too_old(version):
         raise IntegrationMissingError(
-            f"{distribution} {version} is installed, accel-train needs {_OLDEST} or newer: "
-            f"pip install '{distribution}>={_OLDEST}'"
+            f"{distribution} {version} is installed, accel-train needs {_OLDEST_SUPPORTED} or newer: "
+            f"pip install '{distribution}>={_OLDEST_SUPPORTED}'"
         )
     return importlib.import_module(f"{package}.{name}")
 
 
-def release(kind: str) -> tuple[str, str]:
-    """Return Lightning's distribution and version; both empty for a source tree without metadata."""
-    distribution = _package(kind).partition(".")[0].replace("_", "-")
+def installed_release(subpackage: str) -> tuple[str, str]:
+    """Return the name and version of Lightning's distribution; both empty without metadata."""
+    distribution = _package(subpackage).partition(".")[0].replace("_", "-")
     return distribution, packages.version(distribution) or ""
 
 
-def _package(kind: str) -> str:
-    names = _PACKAGES[kind]
-    loaded = [name for name in names if name in sys.modules]
-    return next(iter(loaded or filter(is_installed, names)), "")
+def _package(subpackage: str) -> str:
+    """Return the package that is imported, else one that is installed; empty if there is none."""
+    names = _PACKAGES[subpackage]
+    for name in names:
+        if name in sys.modules:
+            return name
+    for name in names:
+        if is_installed(name):
+            return name
+    return ""
 
 
-def _is_older(version: str) -> bool:
-    from packaging.version import (
-        InvalidVersion,
-        Version,
-    )  # takes longer to import than this module
+def _is_too_old(version: str) -> bool:
+    """Return whether `version` is older than `_OLDEST_SUPPORTED`; False for one that cannot be parsed."""
+    # Imported here: it takes longer than this module.
+    from packaging.version import InvalidVersion, Version
 
     try:
-        return Version(version) < Version(_OLDEST)
-    except InvalidVersion:  # a build of somebody's own: taken as it is
+        return Version(version) < Version(_OLDEST_SUPPORTED)
+    except InvalidVersion:  # a private build: it is accepted
         return False
 
 
-def ranks_here(num_nodes: int) -> int:
+def launched_ranks(num_nodes: int) -> int:
     """Return how many ranks a launcher started on this host; 0 if Lightning starts them itself."""
     if not import_torch().distributed.is_torchelastic_launched():
         return 0

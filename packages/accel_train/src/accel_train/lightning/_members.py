@@ -1,4 +1,4 @@
-"""Members of our Lightning accelerators and strategies, for any of Lightning's packages.
+"""Define the members of our Lightning accelerators and strategies, for any of Lightning's packages.
 
 This module does not import Lightning: `_classes` combines these classes with Lightning's.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import accel_core
 from accel_core.errors import AccelError, IntegrationError
 from accel_core.torch_import import import_torch
-from accel_train.compiling import while_training
+from accel_train.compiling import default_compiler_for_integration
 from accel_train.launch.communication import communication_of
 from accel_train.moving import keep_parameters
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AcceleratorMembers", "FullyShardedMembers", "Names", "ProcessesMembers", "ShardedPrecisionMembers",
-    "SingleDeviceMembers", "device_indices", "for_our_device",
+    "SingleDeviceMembers", "device_indices", "precision_for_device",
 ]  # fmt: skip
 
-_NEXT = "Use Trainer(**accel_train.lightning.trainer_options()), or fabric_options for Fabric."
+_NEXT_STEP = "Use Trainer(**accel_train.lightning.trainer_options()), or fabric_options for Fabric."
 
 
 class Names(NamedTuple):
@@ -46,11 +46,11 @@ class AcceleratorMembers:
     """
 
     backend_name: ClassVar[str]
-    #: From `setup_device` to `teardown`: torch.compile's default is the device's compiler.
-    _compiling: AbstractContextManager[None] | None = None
+    #: The context in which torch.compile's default is the device's compiler: `setup_device` to `teardown`.
+    _compiler_context: AbstractContextManager[None] | None = None
 
     @classmethod
-    def ours(cls) -> Accelerator:
+    def core_accelerator(cls) -> Accelerator:
         """Return accel_core's accelerator. Raises what `accel_core.accelerator(name)` raises."""
         return accel_core.accelerator(cls.backend_name)
 
@@ -59,40 +59,43 @@ class AcceleratorMembers:
 
         Raises `IntegrationError` for a device of another type.
         """
-        ours = self.ours()
-        if device.type != ours.device().type:
+        accelerator = self.core_accelerator()
+        if device.type != accelerator.device().type:
             raise IntegrationError(
-                f"Lightning's strategy places the model on {device}, and the accelerator is {ours.name} "
-                f"(device type {ours.device().type}): Lightning does so with an accelerator it does not know "
-                f"if no strategy is given. {_NEXT}"
+                f"Lightning's strategy places the model on {device}, and the accelerator is "
+                f"{accelerator.name} (device type {accelerator.device().type}): Lightning does so with an "
+                f"accelerator it does not know if no strategy is given. {_NEXT_STEP}"
             )
         if device.index is not None:
-            ours.set_device(device.index)
-        keep_parameters(ours)
-        if self._compiling is None:
-            self._compiling = while_training(ours)
-            self._compiling.__enter__()
+            accelerator.set_device(device.index)
+        keep_parameters(accelerator)
+        if self._compiler_context is None:
+            self._compiler_context = default_compiler_for_integration(accelerator)
+            self._compiler_context.__enter__()
 
     def setup(self, trainer: Any) -> None:
         """Prepare for the `Trainer`. Raises `IntegrationError` if its autocast is for another device."""
-        meant = getattr(trainer.precision_plugin, "device", None)
-        if isinstance(meant, str) and meant != self.ours().device().type:
+        accelerator = self.core_accelerator()
+        autocast_device = getattr(trainer.precision_plugin, "device", None)
+        if not isinstance(autocast_device, str):
+            return
+        if autocast_device != accelerator.device().type:
             raise IntegrationError(
-                f"Lightning's mixed precision is for {meant}, and the accelerator is {self.ours().name}: "
-                f"Lightning takes {meant} with an accelerator it does not know, without our strategy. "
-                f"{_NEXT}"
+                f"Lightning's mixed precision is for {autocast_device}, and the accelerator is "
+                f"{accelerator.name}: Lightning takes {autocast_device} with an accelerator it does not "
+                f"know, without our strategy. {_NEXT_STEP}"
             )
 
     def teardown(self) -> None:
         """Return cached memory to the device, and restore torch.compile's default."""
-        if self._compiling is not None:
-            self._compiling.__exit__(None, None, None)
-            self._compiling = None
-        self.ours().empty_cache()
+        if self._compiler_context is not None:
+            self._compiler_context.__exit__(None, None, None)
+            self._compiler_context = None
+        self.core_accelerator().empty_cache()
 
     def get_device_stats(self, device: torch.device) -> dict[str, float]:
         """Return the device's memory statistics, in bytes and counts under torch's keys."""
-        stats = self.ours().memory_stats(device.index)
+        stats = self.core_accelerator().memory_stats(device.index)
         return {
             key: value for key, value in stats.items() if isinstance(value, int | float)
         }
@@ -100,25 +103,31 @@ class AcceleratorMembers:
     @classmethod
     def parse_devices(cls, devices: int | str | list[int]) -> list[int] | int:
         """Return device indices; on the CPU a count. Raises `ValueError` for missing devices."""
-        indices = device_indices(cls.ours(), devices)
-        return len(indices) if _is_cpu(cls.ours()) else indices
+        indices = device_indices(cls.core_accelerator(), devices)
+        return len(indices) if _is_cpu(cls.core_accelerator()) else indices
 
     @classmethod
     def get_parallel_devices(cls, devices: list[int] | int) -> list[torch.device]:
         """Return the `torch.device` of each process on this host."""
-        ours = cls.ours()
-        return [ours.device(index) for index in device_indices(ours, devices)]
+        accelerator = cls.core_accelerator()
+        return [
+            accelerator.device(index) for index in device_indices(accelerator, devices)
+        ]
 
     @classmethod
     def auto_device_count(cls) -> int:
         """Return the number of devices; on the CPU one, as Lightning does."""
-        return 1 if _is_cpu(cls.ours()) else cls.ours().device_count()
+        return (
+            1
+            if _is_cpu(cls.core_accelerator())
+            else cls.core_accelerator().device_count()
+        )
 
     @classmethod
     def is_available(cls) -> bool:
         """Return whether the backend can be used and has a device; never raises."""
         try:
-            return cls.ours().is_available()
+            return cls.core_accelerator().is_available()
         except AccelError:
             return False
 
@@ -135,58 +144,77 @@ class AcceleratorMembers:
         )
 
 
-def device_indices(ours: Accelerator, devices: Any) -> list[int]:
+def device_indices(accelerator: Accelerator, devices: Any) -> list[int]:
     """Return the indices that `devices` means: a count, -1, a list, or one of these as text.
 
     On the CPU any count is valid, because processes share it. If torchrun started the ranks and each sees one
     device, each rank uses that device. Raises `ValueError` for anything else.
     """
-    cpu, count = _is_cpu(ours), ours.device_count()
-    shown_one = (
-        not cpu and count == 1 and import_torch().distributed.is_torchelastic_launched()
+    is_cpu, count = _is_cpu(accelerator), accelerator.device_count()
+    # Each rank of torchrun sees its own device only, as device 0.
+    share_index = (
+        not is_cpu
+        and count == 1
+        and import_torch().distributed.is_torchelastic_launched()
     )
-    wanted = _parsed(devices)
-    if type(wanted) is int and wanted == -1:
-        wanted = list(range(1 if cpu else count))
-    elif type(wanted) is int:
-        wanted = (
-            [0] * wanted if shown_one else list(range(wanted))
-        )  # empty, and so refused, for 0 and below
+    indices = _parsed_devices(devices)
     if (
-        isinstance(wanted, list)
-        and wanted
-        and all(
-            type(index) is int and index >= 0 and (cpu or index < count)
-            for index in wanted
-        )
-        and (shown_one or len(set(wanted)) == len(wanted))
-    ):
-        return wanted
+        type(indices) is int
+    ):  # a count; from 0 down the list is empty, and rejected below
+        if indices == -1:
+            indices = list(range(1 if is_cpu else count))
+        elif share_index:
+            indices = [0] * indices
+        else:
+            indices = list(range(indices))
+    limit = None if is_cpu else count
+    if _are_indices(indices, limit) and (share_index or _are_different(indices)):
+        valid_indices: list[int] = indices
+        return valid_indices
+    plural = "" if count == 1 else "s"
     raise ValueError(
-        f"devices={devices!r}: {ours.name} has {count or 'no'} device{'' if count == 1 else 's'} here; "
+        f"devices={devices!r}: {accelerator.name} has {count or 'no'} device{plural} here; "
         "expected a count, a list of different indices, or -1 for all"
     )
 
 
-def _parsed(devices: Any) -> Any:
-    """`devices` with text read as an `int`, or with commas as a list; what cannot be read stays as it is."""
+def _are_indices(value: Any, limit: int | None) -> bool:
+    """Return whether `value` is a list of one index or more, all below `limit` unless that is `None`."""
+    if not isinstance(value, list) or not value:
+        return False
+    for index in value:
+        if type(index) is not int or index < 0:
+            return False
+        if limit is not None and index >= limit:
+            return False
+    return True
+
+
+def _are_different(indices: list[int]) -> bool:
+    return len(set(indices)) == len(indices)
+
+
+def _parsed_devices(devices: Any) -> Any:
+    """Return text as an `int`, or as a list if it has commas; return what cannot be parsed unchanged."""
     if not isinstance(devices, str):
         return devices
     try:
-        indices = [int(part) for part in devices.split(",") if part.strip()]
+        numbers = [int(part) for part in devices.split(",") if part.strip()]
     except ValueError:
         return devices
-    return indices if "," in devices or not indices else indices[0]
+    is_single_number = len(numbers) >= 1 and "," not in devices
+    return numbers[0] if is_single_number else numbers
 
 
-def _is_cpu(ours: Accelerator) -> bool:
-    return ours.device().type == "cpu"
+def _is_cpu(accelerator: Accelerator) -> bool:
+    """Return whether the accelerator is the CPU."""
+    return accelerator.device().type == "cpu"
 
 
 class SingleDeviceMembers:
     """Members of a strategy for one process on one device, the accelerator's current one."""
 
-    #: Set by Lightning's connector, to what the accelerator's `get_parallel_devices` gave.
+    #: Set by Lightning's connector to what the accelerator's `get_parallel_devices` returned.
     parallel_devices: list[torch.device] | None = None
 
     @property
@@ -213,27 +241,27 @@ class ProcessesMembers:
 
     def device_ids(self) -> list[int] | None:
         """Return the `device_ids` for DistributedDataParallel: one index on CUDA, else `None`."""
-        # Given device ids, Lightning opens a CUDA stream, whatever the device; DDP itself needs none.
-        return (
-            [self.root_device.index or 0] if self.root_device.type == "cuda" else None
-        )
+        # With device ids Lightning opens a CUDA stream, whatever the device; DDP itself needs no ids.
+        if self.root_device.type == "cuda":
+            return [self.root_device.index or 0]
+        return None
 
-    def averaged(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+    def reduce_or_average(
+        self, tensor: Any, group: Any = None, reduce_op: Any = "mean"
+    ) -> Any:
         """Return the tensor reduced over all processes; return anything else unchanged."""
-        # Lightning takes gloo alone to lack averages (of whole numbers too); others lack them as well.
+        # Lightning averages itself only for gloo; other communication backends have no average either.
         reduce = getattr(super(), self.names.reduce)
         torch = import_torch()
-        if (
-            str(reduce_op).lower() not in ("mean", "avg")
-            or self.root_device.type in ("cpu", "cuda")
-            or not isinstance(tensor, torch.Tensor)
-        ):
+        is_average = str(reduce_op).lower() in ("mean", "avg")
+        has_average = self.root_device.type in ("cpu", "cuda")
+        if not is_average or has_average or not isinstance(tensor, torch.Tensor):
             return reduce(tensor, group, reduce_op)
         total = reduce(tensor, group, "sum")
         return total.copy_(total / torch.distributed.get_world_size(group))
 
     def _get_process_group_backend(self) -> str:
-        # Called for the CPU and CUDA, and to tell of a group that is there already.
+        """Return the name of the communication backend; Lightning calls this to start a group, or to log."""
         return _communication_backend(self)
 
 
@@ -248,15 +276,16 @@ class FullyShardedMembers(ProcessesMembers):
                 "strategy='model_parallel' with fully_shard, or strategy='ddp'"
             )
         options = getattr(self, self.names.fsdp_options)
-        mesh = options.pop(
-            "device_mesh", None
-        )  # of numbers Lightning would make one of CUDA's
+        # From a tuple of numbers Lightning would make a mesh for CUDA.
+        mesh = options.pop("device_mesh", None)
         super().setup_environment()
-        if mesh is not None:
-            make = import_torch().distributed.device_mesh.init_device_mesh
-            options["device_mesh"] = (
-                make(self.root_device.type, mesh) if isinstance(mesh, tuple) else mesh
+        if isinstance(mesh, tuple):
+            torch = import_torch()
+            mesh = torch.distributed.device_mesh.init_device_mesh(
+                self.root_device.type, mesh
             )
+        if mesh is not None:
+            options["device_mesh"] = mesh
 
 
 class ShardedPrecisionMembers:
@@ -280,50 +309,60 @@ class ShardedPrecisionMembers:
         return torch.autocast(self.device, dtype=dtype)
 
 
-def for_our_device(precision: property, sharded: Any = None) -> property:
-    """Return a strategy's property for its precision plugin, which makes mixed precision for our device.
+def precision_for_device(precision: property, sharded: Any = None) -> property:
+    """Return a property in place of a strategy's `precision`: a plugin set to it is changed for our device.
 
-    Lightning makes it for CUDA if it does not know the accelerator. `sharded` is our class in place of
-    `FSDPPrecision`. Raises `IntegrationError` for a number format that the device lacks.
+    Lightning makes mixed precision for CUDA if it does not know the accelerator. `sharded` is our class in
+    place of `FSDPPrecision`. Setting raises `IntegrationError` for a number format that the device lacks.
     """
 
-    def get(strategy: Any) -> Any:
+    def get_plugin(strategy: Any) -> Any:
         return precision.__get__(strategy)
 
-    def replace(strategy: Any, plugin: Any) -> None:
+    def set_plugin(strategy: Any, plugin: Any) -> None:
         if isinstance(strategy.accelerator, AcceleratorMembers) and plugin is not None:
-            ours = strategy.accelerator.ours()
-            _require_format(ours, str(getattr(plugin, "precision", "")))
-            plugin = _for(ours.device().type, plugin, sharded)
+            accelerator = strategy.accelerator.core_accelerator()
+            _require_number_format(accelerator, str(getattr(plugin, "precision", "")))
+            plugin = _plugin_for_device(accelerator.device().type, plugin, sharded)
         precision.__set__(strategy, plugin)
 
-    return property(get, replace)
+    return property(get_plugin, set_plugin)
 
 
-def _for(wanted: str, plugin: Any, sharded: Any) -> Any:
-    if sharded is not None and type(plugin) is sharded.__mro__[2]:
-        return sharded(plugin.precision, wanted)
-    meant = getattr(plugin, "device", None)
-    if not isinstance(meant, str) or meant == wanted:
+def _plugin_for_device(device_type: str, plugin: Any, sharded: Any) -> Any:
+    """Return Lightning's precision plugin for `device_type`: the same one if it is not for another device.
+
+    `sharded`: our class in place of Lightning's `FSDPPrecision`, or `None`.
+    """
+    if sharded is not None:
+        lightning_class = sharded.__mro__[2]  # after the class itself and our members
+        if type(plugin) is lightning_class:
+            return sharded(plugin.precision, device_type)
+    plugin_device = getattr(plugin, "device", None)
+    if not isinstance(plugin_device, str) or plugin_device == device_type:
         return plugin
-    return type(plugin)(plugin.precision, wanted)
+    return type(plugin)(plugin.precision, device_type)
 
 
-def _require_format(ours: Accelerator, precision: str) -> None:
-    has = {
-        "16": ours.is_fp16_supported,
-        "bf16": ours.is_bf16_supported,
-        "64": ours.is_fp64_supported,
+def _require_number_format(accelerator: Accelerator, precision: str) -> None:
+    """Raise `IntegrationError` if the device lacks the format of Lightning's `precision` ("bf16-mixed")."""
+    is_supported = {
+        "16": accelerator.is_fp16_supported,
+        "bf16": accelerator.is_bf16_supported,
+        "64": accelerator.is_fp64_supported,
     }
-    bits = precision.partition("-")[0]
-    if bits in has and not _is_cpu(ours) and not has[bits]():
-        others = [
-            name for name, supported in has.items() if name != "64" and supported()
-        ]
-        raise IntegrationError(
-            f"precision={precision!r}: {ours.name} does not support this number format. Use "
-            f"{' or '.join(repr(name + '-mixed') for name in others) or 'none'}, or '32-true'"
-        )
+    number_format = precision.partition("-")[0]
+    if number_format not in is_supported or _is_cpu(accelerator):
+        return
+    if is_supported[number_format]():
+        return
+    alternatives = [
+        repr(f"{name}-mixed") for name in ("16", "bf16") if is_supported[name]()
+    ]
+    raise IntegrationError(
+        f"precision={precision!r}: {accelerator.name} does not support this number format. Use "
+        f"{' or '.join(alternatives) or 'none'}, or '32-true'"
+    )
 
 
 def _start_process_group(strategy: Any) -> None:
@@ -348,5 +387,7 @@ def _start_process_group(strategy: Any) -> None:
 
 
 def _communication_backend(strategy: Any) -> str:
-    """torch.distributed's backend: the strategy's own, what `accel run` says, or the accelerator's."""
-    return communication_of(strategy.accelerator.ours(), strategy.process_group_backend)
+    """Return the communication backend: the strategy's, that of `accel run`, or the accelerator's."""
+    return communication_of(
+        strategy.accelerator.core_accelerator(), strategy.process_group_backend
+    )

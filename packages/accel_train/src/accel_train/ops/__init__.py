@@ -1,1 +1,1 @@
-"""Operators beyond torch's own, written with torch's functions."""
+"""Provide DeepSpeed's optimizer operators for every device, written with torch's functions."""

@@ -1,8 +1,8 @@
 """Check the arguments of optimizers' operators, before anything is changed and before foreign code runs.
 
-DeepSpeed's C++ takes addresses: a wrong argument crashes Python, or writes to memory of another tensor.
-All operators reject the values on which they would differ (a rate of 1, a negative weight decay), with the
-same message.
+DeepSpeed's C++ takes addresses: a wrong argument crashes Python, or writes to memory of another tensor. The
+operators compute differently for some values (a rate of 1, a negative weight decay): all of them reject these
+with the same message. The argument `op` is the operator's name, for messages.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ __all__ = [
     "require_tensor",
     "require_writable",
     "update_on_host",
-    "whole",
+    "whole_number",
     "zenflow_is_missing",
 ]
 
-#: From here on a float32 is 1: code that computes in float32 would divide by `1 - rate`, which is 0.
+#: Numbers from here up are rounded to 1 in float32, where `1 - rate` is then 0, and a divisor.
 _ONE_IN_FLOAT32 = 1 - 2**-25
 
 
-@functools.cache  # it is asked for every tensor of a step
+@functools.cache  # called for every tensor of a step
 def _torch() -> Any:
     return import_torch()
 
 
-def whole(op: str, name: str, value: Any, least: int, bits: int) -> int:
+def whole_number(op: str, name: str, value: Any, least: int, bits: int) -> int:
     """Return `value` as an int; it may be a float or a tensor that holds a whole number.
 
     Raises `OpInputError` if it is not a whole number, is below `least`, or does not fit in a signed integer
@@ -59,9 +59,10 @@ def whole(op: str, name: str, value: Any, least: int, bits: int) -> int:
 
 def check_rates(op: str, beta1: float, beta2: float, *, float32: bool = False) -> None:
     """Raise `OpInputError` if a decay rate is not in [0, 1); with `float32`, also if it rounds to 1 there."""
+    limit = _ONE_IN_FLOAT32 if float32 else 1.0
+    rounded = ", also in float32" if float32 else ""
     for name, value in (("beta1", beta1), ("beta2", beta2)):
-        if not _is_within(value, _ONE_IN_FLOAT32 if float32 else 1.0):
-            rounded = ", also in float32" if float32 else ""
+        if not _is_at_least_0_below(value, limit):
             raise OpInputError(
                 f"{op}: {name} is {value!r}, expected 0 <= {name} < 1{rounded}"
             )
@@ -69,7 +70,7 @@ def check_rates(op: str, beta1: float, beta2: float, *, float32: bool = False) -
 
 def check_decay(op: str, weight_decay: float) -> None:
     """Raise `OpInputError` for a weight decay below 0: torch rejects it too, compiled kernels ignore it."""
-    if not _is_within(weight_decay, math.inf):
+    if not _is_at_least_0_below(weight_decay, math.inf):
         raise OpInputError(
             f"{op}: weight_decay is {weight_decay!r}, expected 0 or more"
         )
@@ -78,7 +79,10 @@ def check_decay(op: str, weight_decay: float) -> None:
 def check_undoable(
     op: str, beta1: float, beta2: float, decoupled_decay: float = 0.0, lr: float = 0.0
 ) -> None:
-    """Raise `OpInputError` if the step cannot be undone: `beta1`, `beta2` or the remaining weight is 0."""
+    """Raise `OpInputError` if a step of Adam cannot be undone: a factor by which it multiplied is 0.
+
+    The factors are `beta1`, `beta2` and, with decoupled weight decay, `1 - lr * decoupled_decay`.
+    """
     if 0 in (beta1, beta2, 1 - lr * decoupled_decay):
         raise OpInputError(
             f"{op}: a step with beta1={beta1}, beta2={beta2}, lr * weight_decay={lr * decoupled_decay} "
@@ -86,7 +90,8 @@ def check_undoable(
         )
 
 
-def _is_within(value: Any, limit: float) -> bool:
+def _is_at_least_0_below(value: Any, limit: float) -> bool:
+    """Return whether `0 <= value < limit`; False for a value that is not a number."""
     try:
         return 0 <= float(value) < limit
     except (TypeError, ValueError):
@@ -94,7 +99,7 @@ def _is_within(value: Any, limit: float) -> bool:
 
 
 def _require_list(op: str, name: str, values: Any) -> None:
-    """Raise `OpInputError` where `values` is no list or tuple; a tensor is none, though it has a length."""
+    """Raise `OpInputError` unless `values` is a list or tuple; a tensor is not, although it has a length."""
     if not isinstance(values, (list, tuple)):
         raise OpInputError(
             f"{op}: {name} is of type {type(values).__name__}, expected a list of tensors"
@@ -121,7 +126,10 @@ def named_lists(op: str, names: Sequence[str], lists: Any) -> dict[str, Sequence
 
 
 def zenflow_is_missing(op: str, name: str) -> AttributeError:
-    """Return the error for a function that our operator lacks; a framework's own has more, for ZenFlow."""
+    """Return the error for a function `name` that the portable operator lacks.
+
+    DeepSpeed's own operator has more functions, for ZenFlow, which the message then names.
+    """
     if not name.startswith("zenflow_"):
         return AttributeError(f"{op} has no {name!r}")
     return AttributeError(
@@ -136,85 +144,94 @@ def check_mode(op: str, mode: Any) -> None:
         raise OpInputError(f"{op}: mode is {mode}, expected 0 (Adam) or 1 (AdamW)")
 
 
-def require_tensor(at: str, value: Any) -> None:
-    """Raise `OpInputError` unless `value` is a tensor; `at` names the operator and the argument."""
+def require_tensor(argument_name: str, value: Any) -> None:
+    """Raise `OpInputError` unless `value` is a tensor. `argument_name` is for the message."""
     if not isinstance(value, _torch().Tensor):
         raise OpInputError(
-            f"{at} is {value!r} ({type(value).__name__}), expected a tensor"
+            f"{argument_name} is {value!r} ({type(value).__name__}), expected a tensor"
         )
 
 
-def require_writable(at: str, tensor: Any) -> None:
+def require_writable(argument_name: str, tensor: Any) -> None:
     """Raise `OpInputError` if elements of a dense tensor share memory, as after `expand()`."""
     if tensor.is_contiguous():
         return
-    if any(
-        not stride and size > 1
-        for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
-    ):
-        raise OpInputError(
-            f"{at} repeats its elements (expand()); expected memory for each: clone() it"
-        )
+    for stride, size in zip(tensor.stride(), tensor.shape, strict=True):
+        if stride == 0 and size > 1:
+            raise OpInputError(
+                f"{argument_name} repeats its elements (expand()); expected memory for each: clone() it"
+            )
 
 
 def update_on_host(
     op: str,
     names: Sequence[str],
     rows: Sequence[Sequence[Any]],
-    work: Callable[[list[list[Any]]], Any],
+    update: Callable[[list[list[Any]]], Any],
 ) -> Any:
-    """Call `work` on contiguous CPU tensors that compiled code can use by address; return what it returns.
+    """Call `update` on contiguous CPU tensors that compiled code can use by address; return its result.
 
-    Each of `rows` is `(gradient, parameter, *states)`, in the order of `names`; `work` gets all rows at once.
-    A tensor that is not contiguous is passed as a copy, and the copy is written back afterwards. Gradients
-    are only read. Autograd is notified of the changes.
+    Each of `rows` is `(gradient, parameter, *states)`, in the order of `names`; `update` gets all rows at
+    once. A tensor that is not contiguous is passed as a copy, and the copy is written back afterwards.
+    Gradients are only read. Autograd is notified of the changes.
 
     Raises `OpInputError` before anything is changed. Every tensor must be dense, on the CPU, and have memory
     of its own. The tensors of one row must have the same number of elements. Parameters and gradients must
     have the same type, float32, bfloat16 or float16. The states must all be float32, or all of their
     parameter's type.
     """
-    torch = _torch()
     for index, row in enumerate(rows):
-        _check_row(
-            op, [f"{name}[{index}]" if len(rows) > 1 else name for name in names], row
+        row_names = list(names)
+        if len(rows) > 1:
+            row_names = [f"{name}[{index}]" for name in names]
+        for name, tensor in zip(row_names, row, strict=True):
+            _check_host_tensor(f"{op}: {name}", tensor)
+        _check_row(op, row_names, row)
+    dense_rows = [[tensor.detach().contiguous() for tensor in row] for row in rows]
+    result = update(dense_rows)
+    for row, dense_row in zip(rows, dense_rows, strict=True):
+        for tensor, dense_tensor in zip(row[1:], dense_row[1:], strict=True):
+            _write_back(tensor, dense_tensor)
+    return result
+
+
+def _write_back(tensor: Any, dense_tensor: Any) -> None:
+    """Copy the changed values to a tensor that is not contiguous, and notify autograd of the change.
+
+    The memory of a contiguous tensor is that of `dense_tensor`.
+    """
+    if not tensor.is_contiguous():
+        tensor.detach().copy_(dense_tensor)  # which notifies autograd
+    elif not tensor.is_inference():
+        _torch().autograd.graph.increment_version(tensor)
+
+
+def _check_host_tensor(argument_name: str, tensor: Any) -> None:
+    """Raise `OpInputError` unless compiled code can use the tensor: dense, on the CPU, with memory."""
+    torch = _torch()
+    supported = (torch.float32, torch.bfloat16, torch.float16)
+    require_tensor(argument_name, tensor)
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        raise OpInputError(
+            f"{argument_name} is a {tensor.layout} tensor on {tensor.device}; expected a dense one on cpu"
         )
-    dense = [[tensor.detach().contiguous() for tensor in row] for row in rows]
-    returned = work(dense)
-    for row, copies in zip(rows, dense, strict=True):
-        for tensor, copy in zip(row[1:], copies[1:], strict=True):
-            if tensor.is_contiguous():
-                if not tensor.is_inference():
-                    torch.autograd.graph.increment_version(tensor)
-            else:
-                tensor.detach().copy_(copy)  # which autograd sees by itself
-    return returned
+    if tensor.dtype not in supported:
+        raise OpInputError(
+            f"{argument_name} is {tensor.dtype}; expected one of {', '.join(map(str, supported))}"
+        )
+    # A subclass that dispatches operators itself (a fake tensor, a wrapper) has no data of its own.
+    is_plain = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    if not is_plain or not _has_memory(tensor):
+        raise OpInputError(
+            f"{argument_name} ({type(tensor).__name__}) has no memory for its {tensor.numel()} elements: "
+            "it was freed, is fake or stands for other tensors; expected a plain one"
+        )
 
 
 def _check_row(op: str, names: Sequence[str], row: Sequence[Any]) -> None:
+    """Raise `OpInputError` unless gradient, parameter and states fit together in size and data type."""
     torch = _torch()
-    known = (torch.float32, torch.bfloat16, torch.float16)
     gradient, parameter, *states = row
-    for name, tensor in zip(names, row, strict=True):
-        at = f"{op}: {name}"
-        require_tensor(at, tensor)
-        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-            raise OpInputError(
-                f"{at} is a {tensor.layout} tensor on {tensor.device}; expected a dense one on cpu"
-            )
-        if tensor.dtype not in known:
-            raise OpInputError(
-                f"{at} is {tensor.dtype}; expected one of {', '.join(map(str, known))}"
-            )
-        if type(
-            tensor
-        ).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or not _has_memory(
-            tensor
-        ):
-            raise OpInputError(
-                f"{at} ({type(tensor).__name__}) has no memory for its {tensor.numel()} elements: it was "
-                "freed, is fake or stands for other tensors; expected a plain one"
-            )
     for name, tensor in zip(names, row, strict=True):
         if tensor.numel() != parameter.numel():
             raise OpInputError(
@@ -227,22 +244,33 @@ def _check_row(op: str, names: Sequence[str], row: Sequence[Any]) -> None:
         raise OpInputError(
             f"{op}: {names[0]} are {gradient.dtype}, {names[1]} {parameter.dtype}; expected one type"
         )
-    kinds = {state.dtype for state in states}
-    if len(kinds) > 1 or not kinds <= {parameter.dtype, torch.float32}:
-        found = ", ".join(
-            f"{name} {state.dtype}"
-            for name, state in zip(names[2:], states, strict=True)
+    state_dtypes = {state.dtype for state in states}
+    if len(state_dtypes) > 1 or not state_dtypes <= {parameter.dtype, torch.float32}:
+        first, *others = [
+            (name, state.dtype) for name, state in zip(names[2:], states, strict=True)
+        ]
+        given = ", ".join(
+            [
+                f"{first[0]} is {first[1]}",
+                *(f"{name} {dtype}" for name, dtype in others),
+            ]
         )
         raise OpInputError(
-            f"{op}: {found.replace(' ', ' is ', 1)}; expected both float32 or both {parameter.dtype}"
+            f"{op}: {given}; expected both float32 or both {parameter.dtype}"
         )
 
 
 def _has_memory(tensor: Any) -> bool:
-    """Whether its storage holds its elements; not after `storage.resize_(0)`, with which FSDP frees it."""
-    count = tensor.numel()
-    if count and not tensor.is_contiguous():
-        steps = zip(tensor.stride(), tensor.shape, strict=True)
-        count = 1 + sum(stride * (size - 1) for stride, size in steps)
-    needed = (tensor.storage_offset() + count) * tensor.element_size()
-    return not count or bool(tensor.untyped_storage().nbytes() >= needed)
+    """Return whether the tensor's storage is large enough for its elements.
+
+    It is not after `storage.resize_(0)`, by which FSDP frees a tensor's memory.
+    """
+    if not tensor.numel():
+        return True
+    elements = tensor.numel()
+    if not tensor.is_contiguous():
+        # The distance from the first to the last element, which may have gaps between them.
+        dimensions = zip(tensor.stride(), tensor.shape, strict=True)
+        elements = 1 + sum(stride * (size - 1) for stride, size in dimensions)
+    needed_bytes = (tensor.storage_offset() + elements) * tensor.element_size()
+    return bool(tensor.untyped_storage().nbytes() >= needed_bytes)

@@ -1,4 +1,4 @@
-"""The operators of accel-train, for every device, for the entry point in group `accel.op_builders`."""
+"""Provide accel-train's operators for every device, by an entry point of group `accel.op_builders`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from accel_core import Backend, OpProvider, hookimpl
 
 __all__ = ["accel_op_builders"]
 
-_PORTABLE = (
+_PORTABLE_BUILDERS = (
     "CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "FusedAdamBuilder", "FusedLambBuilder",
     "FusedLionBuilder",
 )  # fmt: skip
@@ -14,9 +14,9 @@ _PORTABLE = (
 
 @hookimpl
 def accel_op_builders(backend: Backend) -> OpProvider:
-    """Return the provider of the portable operators, which is asked last."""
+    """Return the provider of the portable operators, which is used only if no other has an operator."""
     return OpProvider(
-        {op: f"accel_train.ops.portable:{op}" for op in _PORTABLE},
+        {op: f"accel_train.ops.portable:{op}" for op in _PORTABLE_BUILDERS},
         name="accel-train portable",
         kind="portable",
         package="accel_train.ops",

@@ -7,6 +7,6 @@ devices are this group too, and simulated CUDA loads them while torch is being i
 
 from __future__ import annotations
 
-from accel_train.staged.table import STAGED, obstacle, register
+from accel_train.staged.table import STAGED, register, unusable_reason
 
-__all__ = ["STAGED", "obstacle", "register"]
+__all__ = ["STAGED", "register", "unusable_reason"]

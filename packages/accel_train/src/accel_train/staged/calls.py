@@ -11,38 +11,39 @@ from torch import Tensor
 from accel_core.errors import UnsupportedError
 
 __all__ = [
-    "listed",
-    "options",
+    "gloo_options",
     "reduce_op",
     "require_dense",
     "require_parts",
     "split_sizes",
+    "tensor_list",
 ]
 
 
-def listed(tensors: Any) -> list[Tensor]:
-    """Return a list of tensors, from one or several."""
+def tensor_list(tensors: Any) -> list[Tensor]:
+    """Return a list of tensors, of one tensor or several."""
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
-def options(kind: Any, given: Any, op: Any = None) -> Any:
-    """Return gloo's options of class `kind`, with the values that `given` has, and the operation `op`."""
-    made = kind()
+def gloo_options(options_class: Any, torch_options: Any, op: Any = None) -> Any:
+    """Return gloo's options of a class, with timeout and root of the options that torch passed.
+
+    `op`: the reduce operation, for classes that have one.
+    """
+    options = options_class()
     if op is not None:
-        made.reduceOp = op
+        options.reduceOp = op
     for name in ("timeout", "rootRank", "rootTensor"):
-        if hasattr(made, name) and hasattr(given, name):
-            setattr(made, name, getattr(given, name))
-    return made
+        if hasattr(options, name) and hasattr(torch_options, name):
+            setattr(options, name, getattr(torch_options, name))
+    return options
 
 
-def reduce_op(given: Any) -> Any:
-    """Return the reduce operation, given itself or in options; a sum if none is given."""
-    return (
-        getattr(given, "reduceOp", given)
-        if given is not None
-        else torch.distributed.ReduceOp.SUM
-    )
+def reduce_op(op_or_options: Any) -> Any:
+    """Return the reduce operation that torch passed, by itself or in options; a sum for `None`."""
+    if op_or_options is None:
+        return torch.distributed.ReduceOp.SUM
+    return getattr(op_or_options, "reduceOp", op_or_options)
 
 
 def require_dense(tensors: Iterable[Tensor]) -> None:
@@ -55,29 +56,30 @@ def require_dense(tensors: Iterable[Tensor]) -> None:
             )
 
 
-def require_parts(whole: int, part: int, size: int) -> None:
-    """Raise `ValueError` unless `whole` is `size` times `part`."""
-    if whole != part * size:
+def require_parts(total: int, part_size: int, ranks: int) -> None:
+    """Raise `ValueError` unless `total` is `ranks` times `part_size`."""
+    if total != part_size * ranks:
         raise ValueError(
-            f"{size} parts of {part} do not add up to {whole}: expected {part * size} in all"
+            f"{ranks} parts of {part_size} do not add up to {total}: expected {part_size * ranks} in all"
         )
 
 
-def split_sizes(tensor: Tensor, rows: list[int], size: int) -> list[int]:
-    """Return the bytes for each rank; `rows` has its share of dimension 0, or is empty for equal parts.
+def split_sizes(tensor: Tensor, row_counts: list[int], ranks: int) -> list[int]:
+    """Return the number of bytes of each rank's part of a tensor that is split along dimension 0.
 
-    Raises `ValueError` if the parts do not add up to the tensor.
+    `row_counts`: the rows of each rank's part; empty for equal parts. Raises `ValueError` if the parts do not
+    add up to the tensor.
     """
     length = tensor.shape[0] if tensor.dim() else 0
-    if not rows:
-        if length % size:
+    if not row_counts:
+        if length % ranks:
             raise ValueError(
-                f"dimension 0 is {length}, expected a multiple of the {size} ranks, or splits"
+                f"dimension 0 is {length}, expected a multiple of the {ranks} ranks, or splits"
             )
-        rows = [length // size] * size
-    if len(rows) != size or sum(rows) != length:
+        row_counts = [length // ranks] * ranks
+    if len(row_counts) != ranks or sum(row_counts) != length:
         raise ValueError(
-            f"splits {rows} for {size} ranks do not add up to dimension 0, which is {length}"
+            f"splits {row_counts} for {ranks} ranks do not add up to dimension 0, which is {length}"
         )
-    row = tensor.nbytes // length if length else 0
-    return [count * row for count in rows]
+    row_bytes = tensor.nbytes // length if length else 0
+    return [count * row_bytes for count in row_counts]

@@ -1,4 +1,4 @@
-"""Protocol of an accelerator for the staged process group, and the name of the group in torch.distributed."""
+"""Declare what the staged process group needs of an accelerator, and the group's name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 __all__ = ["STAGED", "Device"]
 
-#: What the staged process group is called in torch.distributed.
+#: The staged process group's name in torch.distributed.
 STAGED = "staged"
 
 
 class Device(Protocol):
-    """The members of an accelerator that the group calls."""
+    """The members of an accelerator that the staged process group calls."""
 
     @property
     def Event(self) -> Any:  # noqa: N802 - torch's names

@@ -1,4 +1,4 @@
-"""The end of a group over gloo: its threads must have dropped the tensors before anybody waits for them."""
+"""Wait for gloo's threads before a group ends, as these threads must have dropped their tensors by then."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ from pathlib import Path
 
 __all__ = ["wait_for_gloo"]
 
-#: Seconds; a thread that waits for another rank sleeps, and is not waited for.
-_PATIENCE = 60.0
-#: Longer than the 5 ms after which a thread that waits for Python's lock asks for it again.
-_PAUSE = 0.01
+#: Most seconds to wait. A thread that waits for another rank sleeps, and is not waited for.
+_TIMEOUT = 60.0
+#: Seconds between two looks: longer than the 5 ms after which a waiting thread asks for Python's lock again.
+_POLL_INTERVAL = 0.01
 
 
 def wait_for_gloo() -> None:
-    """Wait until gloo's threads rest. Linux tells that, by the name that torch 2.11 and newer give them.
+    """Wait until all of gloo's threads sleep, for 60 seconds at most.
 
-    They drop their tensors after the collective has ended, and need Python's lock for it. The last holder of
-    a group waits for these threads, and DistributedDataParallel's reducer does so with that lock
-    (pytorch#56297); a thread that comes after Python's end aborts the process (pytorch#190489).
+    Works on Linux with torch 2.11 or newer, which names the threads; returns at once elsewhere. The threads
+    drop their tensors after a collective has ended, and need Python's lock for it. Whoever drops the last
+    reference to a group waits for these threads; DistributedDataParallel's reducer does so while it holds
+    that lock (pytorch#56297). A thread that needs the lock after Python's end aborts the process
+    (pytorch#190489).
     """
-    end = time.monotonic() + _PATIENCE
-    while any(_states()) and time.monotonic() < end:
-        time.sleep(_PAUSE)
-        if all(state == "S" for state in _states()):
+    end = time.monotonic() + _TIMEOUT
+    while any(_gloo_thread_states()) and time.monotonic() < end:
+        time.sleep(_POLL_INTERVAL)
+        if all(state == "S" for state in _gloo_thread_states()):
             return
 
 
-def _states() -> Iterator[str]:
-    """Yield the state of each of gloo's threads: `S` sleeps, `R` runs or waits for a processor."""
+def _gloo_thread_states() -> Iterator[str]:
+    """Yield the state of each of gloo's threads, as Linux writes it: `S` sleeps, `R` runs or waits."""
     for path in glob.iglob("/proc/self/task/*/stat"):
-        with suppress(OSError):  # that thread has ended
+        with suppress(OSError):  # the thread has ended
             name, _, rest = Path(path).read_text("ascii", "replace").rpartition(")")
             if "gloo" in name:
                 yield rest.split()[0]

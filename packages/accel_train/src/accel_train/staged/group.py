@@ -1,4 +1,4 @@
-"""`StagedProcessGroup`: torch.distributed's collectives for a device that has none."""
+"""Run torch.distributed's collectives for a device that has none: `StagedProcessGroup`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 
-from accel_train.staged.arithmetic import Reduction, reduction
+from accel_train.staged.arithmetic import Reduction, reduction_for
 from accel_train.staged.calls import (
-    listed,
-    options,
+    gloo_options,
     reduce_op,
     require_dense,
     require_parts,
     split_sizes,
+    tensor_list,
 )
 from accel_train.staged.device import STAGED, Device
 from accel_train.staged.host import Copies, bytes_of
-from accel_train.staged.work import MessageWork, Together, described
+from accel_train.staged.work import CoalescedWork, MessageWork, describe_collective
 from accel_train.staged.worker import Worker
 
 __all__ = ["StagedProcessGroup"]
@@ -32,7 +32,7 @@ _ProcessGroup: Any = c10d.ProcessGroup
 
 
 class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
-    """A process group whose tensors travel through host memory, over gloo.
+    """A process group that sends tensors through host memory, over gloo.
 
     It accepts tensors of the device and of the CPU, of every data type, contiguous or
     not, empty or not. Results equal those of gloo for the same tensors on the CPU. Every
@@ -57,20 +57,23 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self._name = name
         self._gloo: Any = c10d.ProcessGroupGloo(store, rank, size, timeout)
         # DeviceMesh finds a group by the name that its backends keep. The CPU is
-        # registered because torch then leaves pickled objects on the host.
-        for kind in ("cpu", device.device_name()):
+        # registered because torch then leaves pickled objects on the host_tensor.
+        for device_type in ("cpu", device.device_name()):
             self._register_backend(
-                torch.device(kind), c10d.ProcessGroup.BackendType.CUSTOM, self._gloo
+                torch.device(device_type),
+                c10d.ProcessGroup.BackendType.CUSTOM,
+                self._gloo,
             )
-        self._where = (
+        self._description = (
             f"rank {rank} of {size}, {name} over gloo for {device.device_name()}"
         )
-        # Older ones cannot be stopped.
+        # An older gloo cannot be stopped.
         abort = getattr(self._gloo, "abort", lambda: None)
         self._copies = Copies(device)
-        self._worker = Worker(self._where, self._copies, abort)
+        self._worker = Worker(self._description, self._copies, abort)
         self._close = weakref.finalize(self, self._worker.close)
-        self._together: list[Any] | None = None
+        #: The handles of the calls that torch is coalescing; `None` if it is not.
+        self._coalesced: list[Any] | None = None
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         """Return the name under which torch.distributed knows it, as `"staged"`."""
@@ -92,51 +95,57 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self._close()
 
     def on_call(self) -> None:
-        """Do nothing; a derived class is told here of each collective and message."""
+        """Do nothing; a derived class may override this, which each call of the program calls first."""
 
-    # How all of them run
+    # How every collective runs
 
     def _run(
         self,
         name: str,
-        call: Callable[[list[Tensor]], list[Tensor]],
+        compute: Callable[[list[Tensor]], list[Tensor]],
         *,
         reads: Iterable[Tensor] = (),
         writes: Iterable[Tensor] = (),
         result: Any = None,
     ) -> Any:
-        """Start a collective: `call` makes of copies of `reads` what `writes` get."""
+        """Start a collective, and return its handle.
+
+        `compute` gets host copies of `reads`, and returns a host tensor for each of
+        `writes`, to be copied to it. `result` is the handle's result: by default
+        `writes`, or `reads` if that is empty.
+        """
         self.on_call()
         reads, writes = list(reads), list(writes)
         require_dense([*reads, *writes])
         if result is None:
             result = writes or reads
-        work = self._worker.submit(name, call, reads, writes, result)
-        return self._note(work)
+        work = self._worker.submit(name, compute, reads, writes, result)
+        return self._add_to_coalesced(work)
 
-    def _note(self, work: Any) -> Any:
-        if self._together is not None:
-            self._together.append(work)
+    def _add_to_coalesced(self, work: Any) -> Any:
+        """Note the handle if torch is coalescing calls; return it."""
+        if self._coalesced is not None:
+            self._coalesced.append(work)
         return work
 
     def _start_coalescing(self, _device: torch.device) -> None:
-        self._together = []
+        self._coalesced = []
 
     def _end_coalescing(self, _device: torch.device) -> Any:
-        works, self._together = self._together or [], None
-        return Together(works)
+        works, self._coalesced = self._coalesced or [], None
+        return CoalescedWork(works)
 
-    # Between two ranks; and none
+    # Messages between two ranks, and the barrier
 
     def send(self, tensors: Any, destination: int, tag: int = 0) -> Any:
         """Send a tensor to a rank, which receives it with the same tag."""
-        [tensor] = listed(tensors)
+        [tensor] = tensor_list(tensors)
         self._begin_message(tensor)
-        with self._copies.here(self._copies.index([tensor])):
-            host = tensor.detach().to("cpu", copy=True)
-        row = bytes_of(host.contiguous())
-        gloo = self._gloo.send([row], destination, tag)
-        return self._message("send", tensor, gloo, lambda: None)
+        with self._copies.on_current_stream(self._copies.device_index([tensor])):
+            host_tensor = tensor.detach().to("cpu", copy=True)
+        row = bytes_of(host_tensor.contiguous())
+        gloo_work = self._gloo.send([row], destination, tag)
+        return self._message_work("send", tensor, gloo_work, finish=lambda: None)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
         """Receive a tensor from a rank."""
@@ -145,102 +154,118 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         )
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
-        """Receive a tensor from any rank; the returned work knows from which."""
+        """Receive a tensor from any rank; the returned work has the rank."""
         return self._receive(
             tensors, lambda row: self._gloo.recv_anysource([row], tag), "recv"
         )
 
-    def _receive(self, tensors: Any, call: Callable[[Tensor], Any], name: str) -> Any:
-        [tensor] = listed(tensors)
-        self._begin_message(tensor)
-        host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+    def _receive(
+        self, tensors: Any, receive_bytes: Callable[[Tensor], Any], name: str
+    ) -> Any:
+        """Start to receive a tensor, and return the handle.
 
-        def finish() -> None:
+        `receive_bytes` starts gloo's receive into a row of bytes, and returns its work.
+        """
+        [tensor] = tensor_list(tensors)
+        self._begin_message(tensor)
+        host_tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+
+        def copy_to_device() -> None:
             with (
                 torch.inference_mode(),
-                self._copies.here(self._copies.index([tensor])),
+                self._copies.on_current_stream(self._copies.device_index([tensor])),
             ):
-                tensor.data.copy_(host)
+                tensor.data.copy_(host_tensor)
 
-        return self._message(name, tensor, call(bytes_of(host)), finish)
+        gloo_work = receive_bytes(bytes_of(host_tensor))
+        return self._message_work(name, tensor, gloo_work, copy_to_device)
 
     def _begin_message(self, tensor: Tensor) -> None:
+        """Check that the tensor can be sent or received, and that the group is open."""
         self.on_call()
         require_dense([tensor])
-        self._worker.refuse_if_closed()
+        self._worker.require_open()
 
-    def _message(
-        self, name: str, tensor: Tensor, gloo: Any, finish: Callable[[], None]
+    def _message_work(
+        self, name: str, tensor: Tensor, gloo_work: Any, finish: Callable[[], None]
     ) -> Any:
-        what = f"{self._where}: {described(name, [tensor])}"
-        return self._note(MessageWork(what, gloo, finish))
+        """Return the handle of a message; waiting for it calls `finish` at the end."""
+        description = f"{self._description}: {describe_collective(name, [tensor])}"
+        return self._add_to_coalesced(MessageWork(description, gloo_work, finish))
 
     def barrier(self, opts: Any = None) -> Any:
         """Wait until every rank has called this, after the earlier collectives."""
-        given = options(c10d.BarrierOptions, opts)
+        options = gloo_options(c10d.BarrierOptions, opts)
 
-        def call(_: list[Tensor]) -> list[Tensor]:
-            self._gloo.barrier(given).wait()
+        def barrier_on_host(_: list[Tensor]) -> list[Tensor]:
+            self._gloo.barrier(options).wait()
             return []
 
-        return self._run("barrier", call)
+        return self._run("barrier", barrier_on_host)
 
-    # Those that compute
+    # Reductions
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         """Reduce each tensor over all ranks, in place."""
-        return self._reduce_all("all_reduce", listed(tensors), opts)
+        return self._reduce_all("all_reduce", tensor_list(tensors), opts)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Reduce all tensors over all ranks, in place."""
         return self._reduce_all("all_reduce_coalesced", list(tensors), opts)
 
     def _reduce_all(self, name: str, tensors: list[Tensor], opts: Any) -> Any:
-        ways = self._reductions(tensors, opts)
+        """Start to reduce all tensors over all ranks, in place; return the handle."""
+        reductions = self._reductions(tensors, opts)
 
-        def call(hosts: list[Tensor]) -> list[Tensor]:
-            self._reduce_hosts(ways, hosts, opts)
-            return hosts
+        def reduce_all_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
+            self._reduce_hosts(reductions, host_tensors, opts)
+            return host_tensors
 
-        return self._run(name, call, reads=tensors, writes=tensors)
+        return self._run(name, reduce_all_on_host, reads=tensors, writes=tensors)
 
     def _reductions(self, tensors: Sequence[Tensor], opts: Any) -> list[Reduction]:
-        return [reduction(t.dtype, reduce_op(opts), self.size()) for t in tensors]
+        """Return for each tensor the steps of the reduction that `opts` has."""
+        return [reduction_for(t.dtype, reduce_op(opts), self.size()) for t in tensors]
 
     def _reduce_hosts(
-        self, ways: list[Reduction], hosts: list[Tensor], opts: Any
+        self, reductions: list[Reduction], host_tensors: list[Tensor], opts: Any
     ) -> None:
         """Reduce host tensors over all ranks, in place."""
-        wires = [way.send(host) for way, host in zip(ways, hosts, strict=True)]
-        _wait(
-            self._gloo.allreduce([wire], options(c10d.AllreduceOptions, opts, way.op))
-            for way, wire in zip(ways, wires, strict=True)
-            if wire.numel()
-        )
-        for way, host, wire in zip(ways, hosts, wires, strict=True):
-            way.end(host, wire)
+        gloo_tensors = []
+        works = []
+        for reduction, host_tensor in zip(reductions, host_tensors, strict=True):
+            gloo_tensor = reduction.to_gloo(host_tensor)
+            gloo_tensors.append(gloo_tensor)
+            if gloo_tensor.numel():
+                options = gloo_options(c10d.AllreduceOptions, opts, reduction.op)
+                works.append(self._gloo.allreduce([gloo_tensor], options))
+        _wait_for_all(works)
+        for reduction, host_tensor, gloo_tensor in zip(
+            reductions, host_tensors, gloo_tensors, strict=True
+        ):
+            reduction.write_result(host_tensor, gloo_tensor)
 
     def reduce(self, tensors: Any, opts: Any = None) -> Any:
         """Reduce over all ranks; only the root's tensor changes."""
-        tensors = listed(tensors)
-        ways = self._reductions(tensors, opts)
-        at_root = options(c10d.ReduceOptions, opts).rootRank == self.rank()
+        tensors = tensor_list(tensors)
+        reductions = self._reductions(tensors, opts)
+        is_root = gloo_options(c10d.ReduceOptions, opts).rootRank == self.rank()
 
-        def call(hosts: list[Tensor]) -> list[Tensor]:
-            for way, host in zip(ways, hosts, strict=True):
-                wire = way.send(host)
-                if wire.numel():
-                    given = options(c10d.ReduceOptions, opts, way.op)
-                    self._gloo.reduce([wire], given).wait()
-                if at_root:
-                    way.end(host, wire)
-            return hosts if at_root else []
+        def reduce_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
+            for reduction, host_tensor in zip(reductions, host_tensors, strict=True):
+                gloo_tensor = reduction.to_gloo(host_tensor)
+                if gloo_tensor.numel():
+                    options = gloo_options(c10d.ReduceOptions, opts, reduction.op)
+                    self._gloo.reduce([gloo_tensor], options).wait()
+                if is_root:
+                    reduction.write_result(host_tensor, gloo_tensor)
+            return host_tensors if is_root else []
 
         return self._run(
             "reduce",
-            call,
+            reduce_on_host,
             reads=tensors,
-            writes=tensors if at_root else [],
+            writes=tensors if is_root else [],
             result=tensors,
         )
 
@@ -257,31 +282,35 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         outputs, inputs = list(outputs), list(inputs)
         for output, source in zip(outputs, inputs, strict=True):
             require_parts(source.numel(), output.numel(), self.size())
-        ways = self._reductions(inputs, opts)
+        reductions = self._reductions(inputs, opts)
 
-        def call(hosts: list[Tensor]) -> list[Tensor]:
+        def reduce_scatter_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
             return [
-                self._scatter_reduced(way, host, output.shape, opts)
-                for way, host, output in zip(ways, hosts, outputs, strict=True)
+                self._scatter_reduced(reduction, host_tensor, output.shape, opts)
+                for reduction, host_tensor, output in zip(
+                    reductions, host_tensors, outputs, strict=True
+                )
             ]
 
-        return self._run("reduce_scatter", call, reads=inputs, writes=outputs)
+        return self._run(
+            "reduce_scatter", reduce_scatter_on_host, reads=inputs, writes=outputs
+        )
 
-    # What torch before 2.13 calls them.
+    # The names that torch before 2.13 calls.
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def _scatter_reduced(
-        self, way: Reduction, host: Tensor, shape: torch.Size, opts: Any
+        self, reduction: Reduction, host_tensor: Tensor, shape: torch.Size, opts: Any
     ) -> Tensor:
-        """Return this rank's part, of that shape, of what all ranks' `host` make."""
-        wire = way.send(host).view(-1)
-        made = wire.new_empty(wire.numel() // self.size())
-        if made.numel():
-            given = options(c10d.ReduceScatterOptions, opts, way.op)
-            self._gloo._reduce_scatter_base(made, wire, given).wait()
-        part = torch.empty(shape, dtype=host.dtype)
-        way.end(part, made, beside=True)
+        """Reduce `host_tensor` over all ranks; return this rank's part of it, of that shape."""
+        gloo_tensor = reduction.to_gloo(host_tensor).view(-1)
+        reduced_part = gloo_tensor.new_empty(gloo_tensor.numel() // self.size())
+        if reduced_part.numel():
+            options = gloo_options(c10d.ReduceScatterOptions, opts, reduction.op)
+            self._gloo._reduce_scatter_base(reduced_part, gloo_tensor, options).wait()
+        part = torch.empty(shape, dtype=host_tensor.dtype)
+        reduction.write_result(part, reduced_part, separate_memory=True)
         return part
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -289,41 +318,55 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
         The tensors for different `r` may differ in size.
         """
-        output, parts = listed(outputs)[0], list(inputs[0])
+        output, parts = tensor_list(outputs)[0], list(inputs[0])
         require_parts(parts[self.rank()].numel(), output.numel(), 1)
-        ways = self._reductions(parts, opts)
-        equal = len({part.numel() for part in parts}) == 1
+        reductions = self._reductions(parts, opts)
+        are_equal = len({part.numel() for part in parts}) == 1
 
-        def call(hosts: list[Tensor]) -> list[Tensor]:
-            if equal:
-                whole = torch.cat([host.view(-1) for host in hosts])
-                return [self._scatter_reduced(ways[0], whole, output.shape, opts)]
-            self._reduce_hosts(ways, hosts, opts)  # gloo scatters equal parts alone
-            return [hosts[self.rank()].view(output.shape)]
+        def reduce_scatter_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
+            if are_equal:
+                joined = torch.cat([part.view(-1) for part in host_tensors])
+                return [
+                    self._scatter_reduced(reductions[0], joined, output.shape, opts)
+                ]
+            # gloo scatters only equal parts: reduce all of them on every rank.
+            self._reduce_hosts(reductions, host_tensors, opts)
+            return [host_tensors[self.rank()].view(output.shape)]
 
-        return self._run("reduce_scatter", call, reads=parts, writes=[output])
+        return self._run(
+            "reduce_scatter", reduce_scatter_on_host, reads=parts, writes=[output]
+        )
 
-    # Those that move
+    # Data movement
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
         """Copy the root's tensor to all ranks."""
-        tensors = listed(tensors)
-        given = options(c10d.BroadcastOptions, opts)
-        at_root = given.rootRank == self.rank()
+        tensors = tensor_list(tensors)
+        options = gloo_options(c10d.BroadcastOptions, opts)
+        is_root = options.rootRank == self.rank()
 
-        def call(hosts: list[Tensor]) -> list[Tensor]:
-            made = (
-                hosts
-                if at_root
-                else [self._worker.memory.empty_like(tensor) for tensor in tensors]
+        def broadcast_hosts(host_tensors: list[Tensor]) -> None:
+            rows = [bytes_of(host_tensor) for host_tensor in host_tensors]
+            _wait_for_all(
+                self._gloo.broadcast([row], options) for row in rows if row.numel()
             )
-            rows = [bytes_of(host) for host in made]
-            _wait(self._gloo.broadcast([row], given) for row in rows if row.numel())
-            return [] if at_root else made
 
-        if at_root:
-            return self._run("broadcast", call, reads=tensors)
-        return self._run("broadcast", call, writes=tensors)
+        def send(host_tensors: list[Tensor]) -> list[Tensor]:
+            broadcast_hosts(host_tensors)
+            return []
+
+        def receive(_: list[Tensor]) -> list[Tensor]:
+            results = self._empty_like(tensors)
+            broadcast_hosts(results)
+            return results
+
+        if is_root:
+            return self._run("broadcast", send, reads=tensors)
+        return self._run("broadcast", receive, writes=tensors)
+
+    def _empty_like(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+        """Return a host tensor of the same shape and type for each tensor, with any values."""
+        return [self._worker.memory.empty_like(tensor) for tensor in tensors]
 
     def all_gather_single(
         self, output: Tensor, source: Tensor, opts: Any = None
@@ -338,18 +381,19 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         outputs, inputs = list(outputs), list(inputs)
         for output, source in zip(outputs, inputs, strict=True):
             require_parts(output.nbytes, source.nbytes, self.size())
-        given = options(c10d.AllgatherOptions, opts)
+        options = gloo_options(c10d.AllgatherOptions, opts)
 
-        def call(hosts: list[Tensor]) -> list[Tensor]:
-            made = [self._worker.memory.empty_like(output) for output in outputs]
-            _wait(
-                self._gloo._allgather_base(bytes_of(whole), bytes_of(host), given)
-                for whole, host in zip(made, hosts, strict=True)
-                if host.numel()
-            )
-            return made
+        def all_gather_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
+            results = self._empty_like(outputs)
+            works = []
+            for result, host_tensor in zip(results, host_tensors, strict=True):
+                if host_tensor.numel():
+                    row, own_row = bytes_of(result), bytes_of(host_tensor)
+                    works.append(self._gloo._allgather_base(row, own_row, options))
+            _wait_for_all(works)
+            return results
 
-        return self._run("all_gather", call, reads=inputs, writes=outputs)
+        return self._run("all_gather", all_gather_on_host, reads=inputs, writes=outputs)
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -359,38 +403,42 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
         The sizes may differ between ranks.
         """
-        parts, source = list(outputs[0]), listed(inputs)[0]
+        parts, source = list(outputs[0]), tensor_list(inputs)[0]
         require_parts(parts[self.rank()].nbytes, source.nbytes, 1)
 
-        def call(hosts: list[Tensor]) -> list[Tensor]:
-            made = [self._worker.memory.empty_like(part) for part in parts]
-            rows = [bytes_of(part) for part in made]
-            mine = bytes_of(hosts[0])
+        def allgather_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
+            results = self._empty_like(parts)
+            rows = [bytes_of(part) for part in results]
+            own_row = bytes_of(host_tensors[0])
             if len({row.numel() for row in rows}) > 1:
-                rows[self.rank()].copy_(mine)
+                rows[self.rank()].copy_(own_row)
                 self._broadcast_each(rows, opts)
-            elif mine.numel():
-                given = options(c10d.AllgatherOptions, opts)
-                self._gloo.allgather([rows], [mine], given).wait()
-            return made
+            elif own_row.numel():
+                options = gloo_options(c10d.AllgatherOptions, opts)
+                self._gloo.allgather([rows], [own_row], options).wait()
+            return results
 
         return self._run(
-            "all_gather", call, reads=[source], writes=parts, result=outputs
+            "all_gather",
+            allgather_on_host,
+            reads=[source],
+            writes=parts,
+            result=outputs,
         )
 
     def _broadcast_each(self, rows: list[Tensor], opts: Any) -> None:
-        """Row `r` from rank `r`: gloo's own `allgather` needs rows of one size."""
+        """Broadcast row `r` from rank `r`, for all `r`: gloo's `allgather` needs equal sizes."""
         works = []
         for root, row in enumerate(rows):
-            given = options(c10d.BroadcastOptions, opts)
-            given.rootRank = root
+            options = gloo_options(c10d.BroadcastOptions, opts)
+            options.rootRank = root
             if row.numel():
-                works.append(self._gloo.broadcast([row], given))
-        _wait(works)
+                works.append(self._gloo.broadcast([row], options))
+        _wait_for_all(works)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Do `allgather` for each list and its input."""
-        return Together(
+        return CoalescedWork(
             [
                 self.allgather([list(parts)], [source], opts)
                 for parts, source in zip(outputs, inputs, strict=True)
@@ -402,38 +450,40 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
         Other ranks pass no list.
         """
-        source = listed(inputs)[0]
-        given = options(c10d.GatherOptions, opts)
-        at_root = given.rootRank == self.rank()
-        parts = list(outputs[0]) if at_root else []
+        source = tensor_list(inputs)[0]
+        options = gloo_options(c10d.GatherOptions, opts)
+        is_root = options.rootRank == self.rank()
+        parts = list(outputs[0]) if is_root else []
 
-        def call(hosts: list[Tensor]) -> list[Tensor]:
-            made = [self._worker.memory.empty_like(part) for part in parts]
-            rows = [[bytes_of(part) for part in made]] if at_root else []
+        def gather_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
+            results = self._empty_like(parts)
+            rows = [[bytes_of(part) for part in results]] if is_root else []
             if source.numel():
-                self._gloo.gather(rows, [bytes_of(hosts[0])], given).wait()
-            return made
+                self._gloo.gather(rows, [bytes_of(host_tensors[0])], options).wait()
+            return results
 
-        return self._run("gather", call, reads=[source], writes=parts, result=outputs)
+        return self._run(
+            "gather", gather_on_host, reads=[source], writes=parts, result=outputs
+        )
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Send each tensor of the root's list `inputs[0]` to one rank.
 
         Other ranks pass no list.
         """
-        target = listed(outputs)[0]
-        given = options(c10d.ScatterOptions, opts)
-        at_root = given.rootRank == self.rank()
-        parts = list(inputs[0]) if at_root else []
+        target = tensor_list(outputs)[0]
+        options = gloo_options(c10d.ScatterOptions, opts)
+        is_root = options.rootRank == self.rank()
+        parts = list(inputs[0]) if is_root else []
 
-        def call(hosts: list[Tensor]) -> list[Tensor]:
-            made = self._worker.memory.empty_like(target)
-            rows = [[bytes_of(host) for host in hosts]] if at_root else []
+        def scatter_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
+            [result] = self._empty_like([target])
+            rows = [[bytes_of(part) for part in host_tensors]] if is_root else []
             if target.numel():
-                self._gloo.scatter([bytes_of(made)], rows, given).wait()
-            return [made]
+                self._gloo.scatter([bytes_of(result)], rows, options).wait()
+            return [result]
 
-        return self._run("scatter", call, reads=parts, writes=[target])
+        return self._run("scatter", scatter_on_host, reads=parts, writes=[target])
 
     def all_to_all_single(
         self,
@@ -467,23 +517,27 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         sent: list[int],
         opts: Any,
     ) -> Any:
-        given = options(c10d.AllToAllOptions, opts)
+        """Exchange parts of `inputs` with all ranks, and write what arrives to `outputs`.
 
-        def call(hosts: list[Tensor]) -> list[Tensor]:
-            row = torch.cat([bytes_of(host) for host in hosts])
+        `received` and `sent`: the number of bytes of the part from and for each rank.
+        """
+        options = gloo_options(c10d.AllToAllOptions, opts)
+
+        def all_to_all_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
+            row = torch.cat([bytes_of(host_tensor) for host_tensor in host_tensors])
             arrived = torch.empty(sum(received), dtype=torch.uint8)
-            self._gloo.alltoall_base(arrived, row, received, sent, given).wait()
-            made = [self._worker.memory.empty_like(output) for output in outputs]
-            # Cut by the outputs, not by the ranks: there may be one output for all.
-            cut = torch.split(arrived, [part.nbytes for part in made])
-            for part, piece in zip(made, cut, strict=True):
-                bytes_of(part).copy_(piece)
-            return made
+            self._gloo.alltoall_base(arrived, row, received, sent, options).wait()
+            results = self._empty_like(outputs)
+            # Split by the outputs, not by the ranks: there may be one output for all.
+            pieces = torch.split(arrived, [result.nbytes for result in results])
+            for result, piece in zip(results, pieces, strict=True):
+                bytes_of(result).copy_(piece)
+            return results
 
-        return self._run("all_to_all", call, reads=inputs, writes=outputs)
+        return self._run("all_to_all", all_to_all_on_host, reads=inputs, writes=outputs)
 
 
-def _wait(works: Iterable[Any]) -> None:
-    """Start all, then wait for each."""
+def _wait_for_all(works: Iterable[Any]) -> None:
+    """Start all operations of an iterator, then wait for each."""
     for work in list(works):
         work.wait()

@@ -1,7 +1,8 @@
-"""Copies between the device and the host, in order with the device's other work."""
+"""Order copies between device and host with the device's other work, and reuse host memory for them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -13,10 +14,10 @@ from accel_train.staged.device import Device
 
 __all__ = ["Copies", "HostMemory", "bytes_of"]
 
-#: Bytes of memory that is kept between collectives, at most.
-_KEPT = 1 << 28
-#: A view of a type must begin at a multiple of its size.
-_ALIGNED = 64
+#: Most bytes of host memory that are kept between collectives.
+_MAX_REUSED_BYTES = 1 << 28
+#: Each host tensor starts at a multiple of this: views of a type must begin at a multiple of its size.
+_ALIGNMENT = 64
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
@@ -37,13 +38,15 @@ class HostMemory:
 
     def __init__(self) -> None:
         self._buffer = torch.empty(0, dtype=torch.uint8)
-        self._used = 0
+        self._used_bytes = 0
 
     def empty_like(self, tensor: Tensor) -> Tensor:
         """Return a contiguous tensor of the same shape and type, with any values."""
         size = tensor.numel() * tensor.element_size()
-        start, self._used = self._used, self._used + -(-size // _ALIGNED) * _ALIGNED
-        if self._used > self._buffer.numel():
+        start = self._used_bytes
+        blocks = math.ceil(size / _ALIGNMENT)
+        self._used_bytes += blocks * _ALIGNMENT
+        if self._used_bytes > self._buffer.numel():
             return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
         part = self._buffer[start : start + size]
         return part.view(tensor.dtype).view(tensor.shape)
@@ -53,13 +56,18 @@ class HostMemory:
         return self.empty_like(tensor).copy_(tensor.detach())
 
     def reuse(self) -> None:
-        """Begin a collective; that before it has ended and uses its memory no more."""
-        if self._buffer.numel() < self._used <= _KEPT:
-            self._buffer = torch.empty(self._used, dtype=torch.uint8, device="cpu")
-        self._used = 0
+        """Reuse all memory for the next collective, as the previous one has ended.
+
+        The memory grows to what the previous one needed, up to `_MAX_REUSED_BYTES`.
+        """
+        if self._buffer.numel() < self._used_bytes <= _MAX_REUSED_BYTES:
+            self._buffer = torch.empty(
+                self._used_bytes, dtype=torch.uint8, device="cpu"
+            )
+        self._used_bytes = 0
 
     def forget(self) -> None:
-        """Leave the memory to a collective that failed, which may still use it."""
+        """Give the memory up after a collective failed, because gloo may still use it."""
         self._buffer = torch.empty(0, dtype=torch.uint8)
 
 
@@ -71,20 +79,20 @@ class Copies:
         self._type = device.device_name()
         self._streams: dict[int, Any] = {}
 
-    def index(self, tensors: Iterable[Tensor]) -> int | None:
+    def device_index(self, tensors: Iterable[Tensor]) -> int | None:
         """Return the index of the tensors' device; `None` if all are on the host."""
         for tensor in tensors:
             if tensor.device.type == self._type:
                 return tensor.device.index or 0
         return None
 
-    def mark(self, index: int | None) -> Any:
-        """Return an event in the calling thread's stream, for `beside` to wait for.
+    def record_event(self, index: int | None) -> Any:
+        """Return an event in the calling thread's stream, for `on_side_stream` to wait for.
 
-        `None` if there is nothing to wait for: on the host, or where the device has a
-        single queue.
+        `None` if there is nothing to wait for: `index` is `None`, for the host, or the
+        device has a single queue.
         """
-        # None in classes written for DeepSpeed, on a device with a single queue.
+        # Classes written for DeepSpeed have no Stream for a device with a single queue.
         stream = self._device.Stream
         if index is None or stream is None or getattr(stream, "one_queue", False):
             return None
@@ -94,22 +102,22 @@ class Copies:
         return event
 
     @contextmanager
-    def beside(self, index: int | None, mark: Any) -> Iterator[None]:
-        """Make copies start after `mark`, in a stream of their own.
+    def on_side_stream(self, index: int | None, event: Any) -> Iterator[None]:
+        """Run the block's copies after `event`, in a stream of their own.
 
         They run in parallel to the program's work, and have finished at the end of the
-        block.
+        block. `index`: of the device; `None` for the host. `event`: of `record_event`.
         """
         if index is None:
             yield
             return
         with self._device.device_guard(index):
-            if mark is None:
+            if event is None:
                 yield
                 return
-            # On the host, not in the stream: outputs that nothing was copied from must
-            # be free as well.
-            mark.synchronize()
+            # Wait on the host, not in the stream: outputs that are not copied from must
+            # be free too.
+            event.synchronize()
             stream = self._streams.get(index)
             if stream is None:
                 stream = self._streams[index] = self._device.Stream()
@@ -117,6 +125,9 @@ class Copies:
                 yield
             stream.synchronize()
 
-    def here(self, index: int | None) -> AbstractContextManager[Any]:
-        """Make copies in the calling thread's current stream, which orders them."""
+    def on_current_stream(self, index: int | None) -> AbstractContextManager[Any]:
+        """Run the block's copies in the calling thread's stream, in order with it.
+
+        `index`: of the device; `None` for the host.
+        """
         return self._device.device_guard(index)

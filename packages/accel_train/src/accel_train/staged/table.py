@@ -1,4 +1,4 @@
-"""torch.distributed's table of communication backends: look up a device type, and add `staged`."""
+"""Read torch.distributed's table of communication backends for a device type, and add `staged` to it."""
 
 from __future__ import annotations
 
@@ -11,66 +11,83 @@ from accel_train.staged.device import STAGED, Device
 if TYPE_CHECKING:
     from datetime import timedelta
 
-__all__ = ["STAGED", "obstacle", "register", "registered_for"]
+__all__ = ["STAGED", "is_registered_for", "register", "unusable_reason"]
 
 
-def registered_for(name: str, device_type: str) -> bool:
+def is_registered_for(name: str, device_type: str) -> bool:
     """Return whether torch.distributed here has a backend of that name for tensors of that device type."""
     distributed = import_torch().distributed
     if not distributed.is_available() or not distributed.is_backend_available(name):
         return False
-    # Every entry says its devices; torch's own list of gloo leaves out what its own default names (mps).
-    served = distributed.Backend.backend_capability.get(name, ())
-    return device_type in served
+    # Not torch's mapping from device to backend, which names gloo for mps, which gloo does not support.
+    device_types = distributed.Backend.backend_capability.get(name, ())
+    return device_type in device_types
 
 
-def obstacle(name: str, device_type: str) -> str:
+def unusable_reason(name: str, device_type: str) -> str:
     """Return why `init_process_group(name)` does not work for that device type, or an empty string.
 
     `name` is what torch accepts: `"nccl"`, or pairs, `"cpu:gloo,cuda:nccl"`.
     """
     distributed = getattr(import_torch(), "distributed", None)
     if distributed is None:
-        return ""  # there is no table to look into; whoever starts a group is told by torch
+        return ""  # there is no table; torch raises an error when a group is started
     if not distributed.is_available():
         return (
             "this build of torch has no torch.distributed. Install a build that has it."
         )
-    pairs = [part.strip().rpartition(":") for part in name.lower().split(",")]
-    for device, _, wanted in pairs:
-        if not distributed.is_backend_available(wanted):
-            known = [
-                b
-                for b in distributed.Backend.backend_list
-                if distributed.is_backend_available(b)
-            ]
-            return (
-                f"torch.distributed has no communication backend {wanted!r} here, expected one of "
-                f"{', '.join(known)}; the module that brings another must be imported first"
-            )
-        if device or registered_for(wanted, device_type):
-            continue
-        served = distributed.Backend.backend_capability.get(wanted, ())
+    named_devices = set()
+    for pair in name.lower().split(","):
+        device, _, backend = pair.strip().rpartition(":")
+        if device:
+            named_devices.add(device)
+        reason = _unusable_backend_reason(backend, None if device else device_type)
+        if reason:
+            return reason
+    if named_devices and device_type not in named_devices:
         return (
-            f"the communication backend {wanted!r} is for {' and '.join(served) or 'no device'}, not for "
-            f"{device_type}. {_instead(device_type)}"
+            f"{name!r} names no communication backend for {device_type}. "
+            f"{_next_step(device_type)}"
         )
-    if any(device for device, _, _ in pairs) and device_type not in {
-        device for device, _, _ in pairs
-    }:
-        return f"{name!r} names no communication backend for {device_type}. {_instead(device_type)}"
     return ""
 
 
-def _instead(device_type: str) -> str:
-    """The next step: a backend that serves the device."""
+def _unusable_backend_reason(backend: str, device_type: str | None) -> str:
+    """Return why a single communication backend cannot be used for `device_type`; empty if it can.
+
+    `device_type` is `None` if the program names the device together with the backend.
+    """
+    distributed = import_torch().distributed
+    if not distributed.is_backend_available(backend):
+        available = [
+            name
+            for name in distributed.Backend.backend_list
+            if distributed.is_backend_available(name)
+        ]
+        return (
+            f"torch.distributed has no communication backend {backend!r} here, expected one of "
+            f"{', '.join(available)}; the module that brings another must be imported first"
+        )
+    if device_type is None or is_registered_for(backend, device_type):
+        return ""
+    device_types = distributed.Backend.backend_capability.get(backend, ())
+    return (
+        f"the communication backend {backend!r} is for {' and '.join(device_types) or 'no device'}, not for "
+        f"{device_type}. {_next_step(device_type)}"
+    )
+
+
+def _next_step(device_type: str) -> str:
+    """Return the next step: the communication backends that support the device type."""
     capability = import_torch().distributed.Backend.backend_capability
-    others = [
+    backends = [
         name
         for name in capability
-        if name != "fake" and registered_for(name, device_type)
+        if name != "fake" and is_registered_for(name, device_type)
     ]
-    return f"Use {' or '.join(dict.fromkeys([*others, STAGED]))} (staged: through host memory, over gloo)."
+    if STAGED not in backends:
+        backends.append(STAGED)
+    return f"Use {' or '.join(backends)} (staged: through host memory, over gloo)."
 
 
 def register(device: Device) -> None:
@@ -87,8 +104,8 @@ def register(device: Device) -> None:
     ):
         return
     plugins = distributed.Backend._plugins
-    known = plugins.get(STAGED.upper())
-    if known is not None and known.creator_fn.args == (device,):
+    registered = plugins.get(STAGED.upper())
+    if registered is not None and registered.creator_fn.args == (device,):
         return
     distributed.Backend.register_backend(
         STAGED, partial(_create, device), devices=[device.device_name(), "cpu"]

@@ -1,4 +1,4 @@
-"""Handles of collectives, to wait for; and their errors in words."""
+"""Provide handles by which a program waits for collectives and messages, and their errors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from torch._C import _distributed_c10d as c10d
 
 from accel_core.errors import CommunicationError
 
-__all__ = ["MessageWork", "StagedWork", "Together", "described"]
+__all__ = ["CoalescedWork", "MessageWork", "StagedWork", "describe_collective"]
 
 
-def described(name: str, tensors: Sequence[Tensor]) -> str:
-    """Return a collective as errors name it.
+def describe_collective(name: str, tensors: Sequence[Tensor]) -> str:
+    """Return the text by which errors name a collective.
 
     For example `all_reduce of 2 tensors (float32), 1024 bytes`.
     """
@@ -38,9 +38,9 @@ class StagedWork(c10d.Work):
     failed, every `wait` raises `CommunicationError`.
     """
 
-    def __init__(self, what: str, result: Any) -> None:
+    def __init__(self, description: str, result: Any) -> None:
         super().__init__()
-        self._what = what
+        self._description = description
         self._result = result
         self._ended = threading.Event()
         self._error: CommunicationError | None = None
@@ -50,12 +50,12 @@ class StagedWork(c10d.Work):
     def end(self, error: BaseException | None = None) -> None:
         """Mark the collective as ended, with its `error` if it failed."""
         if error is not None:
-            self._error = _in_words(self._what, error)
+            self._error = _communication_error(self._description, error)
         with self._lock:
             self._ended.set()
             future = self._future
         if future is not None:
-            self._settle(future)
+            self._complete_future(future)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the result, and return True.
@@ -68,7 +68,7 @@ class StagedWork(c10d.Work):
             seconds = timeout.total_seconds()
         if not self._ended.wait(seconds):
             raise CommunicationError(
-                f"{self._what} has not ended after {seconds:g} s. Wait longer, "
+                f"{self._description} has not ended after {seconds:g} s. Wait longer, "
                 "or check what the other ranks are doing."
             )
         if self._error is not None:
@@ -102,12 +102,12 @@ class StagedWork(c10d.Work):
             if self._future is not None:
                 return self._future
             self._future = torch.futures.Future()
-            over = self._ended.is_set()
-        if over:
-            self._settle(self._future)
+            has_ended = self._ended.is_set()
+        if has_ended:
+            self._complete_future(self._future)
         return self._future
 
-    def _settle(self, future: torch.futures.Future[Any]) -> None:
+    def _complete_future(self, future: torch.futures.Future[Any]) -> None:
         if self._error is None:
             future.set_result(self._result)
         else:
@@ -117,11 +117,11 @@ class StagedWork(c10d.Work):
 class MessageWork(c10d.Work):
     """A send or a receive; the thread that waits copies the tensor to the device."""
 
-    def __init__(self, what: str, gloo: Any, finish: Callable[[], None]) -> None:
+    def __init__(self, description: str, gloo: Any, finish: Callable[[], None]) -> None:
         super().__init__()
-        self._what = what
+        self._description = description
         self._gloo = gloo
-        #: The copy; `None` once it was made, or has failed.
+        #: Copies a received tensor to the device; `None` once it has run or failed.
         self._finish: Callable[[], None] | None = finish
         self._error: CommunicationError | None = None
         self._lock = threading.Lock()
@@ -136,6 +136,7 @@ class MessageWork(c10d.Work):
         return True
 
     def _complete(self, finish: Callable[[], None], timeout: timedelta | None) -> None:
+        """Wait for gloo, then call `finish`; keep the error if one of them fails."""
         try:
             if timeout is not None and timeout > timedelta(0):
                 self._gloo.wait(timeout)
@@ -143,7 +144,7 @@ class MessageWork(c10d.Work):
                 self._gloo.wait()
             finish()
         except Exception as error:
-            self._error = _in_words(self._what, error)
+            self._error = _communication_error(self._description, error)
         self._finish = None
 
     def synchronize(self) -> None:
@@ -151,10 +152,7 @@ class MessageWork(c10d.Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        """Return whether the message has ended.
-
-        Also where `wait()` would end without waiting for the other rank.
-        """
+        """Return whether `wait()` would return without waiting for the other rank."""
         return self._finish is None or bool(self._gloo.is_completed())
 
     def is_success(self) -> bool:
@@ -167,15 +165,15 @@ class MessageWork(c10d.Work):
 
     def get_future(self) -> None:  # type: ignore[override]
         """Raise `CommunicationError`: only `wait()` completes a message."""
-        raise CommunicationError(f"{self._what} has no future. Call wait().")
+        raise CommunicationError(f"{self._description} has no future. Call wait().")
 
     def _source_rank(self) -> int:
-        """The rank from which it was received."""
+        """Return the rank from which the message was received."""
         return int(self._gloo._source_rank())
 
 
-class Together(c10d.Work):
-    """Several collectives that are waited for as one."""
+class CoalescedWork(c10d.Work):
+    """The handle of several collectives, for which a program waits together."""
 
     def __init__(self, works: Sequence[Any]) -> None:
         super().__init__()
@@ -192,16 +190,23 @@ class Together(c10d.Work):
         return all(work.is_completed() for work in self._works)
 
 
-def _in_words(what: str, error: BaseException) -> CommunicationError:
-    text = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-    step = ""
-    if "imed out" in text:
-        step = (
+def _communication_error(operation: str, error: BaseException) -> CommunicationError:
+    """Return the error of a failed collective or message, with the next step.
+
+    `operation` describes it; `error` is gloo's.
+    """
+    lines = str(error).splitlines() or [type(error).__name__]
+    message = lines[0].rstrip(".")
+    next_step = ""
+    if "imed out" in message:
+        next_step = (
             " One of the other ranks is late, lost, or in another collective: check "
             "what they printed. To wait longer: init_process_group(timeout=…)."
         )
-    elif "onnection" in text or "eset by peer" in text:
-        step = " Another rank has ended: see what it printed."
-    raised = CommunicationError(f"{what} failed: {text}.{step}")
-    raised.__cause__ = error
-    return raised
+    elif "onnection" in message or "eset by peer" in message:
+        next_step = " Another rank has ended: see what it printed."
+    communication_error = CommunicationError(
+        f"{operation} failed: {message}.{next_step}"
+    )
+    communication_error.__cause__ = error
+    return communication_error

@@ -1,4 +1,4 @@
-"""The thread of a group: it runs the collectives, one after the other.
+"""Run a group's collectives one after the other, in a thread.
 
 So they reach gloo in the order of their calls, which is the same on every rank, and run
 in parallel to the program.
@@ -19,22 +19,24 @@ from torch import Tensor
 from accel_core.errors import CommunicationError
 from accel_train.staged.ending import wait_for_gloo
 from accel_train.staged.host import Copies, HostMemory
-from accel_train.staged.work import StagedWork, described
+from accel_train.staged.work import StagedWork, describe_collective
 
 __all__ = ["Worker"]
 
-#: Seconds for what still runs when the group is destroyed; a program that waits leaves
-#: nothing.
-_PATIENCE = 2.0
+#: Seconds that `close` waits for collectives that still run; none run if the program
+#: has waited for all of them.
+_CLOSE_TIMEOUT = 2.0
 
 
 class Worker:
     """Runs the collectives of one group in the order of their calls."""
 
-    def __init__(self, where: str, copies: Copies, abort: Callable[[], None]) -> None:
-        self._where = where
+    def __init__(
+        self, group_name: str, copies: Copies, abort: Callable[[], None]
+    ) -> None:
+        self._group_name = group_name
         self._copies = copies
-        #: For `call` of `submit`.
+        #: The host memory of the collective that is running.
         self.memory = HostMemory()
         self._abort = abort
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -45,23 +47,29 @@ class Worker:
     def submit(
         self,
         name: str,
-        call: Callable[[list[Tensor]], list[Tensor]],
+        compute: Callable[[list[Tensor]], list[Tensor]],
         reads: Sequence[Tensor],
         writes: Sequence[Tensor],
         result: Any,
     ) -> StagedWork:
-        """Run a collective after those before it, and return its handle.
+        """Queue a collective, and return the handle to wait for it.
 
-        `call` gets host copies of `reads`, and returns a host tensor for each of
-        `writes`. Raises `CommunicationError` if the group was destroyed.
+        `compute` gets host copies of `reads`, and returns a host tensor for each of
+        `writes`, to be copied to it. `name` is for error messages, and `result` for the
+        handle. Raises `CommunicationError` if the group was destroyed.
         """
-        tensors = [*reads, *(t for t in writes if all(t is not r for r in reads))]
-        work = StagedWork(f"{self._where}: {described(name, tensors)}", result)
-        index = self._copies.index(tensors)
-        mark = self._copies.mark(index)
-        job = partial(self._execute, work, call, reads, writes, index, mark)
+        tensors = list(reads)
+        for tensor in writes:
+            if not any(tensor is other for other in reads):
+                tensors.append(tensor)
+        work = StagedWork(
+            f"{self._group_name}: {describe_collective(name, tensors)}", result
+        )
+        index = self._copies.device_index(tensors)
+        event = self._copies.record_event(index)
+        job = partial(self._execute, work, compute, reads, writes, index, event)
         with self._lock:
-            self.refuse_if_closed()
+            self.require_open()
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._loop, name="accel-staged", daemon=True
@@ -70,11 +78,11 @@ class Worker:
             self._queue.put(job)
         return work
 
-    def refuse_if_closed(self) -> None:
+    def require_open(self) -> None:
         """Raise `CommunicationError` if the group was destroyed."""
         if self._closed:
             raise CommunicationError(
-                f"{self._where}: the process group has been destroyed"
+                f"{self._group_name}: the process group has been destroyed"
             )
 
     def close(self) -> None:
@@ -85,41 +93,44 @@ class Worker:
             self._closed = True
         self._queue.put(None)
         thread = self._thread
-        # The last reference to a group may go in the group's own thread.
+        # A group may be garbage collected in its own thread, which cannot wait for itself.
         if thread is not None and thread is not threading.current_thread():
-            thread.join(_PATIENCE)
+            thread.join(_CLOSE_TIMEOUT)
             if thread.is_alive():
-                with suppress(Exception):  # whatever gloo says of its own end
+                with suppress(Exception):  # gloo may have ended already
                     self._abort()
-                thread.join(_PATIENCE)
+                thread.join(_CLOSE_TIMEOUT)
         wait_for_gloo()
 
     def _loop(self) -> None:
+        """Run queued jobs until `None` is queued."""
         while (job := self._queue.get()) is not None:
             job()
-            del job  # it holds the tensors, and perhaps the group
+            # While waiting for the next job this must not keep tensors or the group alive.
+            del job
 
     def _execute(
         self,
         work: StagedWork,
-        call: Callable[[list[Tensor]], list[Tensor]],
+        compute: Callable[[list[Tensor]], list[Tensor]],
         reads: Sequence[Tensor],
         writes: Sequence[Tensor],
         index: int | None,
-        mark: Any,
+        event: Any,
     ) -> None:
+        """Copy `reads` to the host, call `compute`, copy its results, and end `work`."""
         try:
-            # Inference mode: nothing else may write the tensors of a program in it.
+            # Only in inference mode can inference tensors of the program be written.
             with torch.inference_mode():
                 self.memory.reuse()
-                with self._copies.beside(index, mark):
-                    sources = [self.memory.copy_of(tensor) for tensor in reads]
-                results = call(sources)
-                with self._copies.beside(index, mark):
-                    for tensor, host in zip(writes, results, strict=True):
-                        # Not `copy_` of the tensor itself: autograd would take it for a
-                        # change by the program.
-                        tensor.data.copy_(host)
+                with self._copies.on_side_stream(index, event):
+                    host_copies = [self.memory.copy_of(tensor) for tensor in reads]
+                results = compute(host_copies)
+                with self._copies.on_side_stream(index, event):
+                    for tensor, result in zip(writes, results, strict=True):
+                        # By `data`: autograd would take `copy_` of the tensor itself for
+                        # a change by the program.
+                        tensor.data.copy_(result)
         except BaseException as error:
             self.memory.forget()
             work.end(error)

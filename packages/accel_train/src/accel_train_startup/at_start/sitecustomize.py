@@ -1,8 +1,8 @@
-"""Startup code on the `PYTHONPATH` of ranks whose torch must not load the packages registered with it.
+"""Call `accel_train_startup.autoload` after `import torch`, in ranks whose torch must not load packages.
 
-The entry point that imports the chosen vendor's package and activates integrations is one of those packages,
-so torch skips it with the others. Therefore Python imports this module at startup. It calls that entry point
-when torch has been imported, as torch's autoload would, and runs the `sitecustomize` that it shadows.
+`accel_train_startup` is one of the packages that torch loads, so torch skips it with the others. Therefore
+Python imports this module at startup, by its folder on `PYTHONPATH`. It also runs the environment's own
+`sitecustomize`, which it shadows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - bef
 
 
 class _AfterTorch:
-    """A finder that has torch's loader call the entry point at the end of the import."""
+    """A finder that finds torch once, with a loader that calls `autoload` at the end of the import."""
 
     @staticmethod
     def find_spec(
@@ -29,15 +29,16 @@ class _AfterTorch:
         sys.meta_path.remove(_AfterTorch)
         spec = importlib.util.find_spec("torch")
         if spec is not None and spec.loader is not None:
-            _call_at_the_end(spec.loader)
+            _autoload_after_import(spec.loader)
         return spec
 
 
-def _call_at_the_end(loader: Any) -> None:
-    execute = loader.exec_module
+def _autoload_after_import(loader: Any) -> None:
+    """Make the loader call `accel_train_startup.autoload` after it has executed the module."""
+    original_exec_module = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
-        execute(module)
+        original_exec_module(module)
         import accel_train_startup as startup
 
         startup.autoload()
@@ -45,8 +46,8 @@ def _call_at_the_end(loader: Any) -> None:
     loader.exec_module = exec_module
 
 
-def _run_the_next() -> None:
-    """Python has room for one module of this name; it is the environment's, where that has one."""
+def _run_shadowed_sitecustomize() -> None:
+    """Import the environment's own `sitecustomize`, if it has one, in place of this module."""
     others = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]  # noqa: PTH100
     spec = PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
@@ -55,8 +56,7 @@ def _run_the_next() -> None:
         spec.loader.exec_module(module)
 
 
-if (
-    os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1"
-):  # else torch calls it itself
+# With its autoload on, torch calls the entry point itself.
+if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1":
     sys.meta_path.insert(0, _AfterTorch)
-_run_the_next()
+_run_shadowed_sitecustomize()

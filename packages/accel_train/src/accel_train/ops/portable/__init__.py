@@ -1,4 +1,4 @@
-"""Portable builders: the optimizer operators, written with torch's own operators, for any device.
+"""Provide the optimizer operators for any device, written with torch's own operators.
 
 Nothing is compiled. `load()` returns a module that has the functions of the compiled one, with the same names
 and arguments. Importing this package does not import torch.
@@ -24,35 +24,35 @@ __all__ = [
 
 
 class _Portable:
-    """A builder whose operator is a Python module: `NAME` is the module's name."""
+    """A builder of DeepSpeed's interface whose operator is a Python module: `NAME` is the module's name."""
 
     NAME: ClassVar[str]
-    #: Empty, as nothing is built; DeepSpeed's `setup.py` wants one of each builder.
+    #: Empty, as nothing is built; DeepSpeed's `setup.py` reads it of each builder.
     BUILD_VAR: ClassVar[str] = ""
 
     @property
     def name(self) -> str:
-        """The operator's name, as reports print it."""
+        """Return the operator's name, as reports print it."""
         return self.NAME
 
     def absolute_name(self) -> str:
-        """The module that `load()` gives."""
+        """Return the name of the module that `load()` returns."""
         return f"{__name__}.{self.NAME}"
 
     def compatibility(self) -> str:
-        """Empty, or why the operator cannot be used: there is no torch."""
+        """Return why the operator cannot be used, which is without torch; empty if it can."""
         return "" if torch_build() else "torch is not installed"
 
     def is_compatible(self, verbose: bool = False) -> bool:
-        """Whether the operator can be used here."""
+        """Return whether the operator can be used here."""
         return not self.compatibility()
 
     def is_built(self) -> bool:
-        """True: there is nothing to build."""
+        """Return True, as there is nothing to build."""
         return True
 
     def load(self, verbose: bool = True) -> ModuleType:
-        """The module with the operator's functions."""
+        """Import and return the module with the operator's functions."""
         return import_module(self.absolute_name())
 
     def builder(self) -> NoReturn:
@@ -63,36 +63,36 @@ class _Portable:
 
 
 class FusedAdamBuilder(_Portable):
-    """`multi_tensor_adam`: Adam and AdamW over lists of tensors."""
+    """Builder of a module with `multi_tensor_adam`: Adam and AdamW over lists of tensors."""
 
     NAME = "fused_adam"
 
 
 class FusedLambBuilder(_Portable):
-    """`lamb`: LAMB on one parameter."""
+    """Builder of a module with `lamb`: LAMB on one parameter."""
 
     NAME = "fused_lamb"
 
 
 class FusedLionBuilder(_Portable):
-    """`multi_tensor_lion`: Lion over lists of tensors."""
+    """Builder of a module with `multi_tensor_lion`: Lion over lists of tensors."""
 
     NAME = "fused_lion"
 
 
 class CPUAdamBuilder(_Portable):
-    """`create_adam`, `adam_update`, `adam_rollback`, `destroy_adam`."""
+    """Builder of a module with `create_adam`, `adam_update`, `adam_rollback`, `destroy_adam`."""
 
     NAME = "cpu_adam"
 
 
 class CPUAdagradBuilder(_Portable):
-    """`create_adagrad`, `adagrad_update`, `destroy_adagrad`."""
+    """Builder of a module with `create_adagrad`, `adagrad_update`, `destroy_adagrad`."""
 
     NAME = "cpu_adagrad"
 
 
 class CPULionBuilder(_Portable):
-    """`create_lion`, `lion_update`, `destroy_lion`."""
+    """Builder of a module with `create_lion`, `lion_update`, `destroy_lion`."""
 
     NAME = "cpu_lion"

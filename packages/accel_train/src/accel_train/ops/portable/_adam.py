@@ -1,4 +1,4 @@
-"""Adam and AdamW, for `fused_adam` and `cpu_adam`."""
+"""Do a step of Adam or AdamW, for the operators `fused_adam` and `cpu_adam`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.optim.adam import adam as torch_adam
 from torch.optim.adamw import adamw as torch_adamw
 
 from accel_train.ops.arguments import check_decay
-from accel_train.ops.portable._tensors import corrections, update_in_groups
+from accel_train.ops.portable._tensors import bias_corrections, update_in_groups
 
 __all__ = ["adam"]
 
@@ -29,14 +29,14 @@ def adam(
     bias_correction: bool,
     weight_decay: float,
 ) -> None:
-    """Do one step on gradients, parameters, averages and averages of squares.
+    """Do one step of Adam on lists of gradients, parameters, averages and averages of squares, in place.
 
     `decoupled`: decay the weights directly (AdamW) instead of through the gradient. On the CPU torch's
     fused kernel does the step where gradient, parameter and states have one type, and the bias is corrected.
     All others are rounded as in `torch.optim` with `foreach=True`, and computed in float32 or wider.
     """
     check_decay(op, weight_decay)
-    correction1, correction2 = corrections(op, beta1, beta2, step, bias_correction)
+    correction1, correction2 = bias_corrections(op, beta1, beta2, step, bias_correction)
 
     def update(
         g: list[Tensor], p: list[Tensor], m: list[Tensor], v: list[Tensor]
@@ -56,16 +56,16 @@ def adam(
     def fused(
         g: list[Tensor], p: list[Tensor], m: list[Tensor], v: list[Tensor]
     ) -> None:
-        torchs = torch_adamw if decoupled else torch_adam
-        # torch counts the step itself, in the tensor that it is given.
-        before = torch.tensor(float(step - 1))
-        torchs(
+        fused_step = torch_adamw if decoupled else torch_adam
+        # torch counts the step itself, in a tensor for each parameter.
+        previous_step = torch.tensor(float(step - 1))
+        fused_step(
             p,
             g,
             m,
             v,
             [],
-            [before.clone() for _ in p],
+            [previous_step.clone() for _ in p],
             fused=True,
             amsgrad=False,
             maximize=False,

@@ -1,4 +1,4 @@
-"""Lion, for `fused_lion` and `cpu_lion`."""
+"""Do a step of Lion, for the operators `fused_lion` and `cpu_lion`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lion(
     beta2: float,
     weight_decay: float,
 ) -> None:
-    """Do one step on gradients, parameters and averages.
+    """Do one step of Lion on lists of gradients, parameters and averages, in place.
 
     If average and gradient cancel out, the sign is 0 and the weight only decays, as in the paper; the
     compiled kernels move it by `lr`, up on CUDA and down on CPU.
@@ -33,9 +33,8 @@ def lion(
     def update(g: list[Tensor], p: list[Tensor], m: list[Tensor]) -> None:
         direction = torch._foreach_lerp(m, g, 1 - beta1)
         torch._foreach_sign_(direction)
-        if (
-            weight_decay
-        ):  # with the step, not by a factor first: one rounding of the weight less
+        if weight_decay:
+            # Together with the step, so that the weight is rounded once and not twice.
             torch._foreach_add_(direction, p, alpha=weight_decay)
         torch._foreach_add_(p, direction, alpha=-lr)
         torch._foreach_lerp_(m, g, 1 - beta2)

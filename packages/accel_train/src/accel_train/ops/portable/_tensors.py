@@ -1,4 +1,4 @@
-"""Shared parts of the portable operators: check tensors, group them, and convert them to one precision."""
+"""Check tensors of the portable operators, group them, and convert them to one precision."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from accel_train.ops.arguments import (
     check_rates,
     require_tensor,
     require_writable,
-    whole,
+    whole_number,
 )
 
-__all__ = ["corrections", "update_in_groups"]
+__all__ = ["bias_corrections", "update_in_groups"]
 
 #: Elements that pass through all operations of an update before the next ones do, on the CPU. In float32 they
 #: and what is computed from them are 7 MiB, which stay in its caches; of a large tensor as a whole every
 #: operation fetches all from memory. Adam by `foreach` on 10 million elements takes 10 ms so, and 26 ms at
 #: once (two cores of an EPYC of family 26; 2^17 to 2^20 elements hardly differ). No bit depends on it.
-_PIECE = 2**18
-_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_PIECE_ELEMENTS = 2**18
+_SUPPORTED_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def update_in_groups(
@@ -46,22 +46,23 @@ def update_in_groups(
     Raises `OpInputError`, before anything is changed, for tensors that do not match. Raises it also for
     anything that is not a tensor, is sparse, is not floating point, or would be updated but repeats elements.
     """
-    together = zip(*lists.values(), strict=True)
+    tensors_by_parameter = zip(*lists.values(), strict=True)
     rows = [
-        _checked(op, index, lists, tensors) for index, tensors in enumerate(together)
+        _checked_row(op, index, lists, tensors)
+        for index, tensors in enumerate(tensors_by_parameter)
     ]
     rows = [row for row in rows if row[0].numel()]
     with torch.no_grad():
         if fused is not None:
-            fusable = [row for row in rows if _is_fusable(row)]
+            fusable_rows = [row for row in rows if _is_fusable(row)]
             rows = [row for row in rows if not _is_fusable(row)]
-            if fusable:
-                _update_fused(fusable, fused)
+            if fusable_rows:
+                _update_fused(fusable_rows, fused)
         _update_rows(rows, update, elementwise)
 
 
 def _is_fusable(row: list[Tensor]) -> bool:
-    """Whether torch's fused kernels for the CPU take these tensors, which they want of one type."""
+    """Return whether torch's fused CPU kernels accept these tensors: on the CPU, and all of one type."""
     first = row[0]
     return first.device.type == "cpu" and all(
         tensor.dtype == first.dtype for tensor in row
@@ -69,55 +70,80 @@ def _is_fusable(row: list[Tensor]) -> bool:
 
 
 def _update_fused(rows: list[list[Tensor]], fused: Callable[..., None]) -> None:
-    """Call `fused` with contiguous tensors, of which torch's kernels take the memory as it lies."""
-    dense = [[tensor.contiguous() for tensor in row] for row in rows]
-    fused(*map(list, zip(*dense, strict=True)))
-    for row, copies in zip(rows, dense, strict=True):
-        for tensor, copy in zip(row[1:], copies[1:], strict=True):
-            if copy is not tensor:
-                tensor.copy_(copy)
+    """Call `fused` with contiguous tensors, as torch's kernels require, and write the results back."""
+    dense_rows = [[tensor.contiguous() for tensor in row] for row in rows]
+    fused(*_columns(dense_rows))
+    for row, dense_row in zip(rows, dense_rows, strict=True):
+        for tensor, dense_tensor in zip(row[1:], dense_row[1:], strict=True):
+            if dense_tensor is not tensor:
+                tensor.copy_(dense_tensor)
             elif not tensor.is_inference():
-                # The kernels of torch 2.13 do not say that they change a tensor.
+                # The kernels of torch 2.13 do not tell autograd that they change a tensor.
                 torch.autograd.graph.increment_version(tensor)
+
+
+def _columns(rows: Iterable[list[Tensor]]) -> list[list[Tensor]]:
+    """Return a list of all gradients, one of all parameters, and one for each state, from rows of these."""
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _update_rows(
     rows: Iterable[list[Tensor]], update: Callable[..., None], elementwise: bool
 ) -> None:
+    """Call `update` on all rows, in float64 for float64 parameters and else in float32.
+
+    Rows of that type are passed in groups of one device; other rows one by one, as converted copies.
+    """
     groups: dict[Any, list[list[Tensor]]] = {}
     for row in rows:
-        wide = torch.float64 if row[1].dtype == torch.float64 else torch.float32
-        in_pieces = elementwise and row[0].device.type == "cpu"
-        if not all(tensor.dtype == wide for tensor in row):
-            for piece in _pieces(row) if in_pieces else [row]:
-                _update_widened(piece, wide, update)
+        device, compute_dtype = row[0].device, _compute_dtype(row)
+        if all(tensor.dtype == compute_dtype for tensor in row):
+            groups.setdefault((device, compute_dtype), []).append(row)
+            continue
+        in_pieces = elementwise and device.type == "cpu"
+        for piece in _pieces(row) if in_pieces else [row]:
+            _update_widened(piece, compute_dtype, update)
+    for (device, _), group in groups.items():
+        if elementwise and device.type == "cpu":
+            _update_in_batches(group, update)
         else:
-            groups.setdefault((row[0].device, wide, in_pieces), []).append(row)
-    for (_, _, in_pieces), group in groups.items():
-        for batch in _batches(group) if in_pieces else [group]:
-            update(*map(list, zip(*batch, strict=True)))
+            update(*_columns(group))
+
+
+def _update_in_batches(rows: list[list[Tensor]], update: Callable[..., None]) -> None:
+    """Call `update` on batches of pieces of rows, which stay in the CPU's caches."""
+    for batch in _batches(rows):
+        update(*_columns(batch))
+
+
+def _compute_dtype(row: list[Tensor]) -> torch.dtype:
+    """Return the type to compute in: float64 for a float64 parameter, else float32."""
+    return torch.float64 if row[1].dtype == torch.float64 else torch.float32
 
 
 def _pieces(row: list[Tensor]) -> Iterator[list[Tensor]]:
-    """A row of large tensors as rows of views of `_PIECE` elements; a row as it is where it has no such."""
-    if row[0].numel() <= _PIECE or not all(tensor.is_contiguous() for tensor in row):
+    """Yield rows of views of `_PIECE_ELEMENTS` elements, of a row of larger contiguous tensors.
+
+    Any other row is yielded unchanged.
+    """
+    are_contiguous = all(tensor.is_contiguous() for tensor in row)
+    if row[0].numel() <= _PIECE_ELEMENTS or not are_contiguous:
         yield row
-    else:
-        yield from map(
-            list,
-            zip(*(torch.split(tensor.view(-1), _PIECE) for tensor in row), strict=True),
-        )
+        return
+    pieces = [torch.split(tensor.view(-1), _PIECE_ELEMENTS) for tensor in row]
+    for piece in zip(*pieces, strict=True):
+        yield list(piece)
 
 
 def _batches(rows: Iterable[list[Tensor]]) -> Iterator[list[list[Tensor]]]:
-    """Rows, or pieces of them, that have `_PIECE` elements together, or little more."""
+    """Yield lists of rows, or of pieces of rows, of at least `_PIECE_ELEMENTS` elements (the last: any)."""
     batch: list[list[Tensor]] = []
     count = 0
     for row in rows:
         for piece in _pieces(row):
             batch.append(piece)
             count += piece[0].numel()
-            if count >= _PIECE:
+            if count >= _PIECE_ELEMENTS:
                 yield batch
                 batch, count = [], 0
     if batch:
@@ -125,59 +151,73 @@ def _batches(rows: Iterable[list[Tensor]]) -> Iterator[list[list[Tensor]]]:
 
 
 def _update_widened(
-    row: list[Tensor], wide: torch.dtype, update: Callable[..., None]
+    row: list[Tensor], compute_dtype: torch.dtype, update: Callable[..., None]
 ) -> None:
-    copies = [tensor.to(wide) for tensor in row]
+    """Call `update` on copies of a row in `compute_dtype`, and write the results back."""
+    copies = [tensor.to(compute_dtype) for tensor in row]
     update(*([copy] for copy in copies))
     for tensor, copy in zip(row[1:], copies[1:], strict=True):
         if copy is not tensor:
             tensor.copy_(copy)
 
 
-def _checked(
+def _checked_row(
     op: str, index: int, names: Mapping[str, Any], tensors: Sequence[Tensor]
 ) -> list[Tensor]:
-    """The tensors of one parameter, in one shape."""
-    first = tensors[0]
+    """Return the tensors of one parameter, all in one shape: flat if their shapes differ.
+
+    Raises `OpInputError` for tensors that cannot be updated together.
+    """
+    gradient = tensors[0]
     for name, tensor in zip(names, tensors, strict=True):
-        at = f"{op}: {name}[{index}]"
-        require_tensor(at, tensor)
-        if tensor.layout != torch.strided:
-            raise OpInputError(f"{at} is {tensor.layout}, expected a dense tensor")
-        if tensor.dtype not in _DTYPES:
-            known = ", ".join(map(str, _DTYPES))
-            raise OpInputError(f"{at} is {tensor.dtype}, expected one of {known}")
-        if tensor.device != first.device:
-            raise OpInputError(
-                f"{at} is on {tensor.device}, but its gradient is on {first.device}"
-            )
-        if tensor.numel() != first.numel():
-            raise OpInputError(
-                f"{at} has {tensor.numel()} elements, but its gradient has {first.numel()}; "
-                "expected the same number"
-            )
-        if tensor is not first:
-            require_writable(at, tensor)
-    if all(tensor.shape == first.shape for tensor in tensors):
+        _check_tensor(f"{op}: {name}[{index}]", tensor, gradient)
+    if all(tensor.shape == gradient.shape for tensor in tensors):
         return list(tensors)
-    # Compiled kernels pair tensors by their elements alone: a state may be flat where the parameter is not.
+    # Compiled kernels ignore shapes: a state may be flat although its parameter is not.
     for name, tensor in zip(names, tensors, strict=True):
         if not tensor.is_contiguous():
             raise OpInputError(
                 f"{op}: {name}[{index}] is not contiguous, and its shape {tuple(tensor.shape)} is not its "
-                f"gradient's {tuple(first.shape)}; expected one shape, or contiguous tensors"
+                f"gradient's {tuple(gradient.shape)}; expected one shape, or contiguous tensors"
             )
     return [tensor.view(-1) for tensor in tensors]
 
 
-def corrections(
+def _check_tensor(argument_name: str, tensor: Tensor, gradient: Tensor) -> None:
+    """Raise `OpInputError` unless an operator can use the tensor, together with its gradient."""
+    require_tensor(argument_name, tensor)
+    if tensor.layout != torch.strided:
+        raise OpInputError(
+            f"{argument_name} is {tensor.layout}, expected a dense tensor"
+        )
+    if tensor.dtype not in _SUPPORTED_DTYPES:
+        supported = ", ".join(map(str, _SUPPORTED_DTYPES))
+        raise OpInputError(
+            f"{argument_name} is {tensor.dtype}, expected one of {supported}"
+        )
+    if tensor.device != gradient.device:
+        raise OpInputError(
+            f"{argument_name} is on {tensor.device}, but its gradient is on {gradient.device}"
+        )
+    if tensor.numel() != gradient.numel():
+        raise OpInputError(
+            f"{argument_name} has {tensor.numel()} elements, but its gradient has {gradient.numel()}; "
+            "expected the same number"
+        )
+    if tensor is not gradient:
+        require_writable(argument_name, tensor)
+
+
+def bias_corrections(
     op: str, beta1: float, beta2: float, step: int, bias_correction: bool
 ) -> tuple[float, float]:
-    """Return `1 - beta**step` for both rates, or 1 without bias correction.
+    """Return the bias corrections of both averages: `1 - beta**step`, or 1 without `bias_correction`.
 
     Raises `OpInputError` for a rate that is not in [0, 1), and for a step that is not a whole number of 1 or
     more.
     """
     check_rates(op, beta1, beta2)
-    step = whole(op, "step", step, 1, 64)
-    return (1 - beta1**step, 1 - beta2**step) if bias_correction else (1.0, 1.0)
+    step = whole_number(op, "step", step, 1, 64)
+    if not bias_correction:
+        return 1.0, 1.0
+    return 1 - beta1**step, 1 - beta2**step

@@ -1,10 +1,10 @@
-"""The functions of the operator `cpu_adagrad`; on tensors of any device."""
+"""Provide the functions of the operator `cpu_adagrad`, for tensors of any device."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from accel_train.ops.arguments import check_decay, whole
+from accel_train.ops.arguments import check_decay, whole_number
 from accel_train.ops.portable._optimizers import Optimizers
 from accel_train.ops.portable._tensors import update_in_groups
 
@@ -39,12 +39,12 @@ def adagrad_update(
     grads: Tensor,
     exp_avg_sq: Tensor,
 ) -> int:
-    """Do one step on one parameter, in place; `exp_avg_sq` is the sum of squared gradients.
+    """Do one step of Adagrad on one parameter, in place; `exp_avg_sq` is the sum of squared gradients.
 
     Raises `OpInputError` for an optimizer that was not created, and for tensors that do not match.
     """
     _optimizers.get(optimizer_id)
-    whole("cpu_adagrad", "step", step, 1, 64)
+    whole_number("cpu_adagrad", "step", step, 1, 64)
     check_decay("cpu_adagrad", weight_decay)
 
     def update(g: list[Tensor], p: list[Tensor], total: list[Tensor]) -> None:

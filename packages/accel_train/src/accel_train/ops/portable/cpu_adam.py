@@ -1,4 +1,4 @@
-"""The functions of the operator `cpu_adam`, without ZenFlow's; on tensors of any device."""
+"""Provide the functions of the operator `cpu_adam`, without ZenFlow's, for tensors of any device."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from accel_train.ops.arguments import (
 )
 from accel_train.ops.portable._adam import adam
 from accel_train.ops.portable._optimizers import Optimizers
-from accel_train.ops.portable._tensors import corrections, update_in_groups
+from accel_train.ops.portable._tensors import bias_corrections, update_in_groups
 
 __all__ = ["adam_rollback", "adam_update", "create_adam", "destroy_adam"]
 
-#: By number: whether weight decay is decoupled. All else comes with each update.
-_decoupled: Optimizers[bool] = Optimizers("cpu_adam", "create_adam")
+#: For each optimizer whether weight decay is decoupled; each update gets all other settings as arguments.
+_decoupled_decay: Optimizers[bool] = Optimizers("cpu_adam", "create_adam")
 
 
 if (
@@ -44,12 +44,12 @@ def create_adam(
     should_log: bool,
 ) -> int:
     """Create optimizer `optimizer_id`: AdamW if `adamw_mode`, else Adam. Returns 0."""
-    return _decoupled.create(optimizer_id, bool(adamw_mode), should_log)
+    return _decoupled_decay.create(optimizer_id, bool(adamw_mode), should_log)
 
 
 def destroy_adam(optimizer_id: int) -> int:
     """Delete optimizer `optimizer_id`, if it exists. Returns 0."""
-    return _decoupled.destroy(optimizer_id)
+    return _decoupled_decay.destroy(optimizer_id)
 
 
 def adam_update(
@@ -72,13 +72,13 @@ def adam_update(
     """
     adam(
         "cpu_adam",
-        _lists(params, grads, exp_avg, exp_avg_sq),
+        _named_tensors(params, grads, exp_avg, exp_avg_sq),
         lr=lr,
         beta1=beta1,
         beta2=beta2,
         eps=epsilon,
         step=step,
-        decoupled=_decoupled.get(optimizer_id),
+        decoupled=_decoupled_decay.get(optimizer_id),
         bias_correction=bias_correction,
         weight_decay=weight_decay,
     )
@@ -104,14 +104,14 @@ def adam_rollback(
     Raises `OpInputError` as `adam_update` does, and for a rate of 0 or `lr * weight_decay = 1`, after which
     the old values cannot be recovered.
     """
-    decoupled = _decoupled.get(optimizer_id)
-    lists = _lists(params, grads, exp_avg, exp_avg_sq)
-    correction1, correction2 = corrections(
+    decoupled = _decoupled_decay.get(optimizer_id)
+    lists = _named_tensors(params, grads, exp_avg, exp_avg_sq)
+    correction1, correction2 = bias_corrections(
         "cpu_adam", beta1, beta2, step, bias_correction
     )
     check_decay("cpu_adam", weight_decay)
     check_undoable("cpu_adam", beta1, beta2, weight_decay if decoupled else 0.0, lr)
-    kept = 1 - lr * weight_decay if decoupled else 1.0
+    remaining_weight = 1 - lr * weight_decay if decoupled else 1.0
     for name, (tensor,) in lists.items():
         require_tensor(f"cpu_adam: {name}", tensor)
         if tensor.dtype not in (torch.float32, torch.float64):
@@ -124,22 +124,22 @@ def adam_rollback(
     ) -> None:
         (gradient,), (weight,), (average,), (square,) = g, p, m, v
         root = square.sqrt().div_(math.sqrt(correction2)).add_(epsilon)
-        weight.addcdiv_(average, root, value=lr / correction1).div_(kept)
+        weight.addcdiv_(average, root, value=lr / correction1).div_(remaining_weight)
         if weight_decay and not decoupled:
             gradient = gradient.add(weight, alpha=weight_decay)
         average.sub_(gradient, alpha=1 - beta1).div_(beta1)
         square.addcmul_(gradient, gradient, value=beta2 - 1).div_(beta2)
-        square.clamp_(
-            min=0
-        )  # rounding may lead below 0, and the next root would be NaN
+        # By rounding it may be below 0, and the next square root would be NaN.
+        square.clamp_(min=0)
 
     update_in_groups("cpu_adam", lists, update)
     return 0
 
 
-def _lists(
+def _named_tensors(
     params: Tensor, grads: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor
 ) -> dict[str, list[Tensor]]:
+    """Return the tensors of one parameter as lists by name, for `adam` and `update_in_groups`."""
     return {
         "gradients": [grads],
         "parameters": [params],

@@ -1,4 +1,4 @@
-"""The functions of the operator `cpu_lion`; on tensors of any device."""
+"""Provide the functions of the operator `cpu_lion`, for tensors of any device."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lion_update(
     grads: Tensor,
     exp_avg: Tensor,
 ) -> int:
-    """Do one step on one parameter, in place.
+    """Do one step of Lion on one parameter, in place.
 
     Raises `OpInputError` for an optimizer that was not created, and for tensors that do not match.
     """

@@ -1,4 +1,4 @@
-"""The functions of the operator `fused_adam`."""
+"""Provide the function of the operator `fused_adam`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions of the operator `fused_lamb`."""
+"""Provide the function of the operator `fused_lamb`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from accel_core.errors import OpInputError
 from accel_train.ops.arguments import check_decay, require_tensor, require_writable
-from accel_train.ops.portable._tensors import corrections, update_in_groups
+from accel_train.ops.portable._tensors import bias_corrections, update_in_groups
 
 __all__ = ["lamb"]
 
@@ -52,15 +52,12 @@ def lamb(
         raise OpInputError(
             f"fused_lamb: p_copy has {p_copy.numel()} elements, expected {p.numel()} or none"
         )
-    correction1, correction2 = corrections(
+    correction1, correction2 = bias_corrections(
         "fused_lamb", beta1, beta2, step, bool(bias_correction)
     )
     step_size = lr * math.sqrt(correction2) / correction1
-    ratio = torch.ones(
-        1,
-        dtype=torch.float64 if p.dtype == torch.float64 else torch.float32,
-        device=p.device,
-    )
+    ratio_dtype = torch.float64 if p.dtype == torch.float64 else torch.float32
+    ratio = torch.ones(1, dtype=ratio_dtype, device=p.device)
 
     def update(
         gs: list[Tensor], ps: list[Tensor], ms: list[Tensor], vs: list[Tensor]
@@ -72,23 +69,19 @@ def lamb(
         square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         root = square.sqrt().add_(eps) if mode == 1 else square.add(eps).sqrt_()
         change = torch.div(average, root, out=root).add_(weight, alpha=decay)
-        weight_norm, change_norm = (
-            torch.linalg.vector_norm(weight),
-            torch.linalg.vector_norm(change),
-        )
-        # Decided on the device: a step waits for no copy to the host.
-        usual = (weight_norm / change_norm).clamp(min_coeff, max_coeff)
+        weight_norm = torch.linalg.vector_norm(weight)
+        change_norm = torch.linalg.vector_norm(change)
+        limited_ratio = (weight_norm / change_norm).clamp(min_coeff, max_coeff)
+        is_defined = (weight_norm != 0) & (change_norm != 0)
+        # Decided on the device, so that the step does not wait for a copy to the host.
         ratio.copy_(
-            torch.where(
-                (weight_norm != 0) & (change_norm != 0), usual, torch.ones_like(usual)
-            )
+            torch.where(is_defined, limited_ratio, torch.ones_like(limited_ratio))
         )
         weight.sub_(change.mul_(ratio[0] * step_size))
 
     lists = {"gradients": [g], "parameters": [p], "exp_avg": [m], "exp_avg_sq": [v]}
-    update_in_groups(
-        "fused_lamb", lists, update, elementwise=False
-    )  # its norms are of whole tensors
+    # Not in pieces: LAMB needs the norms of whole tensors.
+    update_in_groups("fused_lamb", lists, update, elementwise=False)
     if p_copy.numel():
         with torch.no_grad():
             p_copy.copy_(p.reshape(p_copy.shape))

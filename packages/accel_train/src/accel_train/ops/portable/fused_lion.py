@@ -1,4 +1,4 @@
-"""The functions of the operator `fused_lion`."""
+"""Provide the function of the operator `fused_lion`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,445 @@
+"""Install our accelerator where DeepSpeed keeps its own: on import, or in a DeepSpeed already imported."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from types import MethodType, ModuleType
+from typing import Any
+
+from accel_core import Accelerator, NotImplementedBuilder, get_accelerator
+from accel_core.errors import IntegrationError, RecursiveChoiceError
+from accel_core.settings import Variable, parse_flag
+from accel_train.deepspeed import _host_collectives, _op_registry, _single_process
+from accel_train.import_hook import ImportHook
+
+__all__ = [
+    "ACCEL_VENDOR_DEFAULTS", "deepspeed_choice", "missing_members", "prepare", "replace_accelerator",
+    "replace_stand_in", "set_up", "supported_by_deepspeed",
+]  # fmt: skip
+
+#: DeepSpeed's module that selects its accelerator and keeps it as `ds_accelerator`.
+_SELECTION_MODULE = "deepspeed.accelerator.real_accelerator"
+#: In a source checkout DeepSpeed's build imports the same files as a package `accelerator` of their own.
+_SELECTION_MODULES = (_SELECTION_MODULE, "accelerator.real_accelerator")
+#: Modules of launchers, which only start other processes.
+_LAUNCHERS = ("deepspeed.launcher.runner", "deepspeed.launcher.launch")
+#: Modules that ask for a compiler when they are imported: it is the default of their method `compile`.
+_ENGINES = ("deepspeed.runtime.engine", "deepspeed.inference.engine")
+#: Device types whose compiler accel_core knows without importing torch's inductor.
+_TYPES_WITH_KNOWN_COMPILER = ("cpu", "cuda", "xpu")
+#: Modules of DeepSpeed that are patched after they are imported, and the function that patches each.
+_PATCHES = {
+    _single_process.COMM_MODULE: _single_process.patch_mpi_discovery,
+    _host_collectives.TORCH_COMM_MODULE: _host_collectives.patch_cpu_staging,
+}
+_BUILDERS_PACKAGE = "deepspeed.ops.op_builder"
+_NPU_BUILDERS_PACKAGE = f"{_BUILDERS_PACKAGE}.npu"
+_NPU_VENDOR_PACKAGE = "torch_npu"
+#: The module of `ds_report`.
+_ENV_REPORT = "deepspeed.env_report"
+#: In a source checkout the files of `_BUILDERS_PACKAGE` are a top-level package too, for DeepSpeed's build.
+_BUILD_TIME_PACKAGE = "op_builder"
+_MISSING = object()
+#: Set by `activate(vendor_defaults=False)`, so that child processes do as it does.
+ACCEL_VENDOR_DEFAULTS = Variable("ACCEL_VENDOR_DEFAULTS", parse_flag, True)
+#: The CPU's accelerator, which DeepSpeed gets while the chosen one's own class imports DeepSpeed.
+_stand_in: Accelerator | None = None
+#: Whether only an operator is needed: what the vendor wants set for a training is then not set.
+_skips_vendor_defaults = False
+#: Abstract members that ours lack: DeepSpeed calls them only where torch is older than 2.4.
+_NEVER_CALLED = frozenset(("amp",))
+
+
+def prepare(*, for_training: bool = True) -> None:
+    """Install an import hook that sets our accelerator when DeepSpeed is imported; until then none is chosen.
+
+    `for_training=False`: do not apply the vendor's defaults, unless another call has prepared for training.
+    """
+    global _skips_vendor_defaults
+    is_prepared = _hook in sys.meta_path
+    if for_training:
+        _skips_vendor_defaults = False
+    elif not is_prepared:
+        _skips_vendor_defaults = True
+    _hook.install()
+
+
+# --- while DeepSpeed is imported -----------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _install_on_import(module: ModuleType) -> Iterator[None]:
+    """Set our accelerator right after DeepSpeed's selection module runs, before other modules read it."""
+    yield
+    if _is_selection_module(module):
+        accelerator = _accelerator_or_stand_in()
+        _set_accelerator(module, accelerator)
+        # A child process does not call activate(), which would set this up.
+        set_up(accelerator, vendor_defaults=not _skips_vendor_defaults)
+
+
+def set_up(
+    accelerator: Accelerator, *, vendor_defaults: bool = True
+) -> tuple[str, ...]:
+    """Patch the imported DeepSpeed for `accelerator`, and apply the vendor's defaults; return the changes.
+
+    No defaults are applied if `vendor_defaults` or the variable `ACCEL_VENDOR_DEFAULTS` is false. Patched,
+    DeepSpeed runs in one process without a launcher, even if its communication was imported before. The
+    module that provides the communication backend is imported, because DeepSpeed only asks for its name.
+    """
+    # Imported here: a process that only imports DeepSpeed does not need it.
+    from accel_train.launch.communication import prepared
+
+    for name, patch in _PATCHES.items():
+        module = sys.modules.get(name)
+        if module is not None:
+            patch(module)
+    prepared(accelerator)
+    vars(accelerator)["_pins"] = _native_pinned_memory
+    if vendor_defaults and ACCEL_VENDOR_DEFAULTS.read(os.environ):
+        return accelerator.apply_vendor_defaults()
+    return ()
+
+
+def _native_pinned_memory() -> object:
+    """Return DeepSpeed's manager of pinned memory if `DS_PIN_MEMORY_BACKEND=native` is set, else `None`.
+
+    The manager pins memory by an operator of DeepSpeed, and calls the accelerator's `register_host_memory`.
+    """
+    if os.environ.get("DS_PIN_MEMORY_BACKEND", "torch").strip().lower() != "native":
+        return None
+    try:
+        from deepspeed.utils.pin_memory import get_active_native_pinned_memory
+    except ImportError:  # an older release, which does not read the variable
+        return None
+    return get_active_native_pinned_memory()
+
+
+def _accelerator_or_stand_in() -> Accelerator:
+    """Return the chosen accelerator; the CPU's while the chosen one is being built, and imports DeepSpeed.
+
+    `replace_stand_in` replaces the CPU's afterwards.
+    """
+    global _stand_in
+    try:
+        return get_accelerator()
+    except RecursiveChoiceError:
+        from accel_core import builtin
+        from accel_core.interface.cpu import CPUAccelerator
+
+        _stand_in = _stand_in or CPUAccelerator(builtin.CPU)
+        return _stand_in
+
+
+def replace_stand_in(accelerator: Accelerator) -> None:
+    """Give DeepSpeed `accelerator` instead of the CPU, which it got while the accelerator was being built."""
+    global _stand_in
+    if _stand_in is not None and _stand_in is deepspeed_choice():
+        replace_accelerator(accelerator, force=True)
+        set_up(accelerator)
+        _stand_in = None
+
+
+def _is_selection_module(module: ModuleType) -> bool:
+    """Return whether this is DeepSpeed's module: another project may have a package `accelerator` too."""
+    return hasattr(module, "ds_accelerator") and hasattr(module, "set_accelerator")
+
+
+def _set_accelerator(module: Any, accelerator: Accelerator) -> None:
+    """Make `accelerator` the one that DeepSpeed's selection module has selected."""
+    placeholder: Any = NotImplementedBuilder
+    placeholder.NAME = placeholder.name = _op_registry.NOT_IMPLEMENTED
+    placeholder.BUILD_VAR = ""  # DeepSpeed's setup.py reads one of each builder
+    for abstract_class in _abstract_classes():
+        # DeepSpeed requires an instance of its class, which `Accelerator` cannot import.
+        abstract_class.register(Accelerator)
+    # `is_current_accelerator_supported()` searches this list of names.
+    supported = getattr(module, "SUPPORTED_ACCELERATOR_LIST", None)
+    if isinstance(supported, list) and accelerator.device_name() not in supported:
+        supported.append(accelerator.device_name())
+    # Not by DeepSpeed's set_accelerator(), which a DeepSpeed with support for accel_core passes on to it.
+    module.ds_accelerator = accelerator
+
+
+def _abstract_classes() -> list[Any]:
+    """Return DeepSpeed's abstract accelerator class from each package that has imported it."""
+    classes = []
+    for name in _SELECTION_MODULES:
+        package = name.rpartition(".")[0]
+        abstract_class = _attribute_of_imported(
+            f"{package}.abstract_accelerator", "DeepSpeedAccelerator"
+        )
+        if abstract_class is not None:
+            classes.append(abstract_class)
+    return classes
+
+
+def _attribute_of_imported(module: str, name: str) -> Any:
+    """Return the attribute of a module; `None` if the module is not imported or lacks the attribute."""
+    return getattr(sys.modules.get(module), name, None)
+
+
+def missing_members(accelerator: Accelerator) -> tuple[str, ...]:
+    """List abstract members of DeepSpeed's class that `accelerator` lacks; empty before its import."""
+    required: set[str] = set()
+    for abstract_class in _abstract_classes():
+        required |= abstract_class.__abstractmethods__
+    required -= _NEVER_CALLED
+    return tuple(
+        sorted(name for name in required if not hasattr(type(accelerator), name))
+    )
+
+
+def _install_in_launcher() -> None:
+    """Set the launcher's view of our accelerator in a process of DeepSpeed's launcher."""
+    # Imported here: only launchers need it.
+    from accel_train.deepspeed._launcher_view import launcher_view
+
+    # Python has usually imported it already, as it loads the launcher.
+    importlib.import_module("deepspeed.accelerator")
+    module = sys.modules[_SELECTION_MODULE]
+    _set_accelerator(module, launcher_view(get_accelerator()))
+
+
+@contextlib.contextmanager
+def _hide_npu_package(_: ModuleType) -> Iterator[None]:
+    """Hide `torch_npu` from DeepSpeed's builders for npu, unless npu is the chosen device.
+
+    DeepSpeed always imports these builders, which work without `torch_npu`. Importing `torch_npu` for another
+    vendor's device raises an error, or takes torch's only slot for devices from outside.
+    """
+    if _accelerator_or_stand_in().device_name() == "npu":
+        yield
+    else:
+        with _hidden_package(_NPU_VENDOR_PACKAGE):
+            yield
+
+
+@contextlib.contextmanager
+def _hide_build_package(_: ModuleType) -> Iterator[None]:
+    """Hide the package `op_builder` of DeepSpeed's build, which a checkout has, from DeepSpeed's builders.
+
+    The package is a second copy of the builders, and asks for every builder while they are half imported,
+    so that some fail. The builders work without the package.
+    """
+    with _hidden_package(_BUILD_TIME_PACKAGE):
+        yield
+
+
+@contextlib.contextmanager
+def _hidden_package(name: str) -> Iterator[None]:
+    """Return a context manager in which importing the package fails, unless it is imported already."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]  # Python's mark for "cannot be imported"
+    try:
+        yield
+    finally:
+        sys.modules.pop(name, None)
+
+
+@contextlib.contextmanager
+def _add_ops_on_import(module: ModuleType) -> Iterator[None]:
+    """Add our accelerator's operators to DeepSpeed's list of operators, once that module is imported."""
+    yield
+    _op_registry.add_missing_ops(module, deepspeed_choice())
+
+
+@contextlib.contextmanager
+def _patch_on_import(module: ModuleType) -> Iterator[None]:
+    """Patch a module of DeepSpeed by its function in `_PATCHES`, once that module is imported."""
+    yield
+    _PATCHES[module.__name__](module)
+
+
+@contextlib.contextmanager
+def _defer_compiler(_: ModuleType) -> Iterator[None]:
+    """While DeepSpeed's engines are imported, return a compiler's name that is resolved at the first compile.
+
+    Finding the compiler of a device that declares none needs torch's inductor, whose import takes a second.
+    """
+    accelerator = _accelerator_or_stand_in()
+    is_declared = bool(accelerator.backend.compile_backend)
+    if is_declared or accelerator.device_type in _TYPES_WITH_KNOWN_COMPILER:
+        yield
+        return
+    from accel_train.compiling import ACCEL_COMPILER
+
+    vars(accelerator)["get_compile_backend"] = lambda: ACCEL_COMPILER
+    try:
+        yield
+    finally:
+        del vars(accelerator)["get_compile_backend"]
+
+
+@contextlib.contextmanager
+def _extend_report_on_import(module: Any) -> Iterator[None]:
+    """Make `ds_report` print a line with our accelerator too."""
+    yield
+    original = module.debug_report
+
+    def debug_report() -> None:
+        original()
+        accelerator = deepspeed_choice()
+        if isinstance(accelerator, Accelerator):
+            dots = "." * 22  # to the column of DeepSpeed's own lines
+            sys.stdout.write(f"accelerator {dots} {accelerator!r}, by accel-train\n")
+
+    module.debug_report = debug_report
+
+
+_hook = ImportHook(
+    around={
+        **dict.fromkeys(_SELECTION_MODULES, _install_on_import),
+        _BUILDERS_PACKAGE: _hide_build_package,
+        _NPU_BUILDERS_PACKAGE: _hide_npu_package,
+        _op_registry.ALL_OPS: _add_ops_on_import,
+        **dict.fromkeys(_PATCHES, _patch_on_import),
+        _ENV_REPORT: _extend_report_on_import,
+        **dict.fromkeys(_ENGINES, _defer_compiler),
+    },
+    before=dict.fromkeys(_LAUNCHERS, _install_in_launcher),
+)
+
+
+# --- after DeepSpeed was imported ----------------------------------------------------------------------
+
+
+def supported_by_deepspeed() -> tuple[str, ...]:
+    """List the devices that the imported DeepSpeed has its own classes for, and the one that we set."""
+    names: list[str] = []
+    for module in _SELECTION_MODULES:
+        names += _attribute_of_imported(module, "SUPPORTED_ACCELERATOR_LIST") or ()
+    return tuple(names)
+
+
+def deepspeed_choice() -> Any:
+    """Return the accelerator that DeepSpeed has chosen in this process; `None` if it has not chosen yet."""
+    return _attribute_of_imported(_SELECTION_MODULE, "ds_accelerator")
+
+
+def replace_accelerator(accelerator: Accelerator, *, force: bool) -> None:
+    """Give an imported DeepSpeed `accelerator` instead of its own, and update what it derived from its own.
+
+    Raises `IntegrationError` if DeepSpeed's own accelerator is for another device, unless `force` is set.
+    """
+    selection_modules = _imported_selection_modules()
+    replaced = _accelerators_to_replace(selection_modules, accelerator)
+    if not force:
+        _require_same_device(replaced, accelerator)
+    for module in selection_modules:
+        # None: a DeepSpeed with support for accel_core asks for the accelerator while it is imported.
+        if module.ds_accelerator is None:
+            _set_accelerator(module, accelerator)
+    if not replaced:
+        return
+    builders = _imported_builders()
+    for module in selection_modules:
+        _set_accelerator(module, accelerator)
+    for module in _deepspeed_modules():
+        _replace_in_module(module, replaced, builders, accelerator)
+    _op_registry.refresh_compatible_ops(accelerator)
+
+
+def _imported_selection_modules() -> list[Any]:
+    """Return the imported modules in which DeepSpeed keeps an accelerator; two in a checkout."""
+    imported = [sys.modules.get(name) for name in _SELECTION_MODULES]
+    return [
+        module
+        for module in imported
+        if module is not None and _is_selection_module(module)
+    ]
+
+
+def _accelerators_to_replace(
+    selection_modules: list[Any], accelerator: Accelerator
+) -> list[Any]:
+    """Return what DeepSpeed has selected, except `accelerator` itself and its launcher's view."""
+    selected = [module.ds_accelerator for module in selection_modules]
+    return [
+        other
+        for other in selected
+        if other is not None and not _is_view_of(other, accelerator)
+    ]
+
+
+def _require_same_device(replaced: list[Any], accelerator: Accelerator) -> None:
+    """Raise `IntegrationError` if DeepSpeed has selected another device than that of `accelerator`."""
+    for other in replaced:
+        if other.device_name() != accelerator.device_name():
+            raise IntegrationError(
+                f"DeepSpeed was imported before and has chosen {_described(other)}, accel-core has chosen "
+                f"{accelerator!r}. DeepSpeed's modules, and objects made since, still use the first "
+                "one. Call activate() before `import deepspeed`; or activate(force=True) if no engine, "
+                "tensor or process group was made yet; or set DS_ACCELERATOR so that both choose the same."
+            )
+
+
+def _replace_in_module(
+    module: ModuleType,
+    replaced: list[Any],
+    builders: dict[str, Any],
+    accelerator: Accelerator,
+) -> None:
+    """Replace a module's global variables that hold a replaced accelerator, its methods or its builders."""
+    for name, value in list(vars(module).items()):
+        if any(value is other for other in replaced):
+            setattr(module, name, accelerator)
+        elif _is_method_of_any(value, replaced):
+            setattr(module, name, getattr(accelerator, value.__name__))
+        elif value is builders.get(name, _MISSING):
+            setattr(module, name, accelerator.get_op_builder(name))
+
+
+def _is_method_of_any(value: Any, instances: list[Any]) -> bool:
+    """Return whether `value` is a method that is bound to one of `instances`."""
+    return isinstance(value, MethodType) and any(
+        value.__self__ is instance for instance in instances
+    )
+
+
+def _is_view_of(other: Any, accelerator: Accelerator) -> bool:
+    """Return whether `other` shares its state with `accelerator`, as the launcher's view does."""
+    return isinstance(other, Accelerator) and other.__dict__ is accelerator.__dict__
+
+
+def _described(accelerator: Any) -> str:
+    """Return the name and the class of DeepSpeed's accelerator, for an error message."""
+    name = getattr(accelerator, "_name", None) or accelerator.device_name()
+    return f"{name} ({type(accelerator).__module__}.{type(accelerator).__name__})"
+
+
+def _deepspeed_modules() -> list[ModuleType]:
+    """Return DeepSpeed's imported modules, without those that select an accelerator.
+
+    In a checkout two packages of DeepSpeed's build may be imported too.
+    """
+    packages = ("deepspeed", "accelerator", _BUILD_TIME_PACKAGE)
+    modules = []
+    for name, module in list(sys.modules.items()):
+        is_deepspeeds = name.partition(".")[0] in packages
+        if (
+            is_deepspeeds
+            and isinstance(module, ModuleType)
+            and module.__name__ not in _SELECTION_MODULES
+        ):
+            modules.append(module)
+    return modules
+
+
+def _imported_builders() -> dict[str, Any]:
+    """Return the builder classes that `deepspeed.ops.op_builder` took from its accelerator when imported."""
+    package = sys.modules.get(_BUILDERS_PACKAGE)
+    attributes = vars(package) if package else {}
+    # These two are base classes, the same on every device.
+    base_classes = ("OpBuilder", "CUDAOpBuilder")
+    return {
+        name: value
+        for name, value in attributes.items()
+        if name.endswith("Builder") and name not in base_classes
+    }

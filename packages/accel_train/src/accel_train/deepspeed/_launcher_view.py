@@ -1,0 +1,124 @@
+"""Our accelerator as DeepSpeed's launcher needs it; training processes get the accelerator itself.
+
+The launcher takes the first visible-devices variable without checking that there is one, reads its value as
+integers, prints every such variable after setting them, and forwards only variables with the prefixes that
+the accelerator names. Four members of our accelerator return other values than it needs; this module
+overrides them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+from accel_core import Accelerator
+from accel_core.hardware import visible_devices
+from accel_core.torch_import import AUTOLOAD
+
+__all__ = ["launcher_view"]
+
+#: Variable for the launcher, which needs one, if the backend has none that the launcher could read. Nothing
+#: reads its value. DeepSpeed itself uses CUDA_VISIBLE_DEVICES here, which hides other vendors' devices.
+PLACEHOLDER = "DS_VISIBLE_DEVICES"
+_INTEGERS = re.compile(r"\s*(\d+\s*(,\s*\d+\s*)*)?")
+
+
+def launcher_view(accelerator: Accelerator) -> Accelerator:
+    """Return an object with the class and state of `accelerator`, and the members that the launcher needs."""
+    if isinstance(accelerator, _LauncherMembers):
+        return accelerator
+    accelerator_class = type(accelerator)
+    view_class: Any = type(
+        accelerator_class.__name__,
+        (_LauncherMembers, accelerator_class),
+        {"__module__": accelerator_class.__module__},
+    )
+    view: Accelerator = object.__new__(view_class)
+    view.__dict__ = accelerator.__dict__
+    return view
+
+
+class _LauncherMembers:
+    """The members that the launcher calls. Mixed into the accelerator's class."""
+
+    backend: Any
+    _every_id: Any
+
+    def export_envs(self) -> list[str]:
+        """Return prefixes of the variables that the launcher forwards to other nodes.
+
+        They include those of our choice (DS_ACCELERATOR, ACCEL_ALLOW…) and activation (ACCEL_INTEGRATIONS).
+        """
+        from accel_train.launch.environment import SEARCH_PATHS, checked_prefixes
+
+        exported = checked_prefixes(self.backend.name, super().export_envs())  # type: ignore[misc]
+        # AUTOLOAD keeps another vendor's package out of every process that imports torch.
+        return [*exported, *SEARCH_PATHS, "ACCEL_", "DS_ACCELERATOR", AUTOLOAD]
+
+    def visible_devices_envs(self) -> list[str]:
+        """Return the one variable that the launcher may read and set."""
+        variable = self._visibility_variable()
+        if variable and self._holds_integers(variable) and self._has_ids(variable):
+            return [variable]
+        return [PLACEHOLDER]
+
+    def set_visible_devices_envs(
+        self,
+        current_env: MutableMapping[str, str],
+        local_accelerator_ids: Sequence[int | str],
+    ) -> None:
+        """Set the variables in `current_env` that make these devices visible.
+
+        If the user's value of the variable has UUIDs, the ids are positions in the user's list.
+        """
+        ids = list(local_accelerator_ids)
+        variable = self._visibility_variable()
+        if variable and not self._holds_integers(variable):
+            ids = self._ids_at(variable, ids)
+        elif variable and variable not in os.environ and self._has_ids(variable):
+            # The launcher counts devices from 0; the vendor's variable may have other ids.
+            every_id = self._every_id() or ()
+            ids = [every_id[int(position)] for position in ids]
+        if variable and self._has_ids(variable):
+            current_env[variable] = visible_devices.format_visible_devices(
+                self.backend.visibility.grammar, ids
+            )
+        current_env.setdefault(self.visible_devices_envs()[0], ",".join(map(str, ids)))
+
+    def _has_ids(self, variable: str) -> bool:
+        """Return whether the ids of the devices are known, by the variable or from the vendor."""
+        return variable in os.environ or self._every_id() is not None
+
+    def _visibility_variable(self) -> str:
+        """Return the variable that hides devices from this process, else the one that takes precedence.
+
+        Empty if the backend has none.
+        """
+        names: list[str] = super().visible_devices_envs()  # type: ignore[misc]
+        for name in names:
+            if name in os.environ:
+                return name
+        return names[0] if names else ""
+
+    @staticmethod
+    def _holds_integers(variable: str) -> bool:
+        """Return whether the launcher can read the variable's value: integers and commas, or nothing."""
+        return _INTEGERS.fullmatch(os.environ.get(variable, "")) is not None
+
+    def _ids_at(self, variable: str, positions: list[int | str]) -> list[int | str]:
+        """Return the ids at these positions of the variable's list. Raises `ValueError` beyond its end."""
+        value = os.environ[variable]
+        parsed = visible_devices.parse_visible_devices(
+            self.backend.visibility.grammar, value
+        )
+        ids = parsed.ids or ()
+        try:
+            return [ids[int(position)] for position in positions]
+        except IndexError:
+            raise ValueError(
+                f"{variable}={value!r} names {len(ids)} devices, and the launcher was asked for "
+                f"{', '.join(map(str, positions))}. If {variable} holds no plain indices, --include and "
+                "--num_gpus refer to positions in its list, from 0."
+            ) from None

@@ -1,0 +1,252 @@
+"""Wrap DeepSpeed's builders: they report when they compile, and arguments of operators are checked.
+
+DeepSpeed compiles silently, and its C++ for the CPU does not check arguments: a list that is too short, a
+tensor of another type or an optimizer that was never created crashes Python. The builder's class stays
+DeepSpeed's own; only its `load` differs.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from accel_core.errors import OpInputError
+from accel_train.launch.variables import LOCAL_RANK
+from accel_train.ops import arguments
+
+__all__ = ["CheckedOperator", "wrap_load"]
+
+
+class _UpdateSignature(NamedTuple):
+    """The arguments of an optimizer's update in DeepSpeed's C++."""
+
+    #: Names of the numbers between `step` and the tensors.
+    numbers: tuple[str, ...]
+    #: Names of the state tensors, which follow parameter and gradient.
+    states: tuple[str, ...]
+
+
+#: By operator, in the order of csrc/adam/cpu_adam_impl.cpp, csrc/adagrad/cpu_adagrad.cpp, csrc/lion/….
+_UPDATES = {
+    "cpu_adam": _UpdateSignature(
+        ("lr", "beta1", "beta2", "epsilon", "weight_decay", "bias_correction"),
+        ("exp_avg", "exp_avg_sq"),
+    ),
+    "cpu_adagrad": _UpdateSignature(("lr", "epsilon", "weight_decay"), ("exp_avg_sq",)),
+    "cpu_lion": _UpdateSignature(
+        ("lr", "beta1", "beta2", "weight_decay"), ("exp_avg",)
+    ),
+}
+_ADAM_LISTS = ("gradients", "parameters", "exp_avg", "exp_avg_sq")
+
+
+def wrap_load(
+    builder_class: Any,
+    is_built: Callable[[Any], bool],
+    build_folder: Callable[[Any], str],
+) -> None:
+    """Replace `builder_class.load`: it reports on stderr that it compiles, and returns a checked operator.
+
+    `is_built(builder)` returns whether nothing is left to compile; `build_folder(builder)` returns where the
+    compiled module will be. Only the first rank of a host reports. A second call changes nothing.
+    """
+    original = builder_class.load
+    if getattr(original, "announces", False):
+        return
+
+    @functools.wraps(original)
+    def load(self: Any, *args: Any, **kwargs: Any) -> Any:
+        is_loaded = self.name in getattr(self, "_loaded_ops", {})
+        if not is_loaded and not LOCAL_RANK.read(os.environ) and not is_built(self):
+            sys.stderr.write(
+                f"accel-core: compiling DeepSpeed's {self.name}, which may take minutes (once; kept in "
+                f"{build_folder(self)})\n"
+            )
+        if not args:
+            # Not verbose, torch puts the compiler's output into its error.
+            kwargs.setdefault("verbose", False)
+        return _with_checks(self, original(self, *args, **kwargs))
+
+    load.announces = True  # type: ignore[attr-defined]
+    builder_class.load = load
+
+
+def _with_checks(builder: Any, module: Any) -> Any:
+    """Return a loaded module; as a `CheckedOperator` if it is an optimizer in C++ for the CPU."""
+    if builder.name in _UPDATES:
+        return _checked_operator(builder.name, module)
+    if builder.name == "fused_adam" and _are_cpu_sources(builder.sources()):
+        return _checked_operator(builder.name, module)
+    return module
+
+
+def _are_cpu_sources(sources: Sequence[str]) -> bool:
+    """Return whether all files are C++ for the CPU; `.dp.cpp` is SYCL."""
+    return all(
+        source.endswith(".cpp") and not source.endswith(".dp.cpp") for source in sources
+    )
+
+
+@functools.cache  # one per module: it remembers which optimizers were created in that module
+def _checked_operator(op: str, module: Any) -> CheckedOperator:
+    return CheckedOperator(op, module)
+
+
+class CheckedOperator:
+    """A compiled module of DeepSpeed; updates of optimizers are checked, all else is passed on unchanged.
+
+    An update raises `OpInputError` before it changes anything: for an optimizer that was not created, for
+    tensors that do not match, for tensors that are not dense or not on the CPU, and for numbers out of range.
+    Tensors that are not contiguous are updated too (DeepSpeed's C++ leaves them unchanged), and autograd sees
+    the change.
+    """
+
+    def __init__(self, op: str, module: Any) -> None:
+        self._op = op
+        self._module = module
+        self._created_ids: set[int] = set()
+        optimizer = op.removeprefix("cpu_")
+        self._checks: dict[str, Callable[..., Any]] = {
+            f"create_{optimizer}": self._create,
+            f"destroy_{optimizer}": self._destroy,
+            f"{optimizer}_update": self._update,
+            f"{optimizer}_rollback": self._roll_back,
+            "multi_tensor_adam": self._multi_tensor_adam,
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a function of the module, wrapped in the check that its name has."""
+        if name.startswith("_"):  # what copying and pickling ask for
+            raise AttributeError(name)
+        compiled_function = getattr(self._module, name)
+        check = self._checks.get(name)
+        if check is None:
+            return compiled_function
+
+        @functools.wraps(compiled_function)
+        def checked_function(*args: Any) -> Any:
+            return check(compiled_function, *args)
+
+        return checked_function
+
+    def __deepcopy__(self, memo: Any) -> CheckedOperator:
+        return self  # like its module, of which a process has one
+
+    def _create(self, compiled_function: Any, optimizer_id: Any, *settings: Any) -> Any:
+        """Create an optimizer by the compiled function, and remember its number."""
+        optimizer_id = arguments.whole_number(
+            self._op, "optimizer_id", optimizer_id, -(2**31), 32
+        )
+        result = compiled_function(optimizer_id, *settings)
+        self._created_ids.add(optimizer_id)
+        return result
+
+    def _destroy(self, compiled_function: Any, optimizer_id: Any) -> Any:
+        """Destroy an optimizer by the compiled function, and forget its number."""
+        self._created_ids.discard(optimizer_id)
+        return compiled_function(optimizer_id)
+
+    def _update(
+        self, compiled_function: Any, optimizer_id: Any, step: Any, *rest: Any
+    ) -> Any:
+        """Check the arguments of an update, then call the compiled function on contiguous tensors.
+
+        `rest`: the numbers of the signature in `_UPDATES`, then parameter, gradient and states.
+        """
+        signature = _UPDATES[self._op]
+        if len(rest) != len(signature.numbers) + 2 + len(signature.states):
+            # The compiled function raises an error that says how many arguments it takes.
+            return compiled_function(optimizer_id, step, *rest)
+        if optimizer_id not in self._created_ids:
+            create = next(iter(self._checks))
+            raise OpInputError(
+                f"{self._op}: optimizer {optimizer_id} was not created. Call {create}({optimizer_id}, …)"
+            )
+        numbers = dict(zip(signature.numbers, rest, strict=False))
+        step = self._checked_step(step, numbers, bits=64)
+        parameter, gradient, *states = rest[len(signature.numbers) :]
+
+        def update_contiguous(rows: Sequence[Sequence[Any]]) -> Any:
+            dense_gradient, dense_parameter, *dense_states = rows[0]
+            return compiled_function(
+                optimizer_id,
+                step,
+                *numbers.values(),
+                dense_parameter,
+                dense_gradient,
+                *dense_states,
+            )
+
+        names = ("grads", "params", *signature.states)
+        row = (gradient, parameter, *states)
+        return arguments.update_on_host(self._op, names, [row], update_contiguous)
+
+    def _roll_back(
+        self, compiled_function: Any, optimizer_id: Any, step: Any, *rest: Any
+    ) -> Any:
+        """Check that the step of `cpu_adam` can be undone, then undo it as `_update` would do it.
+
+        Raises `OpInputError` for tensors in another type than float32.
+        """
+        if len(rest) == 10:
+            lr, beta1, beta2, _, weight_decay, _, *tensors = rest
+            arguments.check_undoable(self._op, beta1, beta2, weight_decay, lr)
+            for tensor in tensors:
+                if str(getattr(tensor, "dtype", "")) != "torch.float32":
+                    raise OpInputError(
+                        f"{self._op}: only steps in float32 can be rolled back"
+                    )
+        return self._update(compiled_function, optimizer_id, step, *rest)
+
+    def _multi_tensor_adam(
+        self,
+        compiled_function: Any,
+        chunk_size: Any,
+        noop_flag: Any,
+        tensor_lists: Any,
+        lr: Any,
+        beta1: Any,
+        beta2: Any,
+        epsilon: Any,
+        step: Any,
+        mode: Any,
+        bias_correction: Any,
+        weight_decay: Any,
+    ) -> Any:
+        """Check the arguments of `multi_tensor_adam`, then call it on contiguous tensors."""
+        lists = arguments.named_lists(self._op, _ADAM_LISTS, tensor_lists)
+        arguments.check_mode(self._op, mode)
+        checked_numbers = {
+            "lr": lr,
+            "beta1": beta1,
+            "beta2": beta2,
+            "epsilon": epsilon,
+            "weight_decay": weight_decay,
+        }
+        step = self._checked_step(step, checked_numbers, bits=32)
+        numbers = (lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
+
+        def update_contiguous(rows: Sequence[Sequence[Any]]) -> Any:
+            columns: list[list[Any]] = [[] for _ in _ADAM_LISTS]
+            for row in rows:
+                for column, tensor in zip(columns, row, strict=True):
+                    column.append(tensor)
+            return compiled_function(chunk_size, noop_flag, columns, *numbers)
+
+        rows = list(zip(*lists.values(), strict=True))
+        return arguments.update_on_host(self._op, _ADAM_LISTS, rows, update_contiguous)
+
+    def _checked_step(self, step: Any, numbers: dict[str, Any], *, bits: int) -> int:
+        """Check the decay rates and the weight decay in `numbers`; return `step` as an int.
+
+        Raises `OpInputError` for one that is out of range, and for a step that does not fit in `bits` bits.
+        """
+        if "beta1" in numbers:
+            arguments.check_rates(
+                self._op, numbers["beta1"], numbers["beta2"], float32=True
+            )
+        arguments.check_decay(self._op, numbers["weight_decay"])
+        return arguments.whole_number(self._op, "step", step, 1, bits)

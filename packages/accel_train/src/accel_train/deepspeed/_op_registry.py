@@ -1,0 +1,59 @@
+"""DeepSpeed's registry of operators: add every builder of our accelerator under its `NAME`.
+
+DeepSpeed lists the builders in the package that `op_builder_dir()` names, and looks up
+`deepspeed.ops.__compatible_ops__[Builder.NAME]` for builders that `get_op_builder()` returned. Builders from
+elsewhere (accel-core's portable ones, a plugin's) are missing in these lists until they are added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from accel_core.errors import UnsupportedError
+
+__all__ = ["ALL_OPS", "NOT_IMPLEMENTED", "add_missing_ops", "refresh_compatible_ops"]
+
+#: DeepSpeed's module that lists all operators.
+ALL_OPS = "deepspeed.ops.op_builder.all_ops"
+#: The name that DeepSpeed gives to a builder that does not exist; it lists it as an incompatible operator.
+NOT_IMPLEMENTED = "deepspeed_not_implemented"
+
+
+def add_missing_ops(all_ops: Any, accelerator: Any) -> None:
+    """Add the operators of `accelerator` to DeepSpeed's module `all_ops`, if it lacks them.
+
+    Adds nothing if the accelerator lists no operators: it is DeepSpeed's own, or it has none.
+    """
+    for builder_name in _listed_builders(accelerator):
+        # A builder that fails to import raises the error again when a program asks for it.
+        with contextlib.suppress(UnsupportedError):
+            builder = accelerator.create_op_builder(builder_name)
+            new_names = {builder.name, type(builder).NAME} - set(all_ops.ALL_OPS)
+            for name in sorted(new_names):
+                all_ops.ALL_OPS[name] = builder
+            if new_names:
+                all_ops.__op_builders__.append(builder)
+
+
+def _listed_builders(accelerator: Any) -> Iterable[str]:
+    """Return the names of the accelerator's builders; empty for one that cannot list them."""
+    op_builders = getattr(accelerator, "op_builders", None)
+    return op_builders() if callable(op_builders) else ()
+
+
+def refresh_compatible_ops(accelerator: Any) -> None:
+    """Update DeepSpeed's record of compatible operators after `accelerator` replaced another one."""
+    all_ops = sys.modules.get(ALL_OPS)
+    if all_ops is None:
+        return
+    all_ops = importlib.reload(all_ops)
+    add_missing_ops(all_ops, accelerator)
+    # Several modules hold this dictionary: it is changed in place.
+    compatible_ops = vars(sys.modules["deepspeed.ops"]).get("__compatible_ops__")
+    if isinstance(compatible_ops, dict):
+        for name, builder in all_ops.ALL_OPS.items():
+            compatible_ops[name] = bool(builder.is_compatible())

@@ -1,0 +1,106 @@
+"""Find the version and the folder of the installed DeepSpeed, without importing it."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+from accel_core import package_folders, packages
+from accel_core.errors import IntegrationMissingError
+
+__all__ = [
+    "OLDEST_SUPPORTED",
+    "UNKNOWN_VERSION",
+    "has_accel_core_support",
+    "installed_version",
+    "is_installed",
+    "lists_accelerator",
+    "package_folder",
+    "require_supported_version",
+]
+
+#: The oldest release that this integration was tried with.
+OLDEST_SUPPORTED = "0.16"
+UNKNOWN_VERSION = "of unknown version"
+
+
+def require_supported_version() -> str:
+    """Return the installed DeepSpeed's version, or `UNKNOWN_VERSION` for a source tree without metadata.
+
+    Raises `IntegrationMissingError` if DeepSpeed is not installed or older than `OLDEST_SUPPORTED`.
+    """
+    version = installed_version()
+    if version is None:
+        raise IntegrationMissingError(
+            "DeepSpeed is not installed in this environment: pip install deepspeed (0.16 or newer)"
+        )
+    if version != UNKNOWN_VERSION and _is_too_old(version):
+        raise IntegrationMissingError(
+            f"DeepSpeed {version} is installed, accel-core needs {OLDEST_SUPPORTED} or newer: "
+            f"pip install 'deepspeed>={OLDEST_SUPPORTED}'"
+        )
+    return version
+
+
+def installed_version() -> str | None:
+    """Return DeepSpeed's version; `UNKNOWN_VERSION` without metadata, `None` if it is not installed."""
+    # Metadata may outlive its package, and a source tree has none.
+    if package_folder() is None:
+        return None
+    return _version_in_metadata()
+
+
+@functools.cache  # parsing the metadata takes milliseconds
+def _version_in_metadata() -> str:
+    return packages.version("deepspeed") or UNKNOWN_VERSION
+
+
+def _is_too_old(version: str) -> bool:
+    """Return whether `version` is older than `OLDEST_SUPPORTED`; False for one that cannot be parsed."""
+    major_minor = re.match(r"(\d+)\.(\d+)(\.\d+)*(\+[\w.]+)?$", version)
+    if major_minor:
+        oldest = tuple(map(int, OLDEST_SUPPORTED.split(".")))
+        return (int(major_minor[1]), int(major_minor[2])) < oldest
+    # Imported here: it takes longer than all the rest of this module.
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(version) < Version(OLDEST_SUPPORTED)
+    except InvalidVersion:  # a private build: it is accepted
+        return False
+
+
+def is_installed() -> bool:
+    """Return whether DeepSpeed is installed, without importing it."""
+    return package_folder() is not None
+
+
+def has_accel_core_support() -> bool:
+    """Return whether the installed DeepSpeed calls accel_core itself (lab/contrib/deepspeed-native.patch)."""
+    return "import accel_core" in _selection_source()
+
+
+def lists_accelerator(name: str) -> bool:
+    """Return whether `name` is in DeepSpeed's list of accelerators; True if there is no list to read."""
+    listed = re.search(
+        r"^SUPPORTED_ACCELERATOR_LIST = (\[.*?\])",
+        _selection_source(),
+        re.MULTILINE | re.DOTALL,
+    )
+    return listed is None or repr(name) in listed[1]
+
+
+def _selection_source() -> str:
+    """Return the source of the module in which DeepSpeed selects its accelerator; empty without one."""
+    folder = package_folder()
+    if folder is None:
+        return ""
+    file = folder / "accelerator" / "real_accelerator.py"
+    return file.read_text("utf-8", "replace") if file.is_file() else ""
+
+
+def package_folder() -> Path | None:
+    """Return the folder of DeepSpeed's package; `None` if it is not installed."""
+    folders = package_folders("deepspeed")
+    return Path(folders[0]) if folders else None

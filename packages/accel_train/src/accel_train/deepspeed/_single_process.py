@@ -1,0 +1,88 @@
+"""DeepSpeed in one process without a launcher and without mpi4py.
+
+DeepSpeed then asks MPI for the ranks, which fails if mpi4py is missing. The function that asks MPI is
+replaced by one that makes this process rank 0 of 1.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from accel_core import is_installed
+from accel_core.errors import IntegrationMissingError
+from accel_train.launch.launchers import adopt_launcher, launched_by
+
+__all__ = ["COMM_MODULE", "patch_mpi_discovery"]
+
+#: DeepSpeed's module with `init_distributed()`, and its function that asks MPI for the ranks.
+COMM_MODULE = "deepspeed.comm.comm"
+_MPI_DISCOVERY = "mpi_discovery"
+_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def patch_mpi_discovery(comm_module: Any) -> None:
+    """Make DeepSpeed's `init_distributed()` start a group of one rank if no launcher is set.
+
+    `comm_module` is DeepSpeed's module `COMM_MODULE`. If mpi4py is installed, DeepSpeed works as before. If
+    it is not installed and a launcher's variable names several processes, `init_distributed()` raises
+    `IntegrationMissingError` with the variables that are missing.
+    """
+    original = getattr(comm_module, _MPI_DISCOVERY, None)
+    if original is None or getattr(original, "serves_one", False):
+        return
+
+    @functools.wraps(original)
+    def mpi_discovery(*args: Any, **kwargs: Any) -> Any:
+        if is_installed("mpi4py"):
+            return original(*args, **kwargs)
+        adopt_launcher()
+        if all(os.environ.get(name) for name in _RANK_VARIABLES):
+            return None
+        _require_single_process(os.environ)
+        for name, value in _single_rank_variables().items():
+            os.environ.setdefault(name, value)
+        return None
+
+    mpi_discovery.serves_one = True  # type: ignore[attr-defined]
+    setattr(comm_module, _MPI_DISCOVERY, mpi_discovery)
+
+
+def _require_single_process(environ: Mapping[str, str]) -> None:
+    """Raise `IntegrationMissingError` if a variable says that this is one of several processes."""
+    variable = _variable_of_several_processes(environ)
+    if variable:
+        missing = [name for name in _RANK_VARIABLES if name not in environ]
+        raise IntegrationMissingError(
+            f"{variable}={environ[variable]} says that this is one of several processes, and DeepSpeed needs "
+            f"{', '.join(missing)} in each. Start it with `accel deepspeed` or torchrun, which set them, or "
+            "let DeepSpeed ask MPI: `pip install mpi4py`."
+        )
+
+
+def _variable_of_several_processes(environ: Mapping[str, str]) -> str:
+    """Return the variable that says that this is one of several processes; empty if none does."""
+    if environ.get("WORLD_SIZE", "1") not in ("", "1"):
+        return "WORLD_SIZE"
+    if environ.get("RANK", "0") != "0":
+        return "RANK"
+    launcher = launched_by(environ)
+    if launcher is None:
+        return ""
+    return launcher.world_size or launcher.rank
+
+
+def _single_rank_variables() -> dict[str, str]:
+    """Return the variables of rank 0 of 1, with a free port: other processes may train on this host too."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    return {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
