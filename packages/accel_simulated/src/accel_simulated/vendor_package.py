@@ -19,7 +19,7 @@ def finish(module: ModuleType) -> None:
     import torch
     from torch.utils.checkpoint import DefaultDeviceType
 
-    from accel_simulated import collective, inductor
+    from accel_simulated import collective, data_parallel, inductor, sending
 
     name, vendor = device.vendor.name, device.vendor
     torch._register_device_module(name, module)  # type: ignore[no-untyped-call]
@@ -35,5 +35,8 @@ def finish(module: ModuleType) -> None:
         if not vendor.plain:
             inductor.teach(name)
     DefaultDeviceType.set_device_type(name)
+    sending.refuse(torch.UntypedStorage, name)
+    for function, refusal in data_parallel.refusals(name).items():
+        setattr(torch._C, function, refusal)
     if vendor.collective and torch.distributed.is_available():
         collective.register(vendor.collective, name)
