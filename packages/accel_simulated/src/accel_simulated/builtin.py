@@ -55,7 +55,9 @@ def install(name: str) -> None:
     )
     if name == "cuda":
         imports.change("torch.cuda", after=_count_by_nvml)
-        imports.change("torch._native.common_utils", after=_run_no_triton)
+        imports.change("torch._native.common_utils", after=_write_no_triton)
+    if name in ("cuda", "xpu"):
+        imports.change("torch.utils._triton", after=_find_no_triton)
     imports.change("torch._C", before=lambda: device.load(name), after=change_c)
     if VENDORS[name].collective:
         imports.change("torch.distributed.distributed_c10d", after=change_distributed)
@@ -67,9 +69,14 @@ def _count_by_nvml(module: ModuleType) -> None:
         module._raw_device_count_nvml = device.present  # type: ignore[attr-defined]
 
 
-def _run_no_triton(module: ModuleType) -> None:
+def _write_no_triton(module: ModuleType) -> None:
     """Keep torch from giving eager operators Triton kernels, which need the CUDA driver."""
     module.check_native_jit_disabled = lambda: True  # type: ignore[attr-defined]
+
+
+def _find_no_triton(module: ModuleType) -> None:
+    """Have inductor say that it finds no working Triton, which needs the driver too."""
+    module.has_triton = lambda: False  # type: ignore[attr-defined]
 
 
 def _serve_storages(storage: ModuleType, name: str) -> None:

@@ -98,9 +98,9 @@ def refusals(device_type: str) -> dict[str, Callable[..., Any]]:
 
     def refuse(*arguments: Any, **options: Any) -> Any:
         raise UnsupportedError(
-            f"torch.nn.DataParallel, and torch.nn.parallel.comm that it is made of, are for CUDA only, not for "
-            f"{device_type}. Use torch.nn.parallel.DistributedDataParallel, with one process for each device: "
-            "accel run SCRIPT"
+            "torch.nn.DataParallel, and torch.nn.parallel.comm that it is made of, are for CUDA only, not "
+            f"for {device_type}. Use torch.nn.parallel.DistributedDataParallel, with one process for each "
+            "device: accel run SCRIPT"
         )
 
     return dict.fromkeys(FUNCTIONS, refuse)

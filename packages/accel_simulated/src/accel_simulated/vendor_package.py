@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from accel_simulated import device
 
-__all__ = ["finish", "start"]
+__all__ = ["finish", "not_simulated", "start"]
 
 
 def start(name: str) -> None:
@@ -40,3 +42,24 @@ def finish(module: ModuleType) -> None:
         setattr(torch._C, function, refusal)
     if vendor.collective and torch.distributed.is_available():
         collective.register(vendor.collective, name)
+
+
+def not_simulated(package: str, *names: str) -> dict[str, Callable[..., Any]]:
+    """Return a function for each of the vendor's own operators, which says that there is no such kernel here.
+
+    Frameworks import these by name where the vendor's package is, and most programs never call them.
+    """
+
+    def refusing(name: str) -> Callable[..., Any]:
+        def refuse(*arguments: Any, **options: Any) -> Any:
+            from accel_core import UnsupportedError
+
+            raise UnsupportedError(
+                f"{package}.{name} is not simulated: it is a kernel of the vendor's own. Choose the "
+                "framework's implementation in torch's operators, or run this on the vendor's device"
+            )
+
+        refuse.__name__ = refuse.__qualname__ = name
+        return refuse
+
+    return {name: refusing(name) for name in names}
