@@ -167,6 +167,25 @@ def test_an_operator_of_the_vendors_is_a_name_and_says_so_when_it_is_called(simu
         )
 
 
+ATTENTION_OF_GAUDI = """
+import json
+import habana_frameworks.torch
+from habana_frameworks.torch.hpex.kernels import FusedSDPA
+
+try:
+    FusedSDPA.apply(1, 2, 3)
+except NotImplementedError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def test_gaudis_attention_says_so_too(simulated):
+    said = simulated("hpu", ATTENTION_OF_GAUDI).answer
+    assert said.startswith(
+        "habana_frameworks.torch.hpex.kernels.FusedSDPA is not simulated: "
+    )
+
+
 # ---------------------------------------------------------------------------- branches of CUDA's
 
 OF_CUDA = """
