@@ -554,7 +554,7 @@ def test_bad_memories(text, monkeypatch):
     with pytest.raises(accel_core.SettingError) as caught:
         device._memories()
     assert repr(text) in str(caught.value)
-    assert "1024,64" in str(caught.value)
+    assert "8192,64" in str(caught.value)
 
 
 def test_a_neighbour_whose_metadata_is_broken_is_passed_over(tmp_path, monkeypatch):

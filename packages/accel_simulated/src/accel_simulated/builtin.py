@@ -10,7 +10,7 @@ from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
-from accel_simulated import device, imports
+from accel_simulated import data_parallel, device, imports, sending
 from accel_simulated.asked import asked
 from accel_simulated.vendors import VENDORS
 
@@ -32,6 +32,9 @@ def install(name: str) -> None:
             from accel_simulated import stand_ins
 
             stand_ins.put_into(module, name)
+        if name != "cuda":
+            for function, refusal in data_parallel.refusals(name).items():
+                setattr(module, function, refusal)
 
     def change_distributed(module: ModuleType) -> None:
         from accel_simulated import collective
@@ -46,8 +49,15 @@ def install(name: str) -> None:
         imports.change(
             "torch.storage", after=lambda module: _serve_storages(module, name)
         )
+    imports.change(
+        "torch.storage",
+        after=lambda module: sending.refuse(module.UntypedStorage, name),
+    )
     if name == "cuda":
         imports.change("torch.cuda", after=_count_by_nvml)
+        imports.change("torch._native.common_utils", after=_write_no_triton)
+    if name in ("cuda", "xpu"):
+        imports.change("torch.utils._triton", after=_find_no_triton)
     imports.change("torch._C", before=lambda: device.load(name), after=change_c)
     if VENDORS[name].collective:
         imports.change("torch.distributed.distributed_c10d", after=change_distributed)
@@ -57,6 +67,16 @@ def _count_by_nvml(module: ModuleType) -> None:
     """NVML counts by the variable as it is now, until the runtime starts. Kunlunxin's torch.cuda has none."""
     if (found := asked()) is not None and found.vendor.name == "cuda":
         module._raw_device_count_nvml = device.present  # type: ignore[attr-defined]
+
+
+def _write_no_triton(module: ModuleType) -> None:
+    """Keep torch from giving eager operators Triton kernels, which need the CUDA driver."""
+    module.check_native_jit_disabled = lambda: True  # type: ignore[attr-defined]
+
+
+def _find_no_triton(module: ModuleType) -> None:
+    """Have inductor say that it finds no working Triton, which needs the driver too."""
+    module.has_triton = lambda: False  # type: ignore[attr-defined]
 
 
 def _serve_storages(storage: ModuleType, name: str) -> None:

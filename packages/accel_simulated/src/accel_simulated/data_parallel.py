@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "refusals"]
 
 
 def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
@@ -90,3 +90,17 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         gather_out,
     )
 }
+
+
+def refusals(device_type: str) -> dict[str, Callable[..., Any]]:
+    """Return functions of the same names that say what to write, for a device type other than CUDA."""
+    from accel_core import UnsupportedError
+
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        raise UnsupportedError(
+            "torch.nn.DataParallel, and torch.nn.parallel.comm that it is made of, are for CUDA only, not "
+            f"for {device_type}. Use torch.nn.parallel.DistributedDataParallel, with one process for each "
+            "device: accel run SCRIPT"
+        )
+
+    return dict.fromkeys(FUNCTIONS, refuse)

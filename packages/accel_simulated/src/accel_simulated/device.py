@@ -253,7 +253,7 @@ def _real(package: str, simulated: Path) -> str:
 
 def _memories() -> tuple[int, ...]:
     """Bytes of each device, of as many as there can be; the last in the variable is that of all others."""
-    text = os.environ.get("ACCEL_SIMULATE_MEMORY_MB", "1024")
+    text = os.environ.get("ACCEL_SIMULATE_MEMORY_MB", "8192")
     parts = [part.strip() for part in text.split(",")]
     if not all(
         part.isascii() and part.isdecimal() and 1 <= int(part[:9]) <= 1 << 20
@@ -261,7 +261,7 @@ def _memories() -> tuple[int, ...]:
     ):
         raise SettingError(
             f"ACCEL_SIMULATE_MEMORY_MB={text!r}: expected the megabytes of each device, from 1 to {1 << 20}, "
-            "such as 1024 or, of unlike devices, 1024,64"
+            "such as 8192 or, of unlike devices, 8192,64"
         )
     given = [int(part) << 20 for part in parts][:MOST]
     return (*given, *given[-1:] * (MOST - len(given)))

@@ -5,12 +5,14 @@ Used while torch is half imported: everything beyond `torch._C` is looked up whe
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from accel_core import UnsupportedError
 from accel_simulated import data_parallel, device
 from accel_simulated.host_memory import HostMemory
 from accel_simulated.parts import ranges
@@ -35,6 +37,23 @@ def put_into(c: ModuleType, name: str) -> None:
     extra = _cuda_only(c) if name == "cuda" else {}
     for key, value in {**absent, **classes, **prefixed, **extra}.items():
         setattr(c, key, value)
+    c.__getattr__ = functools.partial(_missing, name)  # type: ignore[method-assign]
+
+
+class NotSimulatedError(UnsupportedError, AttributeError):
+    """A function of the vendor's build of torch is not simulated; `hasattr` is false for it."""
+
+
+def _missing(name: str, attribute: str) -> Any:
+    """For what `torch._C` lacks: torch asks for some of it with `hasattr`, and calls the rest."""
+    if attribute.startswith(
+        (f"_{name}_", f"_{name.upper()}", f"_{name.title()}", "_nccl_")
+    ):
+        raise NotSimulatedError(
+            f"torch._C.{attribute} is not simulated: it needs the vendor's own libraries, and torch's build "
+            f"for the CPU has no such function. Leave it out on a simulated {name}"
+        )
+    raise AttributeError(f"module 'torch._C' has no attribute {attribute!r}")
 
 
 def _functions(c: ModuleType, name: str) -> dict[str, Callable[..., Any]]:
@@ -111,7 +130,10 @@ def _numbers(stream: Any) -> tuple[int, int, int]:
 
 
 class Properties:
-    """A device's properties; it has those of both vendors, because each vendor reads its own."""
+    """A device's properties; it has those of both vendors, because each vendor reads its own.
+
+    Those that describe a chip or its place in a machine (`pci_bus_id`, `L2_cache_size`) are absent.
+    """
 
     def __init__(self, index: int) -> None:
         self.name = device.name()
@@ -121,6 +143,17 @@ class Properties:
         self.uuid = f"simulated-{index}"
         self.has_fp16 = self.has_fp64 = self.has_bfloat16_conversions = True
         self.has_subgroup_matrix_multiply_accumulate = False
+        self.is_integrated = self.is_multi_gpu_board = 0
+        self.warp_size = 32
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NotSimulatedError(f"the properties of a simulated device have no {name}")
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"Properties({shown})"
 
 
 def _stream_base(c: ModuleType, name: str) -> type:
@@ -184,7 +217,7 @@ _ABSENT = {
         "_xpu_releasePool",
     ),
     "cuda": (
-        "_cuda_CUDAAllocator", "_MemPool", "_cuda_beginAllocateToPool",
+        "_cuda_CUDAAllocator", "_cuda_CUDAAllocator_AllocatorState", "_MemPool", "_cuda_beginAllocateToPool",
         "_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool", "_cuda_releasePool",
     ),
 }  # fmt: skip
@@ -202,6 +235,7 @@ def _cuda_only(c: ModuleType) -> dict[str, Any]:
         device.library.sim_sleep(index, stream_id, max(1, cycles // 1_000_000))
 
     host = HostMemory()
+    debugging = [0]
 
     return {
         **data_parallel.FUNCTIONS,
@@ -210,6 +244,16 @@ def _cuda_only(c: ModuleType) -> dict[str, Any]:
         "_nccl_version": lambda: 2 << 32 | 27 << 16 | 3,
         "_nccl_version_suffix": lambda: b"",
         "_cuda_sleep": sleep,
+        "_cuda_ipc_collect": lambda: None,
+        "_cuda_set_sync_debug_mode": lambda mode: debugging.__setitem__(0, mode),
+        "_cuda_get_sync_debug_mode": lambda: debugging[0],
+        "_cuda_getAllocatorBackend": lambda: "native",
+        "_cuda_record_memory_history": lambda *_, **__: None,
+        "_cuda_hostMemoryStats": dict,
+        "_cuda_resetPeakHostMemoryStats": lambda: None,
+        "_cuda_resetAccumulatedHostMemoryStats": lambda: None,
+        "_cuda_tunableop_is_enabled": lambda: False,
+        "_cuda_record_untuned_is_enabled": lambda: False,
         "_nvtx": SimpleNamespace(
             rangePushA=ranges.range_push,
             rangePop=ranges.range_pop,
@@ -221,6 +265,8 @@ def _cuda_only(c: ModuleType) -> dict[str, Any]:
             cudaMemGetInfo=memory_info,
             cudaError=SimpleNamespace(success=0),
             cudaGetErrorString=str,
+            cudaProfilerStart=lambda: 0,
+            cudaProfilerStop=lambda: 0,
             cudaHostRegister=host.register,
             cudaHostUnregister=host.unregister,
         ),

@@ -175,9 +175,13 @@ class FallbackCall {
     for (size_t i = 0; i < arguments.size(); ++i)
       if (arguments[i].name() == "generator") generator_slot_ = int(i);
     bool given = generator_slot_ >= 0 && stack_[first_ + generator_slot_].isGenerator();
-    if (!given && draw_from_host) return {};
     auto generator = given ? stack_[first_ + generator_slot_].toGenerator() : default_generator(device_.index());
-    return GeneratorPtr::reclaim_copy(as_simulated(generator));
+    TORCH_CHECK(generator.device().type() == kType, "Expected a '", kType, "' device type for generator but found '",
+        generator.device().type(), "' (", schema_.name(), ")");
+    auto* ours = as_simulated(generator);
+    if (!ours->leaves_it_to_host()) return GeneratorPtr::reclaim_copy(ours);
+    if (given) stack_[first_ + generator_slot_] = c10::IValue();
+    return {};
   }
 
   static void call(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack, size_t first,
@@ -319,6 +323,8 @@ class FallbackCall {
 template <c10::DispatchKey Host>
 void fallback(const c10::OperatorHandle& op, Stack* stack) {
   ++fallback_calls;
+  TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(Host), op.schema().name(),
+      " is not simulated: a simulated device runs PyTorch's kernels for the CPU, and PyTorch has none of it (", Host, ")");
   FallbackCall(op, Host, stack).run();
 }
 

@@ -54,6 +54,16 @@ struct Hooks final : HooksInterface {
   virtual at::Allocator* getMPSDeviceAllocator() const { return &device_memory(); }
   virtual void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const { grow(storage, size); }
 
+  // What torch asks of CUDA's libraries: they may be preferred, as on a device; nothing is kept for them.
+  virtual bool hasCuSOLVER() const { return true; }
+  virtual bool hasCuBLASLt() const { return true; }
+  virtual std::string showConfig() const { return "  - simulated: no library of the vendor's\n"; }
+  virtual at::Allocator* getCUDADeviceAllocator() const { return &device_memory(); }
+  virtual int64_t cuFFTGetPlanCacheMaxSize(DeviceIndex) const { return 0; }
+  virtual void cuFFTSetPlanCacheMaxSize(DeviceIndex, int64_t) const {}
+  virtual int64_t cuFFTGetPlanCacheSize(DeviceIndex) const { return 0; }
+  virtual void cuFFTClearPlanCache(DeviceIndex) const {}
+
   // torch.mps is a thin layer over these.
   virtual bool isOnMacOSorNewer(unsigned, unsigned) const { return true; }
   virtual void commitStream() const {}

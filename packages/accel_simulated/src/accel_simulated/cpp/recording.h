@@ -30,7 +30,7 @@ class Recording {
   // Keep the generator's state, once: capturing draws no numbers.
   void save(Generator* generator) {
     auto kept = c10::intrusive_ptr<Generator>::reclaim_copy(generator);
-    generators_.try_emplace(generator, kept, generator->current_seed(), generator->get_offset());
+    generators_.try_emplace(generator, kept, generator->get_state());
   }
 
   void add(std::string name, std::function<void()> step) { steps_.push_back({std::move(name), std::move(step)}); }
@@ -48,9 +48,8 @@ class Recording {
       std::memcpy(storage.mutable_data(), bytes.data(), std::min(bytes.size(), storage.nbytes()));
     }
     for (auto& [key, kept] : generators_) {
-      auto& [generator, seed, offset] = kept;
-      generator->set_current_seed(seed);
-      generator->set_offset(offset);
+      auto& [generator, state] = kept;
+      generator->set_state(*state);
     }
     memory_.clear();
     generators_.clear();
@@ -87,7 +86,8 @@ class Recording {
   std::vector<Step> steps_;
   std::vector<Use> uses_;
   std::map<c10::StorageImpl*, std::pair<c10::Storage, std::string>> memory_;
-  std::map<Generator*, std::tuple<c10::intrusive_ptr<Generator>, uint64_t, uint64_t>> generators_;
+  using State = c10::intrusive_ptr<c10::TensorImpl>;
+  std::map<Generator*, std::pair<c10::intrusive_ptr<Generator>, State>> generators_;
 };
 
 }  // namespace simulated

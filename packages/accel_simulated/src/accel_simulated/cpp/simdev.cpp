@@ -9,6 +9,7 @@
 
 #include "composites.h"
 #include "gloo.h"
+#include "gpu_only.h"
 #include "graph.h"
 #include "hooks.h"
 #include "layers.h"
@@ -38,6 +39,7 @@ SIM_LIBRARY(aten, SIM, m) {
   m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(gru_cell_backward));
   register_recurrent(m);
   register_attention(m);
+  register_gpu_only(m);
 }
 
 // Operators, as they may raise: what is called before each kernel that inductor generated, and the resizing of

@@ -1,6 +1,7 @@
 """Not Huawei's torch_npu: a simulation for tests, with the names of its surface file.
 
-The operators of `torch_npu` itself, `contrib`, the profiler and the compilers are not here.
+Operators of `torch_npu` itself are here as names only, those that public frameworks use. `contrib`, the
+profiler and the compilers are not here.
 """
 
 from accel_simulated import vendor_package
@@ -18,3 +19,22 @@ import torch_npu.npu
 import torch_npu.npu.amp
 
 vendor_package.finish(torch_npu.npu)
+
+# Transformers, diffusers, verl, ms-swift and LLaMA-Factory have these names.
+globals().update(
+    vendor_package.not_simulated(
+        "torch_npu",
+        "npu_cross_entropy_loss",
+        "npu_dynamic_mx_quant",
+        "npu_fusion_attention",
+        "npu_fusion_attention_grad",
+        "npu_geglu",
+        "npu_grouped_matmul",
+        "npu_moe_init_routing_v2",
+        "npu_moe_token_permute",
+        "npu_moe_token_unpermute",
+        "npu_rms_norm",
+        "npu_rotary_mul",
+        "npu_swiglu",
+    )
+)

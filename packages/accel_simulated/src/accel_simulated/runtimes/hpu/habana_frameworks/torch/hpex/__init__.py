@@ -1,0 +1,1 @@
+"""Habana's own kernels: names that frameworks import."""
