@@ -3,8 +3,10 @@
 import threading
 import time
 
-from accel_tools.doctor.experiments.search import Row, Search
+from accel_tools.doctor.experiments.cases import not_proven
+from accel_tools.doctor.experiments.search import Result, Row, Search
 from accel_tools.doctor.experiments.trial import Change, Outcome
+from accel_tools.doctor.topics.checks import Checked, _blamed
 
 
 def row(name):
@@ -64,3 +66,34 @@ def test_without_threads_the_runs_follow_one_another(monkeypatch):
     search = search_with(lambda change: well if change.removed else failed)
     result = search.causes_among([row("ONE")], failed)
     assert [cause.name for cause in result.causes] == ["ONE"]
+
+
+def test_the_words_name_what_leaves_another_error():
+    result = Result(altering=(row("FIRST"),), untried=(row("SECOND"),))
+    assert list(not_proven(result)) == [
+        "Another error without FIRST: it may be one of several causes",
+        "No time was left to try 1 more",
+    ]
+
+
+def test_the_words_say_that_nothing_ran():
+    words = list(not_proven(Result(is_unstarted=True)))
+    assert words == ["No experiment ran: a process could not be started"]
+
+
+def died(origin):
+    return Checked(
+        "", origin, "", "", "", "warning", "it was killed", "report this",
+        code="checks.died",
+    )  # fmt: skip
+
+
+def test_checks_of_several_plugins_that_die_are_no_plugins_fault():
+    results = _blamed([died("accel-cuda 1.0"), died("accel-xpu 1.0")])
+    assert [result.step for result in results] == ["", ""]
+
+
+def test_a_plugins_check_that_dies_is_reported_to_its_maintainers():
+    assert [result.step for result in _blamed([died("accel-cuda 1.0")])] == [
+        "report this"
+    ]

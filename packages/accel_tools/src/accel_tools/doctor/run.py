@@ -78,16 +78,25 @@ def examine(
         # All topics together: more imports of torch than cores would only make each other late.
         with _at_most(at_once or hardware.usable_cores()):
             for examination in examinations:
-                examination.start()
+                _start(examination)
             for examination in examinations:
                 awaiting(examination.title)
-                examination.join(max(0.0, end - time.monotonic()))
+                if examination.is_alive():
+                    examination.join(max(0.0, end - time.monotonic()))
     except (
         BaseException
     ):  # above all Ctrl-C, which the children, sessions of their own, do not hear
         child.end_all(for_good=True)
         raise
     return tuple(examination.so_far(limit) for examination in examinations)
+
+
+def _start(examination: _Examination) -> None:
+    """Start the topic in its thread; where no thread can be started, examine it here."""
+    try:
+        examination.start()
+    except RuntimeError:
+        examination.run()
 
 
 @contextlib.contextmanager

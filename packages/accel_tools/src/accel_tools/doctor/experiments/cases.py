@@ -178,11 +178,17 @@ def not_proven(result: Result) -> Iterator[str]:
     if result.is_flaky:
         yield "Nothing is proven: the program without any change fails only sometimes"
         return
+    if result.is_unstarted:
+        yield "No experiment ran: a process could not be started"
+        return
+    if result.altering:
+        names = _named(result.altering)
+        yield f"Another error {names}: it may be one of several causes"
     if result.tried:
         yield f"Not the cause (tried {len(result.tried)}): {_named(result.tried)}"
     if result.untried:
         yield f"No time was left to try {len(result.untried)} more"
-    if not result.tried and not result.untried:
+    if not (result.altering or result.tried or result.untried):
         yield "There is nothing to try"
 
 

@@ -106,6 +106,7 @@ def _all(visit: Visit, *, only_list: bool = False) -> Iterator[Checked]:
     timeout = visit.settings.probe_timeout
     end = time.monotonic() + _CHILDREN * timeout
     behind: list[str] = []
+    died: list[Checked] = []
     while (left := end - time.monotonic()) > 0:
         report = child.run(
             check_in_child,
@@ -114,6 +115,7 @@ def _all(visit: Visit, *, only_list: bool = False) -> Iterator[Checked]:
         )
         if report.answer is not None:
             yield from (Checked(**row) for row in _rows(report.answer))
+            yield from _blamed(died)
             return
         try:
             _, at, done = json.loads(report.stage)
@@ -123,11 +125,25 @@ def _all(visit: Visit, *, only_list: bool = False) -> Iterator[Checked]:
             ) from None
         yield from (Checked(**row) for row in done)
         behind += [row["key"] for row in done] + [at["key"]]
-        yield _ended(at, report)
+        ended = _ended(at, report)
+        if report.timed_out:
+            yield ended
+        else:
+            died.append(ended)
+    yield from _blamed(died)
     yield Checked(
         "", "accel-core", "", "", TOPIC.title, "warning", "the time was over before all checks had run",
         "raise ACCEL_PROBE_TIMEOUT", code="checks.not-run",
     )  # fmt: skip
+
+
+def _blamed(died: list[Checked]) -> list[Checked]:
+    """Return the results of checks that ended their process: if those of several plugins did, something else
+    ends processes here, such as a limit, and nothing is to be reported to a plugin's maintainers.
+    """
+    if len({checked.origin for checked in died}) < 2:
+        return died
+    return [checked._replace(step="") for checked in died]
 
 
 def _rows(answer: Mapping[str, Any] | None) -> list[dict[str, Any]]:

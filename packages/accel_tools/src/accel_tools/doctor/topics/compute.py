@@ -44,7 +44,8 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     for program in programs or [_program(visit, None, surveyed)]:
         outcome = trial.run(program)
         expected = _expected(visit, program.verdict, surveyed)
-        visit.cases += cases_of(program, outcome, expected)
+        if not outcome.is_unstarted:
+            visit.cases += cases_of(program, outcome, expected)
         yield from _missing(visit, program, outcome, expected)
         yield from _findings(
             program, outcome, _level(program, outcome, visit, surveyed)
@@ -177,6 +178,9 @@ def _level(program: Program, outcome: Outcome, visit: Visit, surveyed: Survey) -
 
 def _stopped(program: Program, outcome: Outcome, level: Level) -> Finding:
     """Return the finding on a program that failed before it computed on every device."""
+    if outcome.is_unstarted:
+        what = f"{program.name} did not run: {outcome.error}"
+        return Finding(Level.WARNING, "compute.not-run", what)
     module = failed_module(program, outcome)
     about = program.verdict.name if program.verdict and module != "torch" else ""
     facts = {"root cause": outcome.error, "failed at": outcome.stage}
