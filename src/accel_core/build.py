@@ -384,7 +384,7 @@ def _explanation(
 ) -> tuple[str, str]:
     """Return a plugin's explanation of the error and the next step; both may be empty.
 
-    An error of accel itself has its next step already. Plugins explain all other
+    An error of our own has its next step already. Plugins explain all other
     errors.
     """
     if isinstance(error, errors.AccelError) and error.hint:

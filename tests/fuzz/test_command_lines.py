@@ -11,13 +11,13 @@ from accel_tests.tools import words
 from hypothesis import example
 from hypothesis import strategies as st
 
-from accel_core.cli import accel, announced
+from accel_core.cli import accel, installed_commands
 from accel_core.errors import AccelError, LaunchError
 from accel_train.launch import command_line, plan
 
 #: A command is made below it, as click keeps a command's names of `--help` from the first time.
 ACCEL = click.Context(accel, info_name="accel", **accel.context_settings)
-COMMANDS = {name: accel.get_command(ACCEL, name) for name in announced()}
+COMMANDS = {name: accel.get_command(ACCEL, name) for name in installed_commands()}
 PARSED = sorted(
     set(COMMANDS) - {"run", "deepspeed"}
 )  # those two hand their arguments on

@@ -245,7 +245,7 @@ class Pinning(Devices):
     """
 
     def _pins(self) -> Any:
-        """Return the manager of memory that accel itself page-locks; `None` by default.
+        """Return the manager of memory that we page-lock ourselves; `None` by default.
         An integration overrides this.
         """
         return None

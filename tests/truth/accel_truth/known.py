@@ -92,7 +92,7 @@ class Known:
     def torchrun(self):
         return {
             option
-            for action in command_line._torchruns()._actions
+            for action in command_line._torchrun_parser()._actions
             for option in action.option_strings
         }
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from accel_core import Accelerator
 
 __all__ = [
-    "ACCEL_COMPILER", "checked_compiler", "default_compiler", "default_compiler_for_integration",
+    "COMPILER_NAME", "checked_compiler", "default_compiler", "default_compiler_for_integration",
     "has_inductor_code", "listed_compiler", "no_inductor_code_error",
 ]  # fmt: skip
 
 #: accel_train's name among torch.compile's backends: it compiles with the chosen accelerator's compiler.
-ACCEL_COMPILER = "accel"
+COMPILER_NAME = "accel"
 _INDUCTOR = "inductor"
 #: Device types for which every inductor generates code.
 _INDUCTOR_DEVICE_TYPES = ("cpu", "cuda", "xpu", "mps", "mtia")
@@ -57,7 +57,7 @@ def default_compiler(accelerator: Accelerator | None = None) -> Iterator[str]:
         raise UnsupportedError(
             f"torch {torch.__version__} cannot change its default compiler: "
             f"torch.compiler.set_default_backend needs torch 2.13. Name the compiler: "
-            f'torch.compile(model, backend="{ACCEL_COMPILER}")'
+            f'torch.compile(model, backend="{COMPILER_NAME}")'
         )
 
 
@@ -72,12 +72,12 @@ def default_compiler_for_integration(accelerator: Accelerator) -> Iterator[None]
     if (
         accelerator.device_type in _INDUCTOR_DEVICE_TYPES
         or not hasattr(torch.compiler, "set_default_backend")
-        or torch.compiler.get_default_backend() not in (_INDUCTOR, ACCEL_COMPILER)
+        or torch.compiler.get_default_backend() not in (_INDUCTOR, COMPILER_NAME)
     ):
         yield
         return
     register(accelerator)
-    with _torch_default(ACCEL_COMPILER):
+    with _torch_default(COMPILER_NAME):
         yield
 
 
@@ -87,7 +87,7 @@ def checked_compiler(accelerator: Accelerator, named: str = "") -> str:
     Raises `UnsupportedError` if the compiler is inductor and has no code for the device type. If the backend
     declares inductor, this is not checked: a vendor may register its code only when inductor is called.
     """
-    if named in ("", ACCEL_COMPILER):
+    if named in ("", COMPILER_NAME):
         compiler = listed_compiler(accelerator)
     else:
         compiler = named
@@ -105,7 +105,7 @@ def listed_compiler(accelerator: Accelerator) -> str:
     from torch._dynamo.exc import InvalidBackend
 
     compiler = accelerator.get_compile_backend()
-    if compiler == ACCEL_COMPILER:
+    if compiler == COMPILER_NAME:
         problem = "a name that stands for that compiler"
     else:
         problem = "which torch._dynamo.list_backends(None) lacks"

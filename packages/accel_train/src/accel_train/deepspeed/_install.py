@@ -268,9 +268,9 @@ def _defer_compiler(_: ModuleType) -> Iterator[None]:
     if is_declared or accelerator.device_type in _TYPES_WITH_KNOWN_COMPILER:
         yield
         return
-    from accel_train.compiling import ACCEL_COMPILER
+    from accel_train.compiling import COMPILER_NAME
 
-    vars(accelerator)["get_compile_backend"] = lambda: ACCEL_COMPILER
+    vars(accelerator)["get_compile_backend"] = lambda: COMPILER_NAME
     try:
         yield
     finally:
