@@ -528,10 +528,8 @@ def lint(session: nox.Session) -> None:
     paths = [str(path / "src") for path in PROJECTS]
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    core_and_plugins = [path for path in paths if "packages" not in Path(path).parts]
-    session.run(
-        "complexipy", "--quiet", "--max-complexity-allowed", "15", *core_and_plugins
-    )
+    # What is over the bound stands in complexipy-snapshot.json, which only shrinks.
+    session.run("complexipy", "--quiet", "--max-complexity-allowed", "15", *paths)
     session.run(
         "lint-imports", "--no-cache", env={"PYTHONPATH": os.pathsep.join(paths)}
     )

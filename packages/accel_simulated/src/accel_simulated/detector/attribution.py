@@ -1,6 +1,6 @@
 """Find who is responsible for a call: the nearest frame of the user's code, or of a library that he uses.
 
-Frames of torch, of vendors and of our packages may name a vendor; frames of Python's library only forward a call.
+Frames of torch, vendors and our packages may name a vendor; frames of Python's library only forward a call.
 """
 
 from __future__ import annotations
