@@ -9,7 +9,7 @@ STATUSES = [
     *((name, "off", 1) for name in ("why", "info", "bench")),
     *(
         (name, wrong, 2)
-        for name in (*ASK, "doctor", "bench", "verify")
+        for name in (*ASK, "doctor --no-experiments", "bench", "verify")
         for wrong in ("npx", "@")
     ),
     *(

@@ -145,10 +145,10 @@ class Search:
             self.show(str(batch[0]))
             outcomes = self._run_each([row.change for row in batch])
             for row, outcome in zip(batch, outcomes, strict=True):
-                if failed is not None and _differs(outcome, failed):
-                    self._altering.setdefault(row.name, row)
-                else:
-                    self._tried.setdefault(row.name, row)
+                # Without what it needs a program fails otherwise, too.
+                is_alike = failed is None or not _differs(outcome, failed)
+                known = self._tried if is_alike or row.may_be_needed else self._altering
+                known.setdefault(row.name, row)
                 if self.is_better(outcome):
                     return [row]
         return []
