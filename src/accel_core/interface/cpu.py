@@ -279,14 +279,14 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 def resident() -> int:
     """Return the bytes of memory that this process uses now."""
-    return _kilobyte_fields(_STATUS).get("VmRSS") or int(_process_memory().rss)
+    return _byte_sizes(_STATUS).get("VmRSS") or int(_process_memory().rss)
 
 
 def memory() -> tuple[int, int]:
-    """Return the machine's memory in bytes, and how much of it is available without
-    swapping.
+    """Return two numbers of bytes: the machine's memory, and what is available of it
+    without swapping.
     """
-    sizes = _kilobyte_fields(_MEMORY)
+    sizes = _byte_sizes(_MEMORY)
     if sizes:
         return sizes["MemTotal"], sizes["MemAvailable"]
     import psutil
@@ -295,9 +295,9 @@ def memory() -> tuple[int, int]:
     return int(virtual.total), int(virtual.available)
 
 
-def _kilobyte_fields(file: Path) -> dict[str, int]:
-    """The lines `Name:  123 kB` of a file of Linux's /proc, in bytes; none on other
-    systems.
+def _byte_sizes(file: Path) -> dict[str, int]:
+    """Return the sizes in bytes, by name, that a file of Linux's /proc has as lines
+    `Name:  123 kB`; empty on other systems.
     """
     sizes = {}
     for line in hardware.read_text(str(file)).splitlines():
@@ -320,7 +320,7 @@ def high_water() -> int:
     """Return the most bytes that this process has ever used, as the system counts; 0 if
     it does not count.
     """
-    mark = _kilobyte_fields(_STATUS).get("VmHWM")
+    mark = _byte_sizes(_STATUS).get("VmHWM")
     if mark:  # not on other systems, nor in some containers
         return mark
     try:

@@ -72,8 +72,8 @@ class HostEvent:
 
 
 class HostStream:
-    """The only queue of a device without user streams; its work runs in order, so no
-    call has to wait.
+    """The only queue of a device without user streams. Its work runs in the order of
+    the calls, so its methods that wait for another stream return at once.
     """
 
     #: Copies do not overlap compute.

@@ -18,9 +18,10 @@ class SimulatedCollective(StagedProcessGroup):
     def __init__(
         self, name: str, store: Any, rank: int, size: int, timeout: timedelta
     ) -> None:
-        kind = at_start.device()[1]
-        device = TorchAccelerator(Backend(name=kind, priority=1, device_type=kind))
-        super().__init__(device, store, rank, size, timeout, name=name)
+        _, device_type = at_start.device()
+        backend = Backend(name=device_type, priority=1, device_type=device_type)
+        accelerator = TorchAccelerator(backend)
+        super().__init__(accelerator, store, rank, size, timeout, name=name)
 
     def on_call(self) -> None:
         faults.meet_collective()

@@ -98,10 +98,11 @@ LIGHTNING_CONNECTORS = {
 
 
 def lightning_arguments() -> dict[str, Any]:
-    """Return the arguments of Lightning's connector that is calling, by name, with itself as `self`.
+    """Return the local variables of the Lightning connector that is on the call stack.
 
-    A class in Lightning's registry gets the options of its entry, and not the arguments
-    of the program. The result is empty if no connector is calling.
+    They have the arguments that the program gave to Lightning, and the connector as
+    `self`. A class in Lightning's registry gets neither. The result is empty if no
+    connector is on the stack.
     """
     frame = sys._getframe()
     while frame.f_back is not None:

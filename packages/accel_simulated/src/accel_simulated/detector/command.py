@@ -24,7 +24,7 @@ _SIGNAL_STATUS = 128
 
 
 def check(files: Sequence[str]) -> None:
-    """Raise `SettingError` for a report that could not be written, before anything is run."""
+    """Raise `SettingError` if a report file has no known ending, or cannot be created; runs nothing."""
     for file in files:
         if formats.format_of(file) is None:
             endings = ", ".join(formats.FORMATS)

@@ -207,7 +207,7 @@ def _compare(me: Rank, mine: Looked, timeout: float) -> int:
     met = meet(me, None, None, timedelta(seconds=timeout))
     exchanged = exchange(met.store, me, record, judge, timeout)
     if me.rank == 0:
-        exchanged.depart_last()
+        exchanged.wait_for_readers()
     else:
         _wait_for_the_end(met)
     return REFUSED if exchanged.verdict == _REFUSED.encode() else 0

@@ -99,7 +99,7 @@ class Members:
         )
 
     def set_allocator_settings(self, settings: str) -> Any:
-        """Pass the settings to the vendor's allocator. Warns if it has no settings."""
+        """Pass the settings to the vendor's allocator; warn if that allocator accepts none."""
         memory: Any = getattr(self.device_module, "memory", None)
         if not hasattr(memory, "_set_allocator_settings"):
             return warn_user(

@@ -118,7 +118,7 @@ def agree(store: Store, record: Record, world_size: int, timeout: float) -> Roun
     exchanged = exchange(store, me, json.dumps(record._asdict()), judge, timeout)
     verdict = json.loads(exchanged.verdict)
     if record.rank == 0 and verdict["error"]:
-        exchanged.depart_last()
+        exchanged.wait_for_readers()
     if verdict["absent"]:
         raise RankLostError(verdict["error"], ranks=tuple(verdict["absent"]))
     if verdict["error"]:
@@ -150,14 +150,14 @@ class Exchanged(NamedTuple):
     world_size: int
     store: Store
 
-    def depart_last(self) -> None:
-        """On rank 0, whose process may hold the store: wait briefly until all others have the verdict."""
+    def wait_for_readers(self) -> None:
+        """On rank 0, whose process may hold the store: wait briefly until all others have read it."""
         end = time.monotonic() + _GRACE
-        with suppress(RuntimeError):
-            while (
-                time.monotonic() < end
-                and self.store.add("verdict-read", 0) < self.world_size - 1
-            ):
+        with suppress(RuntimeError):  # the store is closed: nobody can be waited for
+            while time.monotonic() < end:
+                readers = self.store.add("verdict-read", 0)  # adding 0 reads it
+                if readers >= self.world_size - 1:
+                    return
                 time.sleep(0.02)
 
 

@@ -266,7 +266,7 @@ class ProcessesMembers:
 
 
 class FullyShardedMembers(ProcessesMembers):
-    """FullyShardedDataParallel with a process per device; Lightning's own class supports only CUDA."""
+    """Methods that make Lightning's FullyShardedDataParallel strategy work on every device."""
 
     def setup_environment(self) -> None:
         """Select the device, start the process group, and make the device mesh that was requested."""

@@ -72,7 +72,10 @@ class _UnstartedError(Exception):
 
 @dataclass
 class Search:
-    """Searches with `run`, of which `at_once` may run in parallel, until `end`."""
+    """Searches for the changes that make a failing program work, by running it with them.
+
+    `run` runs the program once, with a change; up to `at_once` runs go in parallel.
+    """
 
     run: Callable[[Change], Outcome]
     #: Whether an outcome is better than the unchanged program's.
