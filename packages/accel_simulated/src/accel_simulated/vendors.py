@@ -37,7 +37,7 @@ class Vendor:
 
     @property
     def runtime(self) -> Path:
-        """Return the folder for `sys.path` with the vendor's package; there is none if torch has the package."""
+        """Return the folder for `sys.path` with the vendor's package; none exists if torch has it."""
         return ROOT / "runtimes" / self.name
 
 
