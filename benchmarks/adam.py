@@ -21,8 +21,8 @@ from benchmarks.harness import Row, in_turns, ratio_row, show
 
 #: Parameters, and pairs that are measured.
 SIZES = ((10_000_000, 101), (100_000_000, 31))
-#: The bounds: torch's fused kernel is the same work; DeepSpeed's waits for memory as it does.
-DEEPSPEED, FOREACH, FUSED = 1.1, 0.5, 1.05
+#: The bounds: no slower than the compiled kernels of DeepSpeed and torch, twice as fast as torch's foreach.
+DEEPSPEED, FOREACH, FUSED = 1.0, 0.5, 1.0
 _RATE, _BETAS, _EPS = 1e-3, (0.9, 0.999), 1e-8
 
 Tensors = tuple[torch.Tensor, ...]
