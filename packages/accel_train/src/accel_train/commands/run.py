@@ -103,7 +103,7 @@ def _module_before_script(parsed: argparse.Namespace) -> str:
 def _apply_network_settings(parsed: argparse.Namespace) -> None:
     """Set variables and torchrun's options that a job on several hosts needs; print notes about them."""
     settings = network.for_several_hosts(parsed)
-    for sentence in settings.said:
+    for sentence in settings.notes:
         click.echo(f"Note: {sentence}", err=True)
     os.environ.update(settings.variables)
     if settings.configuration:
@@ -173,16 +173,21 @@ def _launch_error(
 
 
 def _rendezvous_address(parsed: argparse.Namespace) -> str:
-    """Return the address at which the hosts of the job meet, as `host:port`."""
-    return parsed.rdzv_endpoint or f"{parsed.master_addr}:{parsed.master_port}"
+    """Return where the hosts meet."""
+    return _endpoint(*network.meeting_point(parsed))
 
 
 def _next_port_option(parsed: argparse.Namespace) -> str:
-    """Return torchrun's option for the port, with the number after the present one."""
+    """Return torchrun's option for the port, with the next port."""
+    host, port = network.meeting_point(parsed)
     if not parsed.rdzv_endpoint:
-        return f"--master-port {parsed.master_port + 1}"
-    host, _, port = parsed.rdzv_endpoint.rpartition(":")
-    return f"--rdzv-endpoint {host}:{int(port) + 1}"
+        return f"--master-port {port + 1}"
+    return f"--rdzv-endpoint {_endpoint(host, port + 1)}"
+
+
+def _endpoint(host: str, port: int) -> str:
+    """Return host and port as torchrun reads them: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _first_line(error: BaseException) -> str:

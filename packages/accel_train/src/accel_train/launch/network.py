@@ -14,7 +14,7 @@ import struct
 from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["Several", "for_several_hosts"]
+__all__ = ["Several", "for_several_hosts", "meeting_point"]
 
 #: torchrun's port where the address names none.
 _PORT = 29500
@@ -30,8 +30,8 @@ class Several(NamedTuple):
     variables: dict[str, str]
     #: What torchrun's `--rdzv-conf` gets as well.
     configuration: str
-    #: A sentence for each; empty if nothing is to be said.
-    said: list[str]
+    #: A sentence for the user about each of them.
+    notes: list[str]
 
 
 def for_several_hosts(arguments: argparse.Namespace) -> Several:
@@ -41,7 +41,9 @@ def for_several_hosts(arguments: argparse.Namespace) -> Several:
     `GLOO_SOCKET_IFNAME` is set, it becomes the interface that leads to the meeting point.
     """
     needed = Several({}, "", [])
-    host, port = _meeting_point(arguments)
+    if str(arguments.nnodes).rpartition(":")[2] == "1":
+        return Several({}, "", [])
+    host, port = meeting_point(arguments)
     own_name = socket.gethostname()
     loopback = _loopback_of(own_name)
     if not host or not loopback or _is_loopback(host):
@@ -50,7 +52,7 @@ def for_several_hosts(arguments: argparse.Namespace) -> Several:
     is_given = "is_host" in (arguments.rdzv_conf or "")
     if arguments.rdzv_backend == "c10d" and not is_given and _is_own(host):
         needed = needed._replace(configuration="is_host=1")
-        needed.said.append(
+        needed.notes.append(
             f"{misled}, but {host} is an address of it: the hosts meet here "
             "(--rdzv-conf is_host=1)."
         )
@@ -58,24 +60,21 @@ def for_several_hosts(arguments: argparse.Namespace) -> Several:
         interface = _interface_towards(host, port)
         if interface:
             needed.variables["GLOO_SOCKET_IFNAME"] = interface
-            needed.said.append(
+            needed.notes.append(
                 f"{misled}, at which other hosts do not find it: "
                 f"GLOO_SOCKET_IFNAME={interface} is set for the ranks."
             )
     return needed
 
 
-def _meeting_point(arguments: argparse.Namespace) -> tuple[str, int]:
-    """Return host and port at which the hosts meet; no host for a job on one."""
-    most = str(arguments.nnodes).rpartition(":")[2]
-    if most == "1":
-        return "", 0
+def meeting_point(arguments: argparse.Namespace) -> tuple[str, int]:
+    """Return host and port at which the hosts meet; torchrun's port if the endpoint names none."""
     if not arguments.rdzv_endpoint:
         return str(arguments.master_addr), int(arguments.master_port)
-    host, _, port = str(arguments.rdzv_endpoint).rpartition(":")
-    if not host:
-        return port, _PORT
-    return host.strip("[]"), int(port) if port.isdecimal() else _PORT
+    host, colon, port = str(arguments.rdzv_endpoint).rpartition(":")
+    if not colon or not port.isdecimal():
+        return str(arguments.rdzv_endpoint), _PORT
+    return host.strip("[]"), int(port)
 
 
 def _loopback_of(name: str) -> str:
