@@ -87,7 +87,7 @@ def shipped(root: Path = ROOT) -> list[Shipped]:
                 declared = importlib.import_module(module).accel_backends()
             each = [declared] if isinstance(declared, Backend) else declared
             found += [Shipped(backend, distribution, vendor) for backend in each]
-    # The order that `accel list` has, impersonation included.
+    # The order that `accel list` has, takeovers included.
     sources = [Provenance(s.distribution, "") for s in found]
     verdicts = {
         Verdict(s.backend.name, source, replace(s.backend, provenance=source)): s
@@ -152,17 +152,17 @@ def rows(backend: Backend) -> dict[str, str]:
     filters = code(backend.visibility.filters) if backend.visibility.filters else ""
     slot = (
         ", torch's PrivateUse1, of which a process has one"
-        if backend.in_torch.private_use1
+        if backend.torch_integration.private_use1
         else ""
     )
     stolen = (
-        f"`torch.{backend.in_torch.impersonates}`, so it ranks before it"
-        if backend.in_torch.impersonates
+        f"`torch.{backend.torch_integration.takes_over}`, so it ranks before it"
+        if backend.torch_integration.takes_over
         else ""
     )
     aside = (
-        f"while {code(backend.in_torch.taken_over_by)} is imported"
-        if backend.in_torch.taken_over_by
+        f"while {code(backend.torch_integration.taken_over_by)} is imported"
+        if backend.torch_integration.taken_over_by
         else ""
     )
     return {
@@ -172,13 +172,13 @@ def rows(backend: Backend) -> dict[str, str]:
         "vendor import": code(backend.vendor_imports),
         "torch device type": device_type(backend) + slot,
         "takes over": stolen,
-        "stands aside": aside,
+        "defers": aside,
         "needs": code(backend.requires) if backend.requires else "",
-        "made for one torch": code(backend.in_torch.same_version)
-        if backend.in_torch.same_version
+        "made for one torch": code(backend.torch_integration.same_version)
+        if backend.torch_integration.same_version
         else "",
         "torch built with": " or ".join(
-            BUILDS[name] for name in backend.in_torch.builds
+            BUILDS[name] for name in backend.torch_integration.builds
         ),
         "platforms": code(backend.hardware.platforms)
         if backend.hardware.platforms
@@ -193,14 +193,14 @@ def rows(backend: Backend) -> dict[str, str]:
         if backend.hardware.driver_file
         else "",
         "without its driver": prose(backend.hardware.driver_step),
-        "granted by": ", ".join(
-            f"{by} `{word}`" for by, word in asdict(backend.granted).items() if word
+        "request": ", ".join(
+            f"{by} `{word}`" for by, word in asdict(backend.request).items() if word
         ),
         "visible devices": seen or NONE,
         "filtered before by": filters,
         "forwarded to other nodes": code(backend.environment.forward, "*"),
-        "set by `activate()` and `accel run`": code(backend.environment.set)
-        if backend.environment.set
+        "set by `activate()` and `accel run`": code(backend.environment.defaults)
+        if backend.environment.defaults
         else "",
         "communication": communication(backend),
         "compilation": f"`{backend.compile_backend}`"
@@ -256,7 +256,7 @@ def install(family: list[Shipped]) -> str:
 
 def otherwise(family: list[Shipped]) -> str:
     """What gives another result without an error, each with the check of `accel verify` that shows it."""
-    known = dict.fromkeys(row for s in family for row in s.backend.computes_otherwise)
+    known = dict.fromkeys(row for s in family for row in s.backend.known_differences)
     told = "".join(f"- {prose(words)} (check `{check}`).\n" for check, words in known)
     return f"## Known to compute otherwise\n\n{told}\n" if told else ""
 

@@ -28,7 +28,13 @@ TOLD_ELSEWHERE = {
     # Parts of a declaration: reference/declaration.md is made from their docstrings.
     *(
         f"accel_core.{name}"
-        for name in ("Environment", "Granted", "Hardware", "InTorch", "Visibility")
+        for name in (
+            "Environment",
+            "ResourceRequest",
+            "Hardware",
+            "TorchIntegration",
+            "Visibility",
+        )
     ),
     *(
         f"accel_train.lightning.{name}"

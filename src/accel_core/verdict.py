@@ -33,7 +33,7 @@ class Status(str, enum.Enum):
     INCOMPATIBLE = "incompatible"
     NOT_INSTALLED = "not_installed"
     NO_DEVICE = "no_device"
-    STANDS_ASIDE = "stands_aside"
+    DEFERRED = "deferred"
     BROKEN = "broken"
     INVALID = "invalid"
     TIMED_OUT = "timed_out"
@@ -293,7 +293,7 @@ class Verdict:
             return True
         if self.status is Status.CONFLICT:
             return True
-        is_left_to_others = self.status in (Status.STANDS_ASIDE, Status.NOT_PROBED)
+        is_left_to_others = self.status in (Status.DEFERRED, Status.NOT_PROBED)
         return bool(self.seen) and not is_left_to_others
 
     def is_about(self, other: Verdict) -> bool:

@@ -123,7 +123,7 @@ PINS = {
 def test_a_note_says_what_a_pin_did(accel):
     accel.install("top", priority=999)
     accel.install("npu", priority=1)
-    accel.install("off", "ProbeResult(False, 'switched off', stands_aside=True)")
+    accel.install("off", "ProbeResult(False, 'switched off', deferred=True)")
     accel.world.backend("bare", extra=NO_DEVICE)
     for pin, note in PINS.items():
         assert note in accel("list", DS_ACCELERATOR=pin).stdout
@@ -301,12 +301,18 @@ def two_makers(accel):
         second = Hardware("Other GPU", nodes=nodes)
         step = {"install_hint": "pip install it"}
         ways = [
-            arguments("acme", 9, hardware=first, in_torch=accel_core.InTorch(), **step),
+            arguments(
+                "acme",
+                9,
+                hardware=first,
+                torch_integration=accel_core.TorchIntegration(),
+                **step,
+            ),
             arguments(
                 "acme",
                 8,
                 hardware=second,
-                in_torch=accel_core.InTorch(builds=("hip",)),
+                torch_integration=accel_core.TorchIntegration(builds=("hip",)),
                 **step,
             ),
         ]

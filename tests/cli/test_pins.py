@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from accel_core import InTorch
+from accel_core import TorchIntegration
 
 #: A package behind `torch.backends` that names torch's one PrivateUse1 slot, as PyTorch's registration does.
 BRINGS = """
@@ -81,7 +81,7 @@ def install(world, name):
                 PRIORITIES[device],
                 vendor_import=f"torch_{device}",
                 accelerator="",
-                in_torch=InTorch(private_use1=True),
+                torch_integration=TorchIntegration(private_use1=True),
             )
 
 

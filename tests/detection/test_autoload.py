@@ -10,8 +10,8 @@ from accel_tests.plugins import NO_DEVICE, hook, takes_private_use1
 import accel_core
 from accel_core import (
     AcceleratorFallbackWarning,
-    InTorch,
     Status,
+    TorchIntegration,
     torch_import,
 )
 from accel_core.explain.autoload import autoload_conflicts, with_autoload_conflicts
@@ -155,7 +155,9 @@ def test_who_takes_the_slot_from_the_chosen_one_is_to_blame(autoload_world):
     for name in ("npu", "mlu"):
         announce(autoload_world, name, takes_private_use1(name))
         autoload_world.backend(
-            name, vendor_import=f"torch_{name}", in_torch=InTorch(private_use1=True)
+            name,
+            vendor_import=f"torch_{name}",
+            torch_integration=TorchIntegration(private_use1=True),
         )
     for mine, other in (("npu", "mlu"), ("mlu", "npu")):
         [said] = told(mine)
@@ -170,10 +172,8 @@ def test_who_takes_the_slot_from_the_chosen_one_is_to_blame(autoload_world):
 
 
 def test_who_takes_over_the_namespace_of_the_chosen_one_is_to_blame(autoload_world):
-    impersonate = (
-        "import torch, types\ntorch.cuda = types.ModuleType('torch_supa.cuda')"
-    )
-    announce(autoload_world, "supa", impersonate)
+    override = "import torch, types\ntorch.cuda = types.ModuleType('torch_supa.cuda')"
+    announce(autoload_world, "supa", override)
     autoload_world.backend("cuda", vendor_import="torch", device_type="cuda")
     [said] = told("cuda")
     assert said.startswith("torch-supa 2.13, which torch loads (torch_supa:autoload), ")

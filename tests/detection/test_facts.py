@@ -15,11 +15,11 @@ from accel_tests.acme import ACME, acme
 from accel_core import Backend, Status, evidence
 
 #: What comes with torch itself.
-TORCH_OWN = acme(vendor_import="torch", in_torch={"builds": ("xpu",)})
+TORCH_OWN = acme(vendor_import="torch", torch_integration={"builds": ("xpu",)})
 #: No PCI id is known of some vendors' cards: a missing node means one of three, and decides nothing.
 UNKNOWN = {"hardware": {"pci_ids": ()}}
-SILENT = {"hardware": {"driver_file": ""}, "granted": {"docker": ""}}
-SLURM = acme(granted={"slurm": "gpu"})
+SILENT = {"hardware": {"driver_file": ""}, "request": {"docker": ""}}
+SLURM = acme(request={"slurm": "gpu"})
 INDICES = acme(visibility={"grammar": "indices"})
 
 NODE, SHARED = "/dev/acme0", "/dev/accel/accel0"
@@ -60,7 +60,9 @@ def hidden(name):
 def built(version, torch, needed, device_type, reason):
     """A torch of another build. No count: with such a torch a pin cannot be honoured."""
     backend = acme(
-        vendor_import="torch", in_torch={"builds": (needed,)}, device_type=device_type
+        vendor_import="torch",
+        torch_integration={"builds": (needed,)},
+        device_type=device_type,
     )
     said = (f"torch {version} is a {reason}", "pip install torch-acme", None)
     return Row(said, (NODE,), backend=backend, torch=(version, torch))
@@ -68,7 +70,7 @@ def built(version, torch, needed, device_type, reason):
 
 def suits(**torch):
     """A torch of which one build will do."""
-    backend = acme(vendor_import="torch", in_torch={"builds": ("xpu", "hip")})
+    backend = acme(vendor_import="torch", torch_integration={"builds": ("xpu", "hip")})
     return Row(None, (NODE,), backend=backend, torch=("2.13.0", torch))
 
 
@@ -81,7 +83,7 @@ ROWS = {
     # The scheduler put the job where there is none, for nobody asked it for one.
     "none on this node of a Slurm cluster": Row(
         (NONE, f"if the cluster has an Acme XLA card, {SLURMS.format('card')}", 0), (),
-        {"SLURM_JOB_ID": "4711"}, acme(granted={"slurm": "card"}),
+        {"SLURM_JOB_ID": "4711"}, acme(request={"slurm": "card"}),
     ),
     "none in this pod": Row(
         (NONE, f"if the cluster has an Acme XLA card, {ASK_POD}", 0), (),
@@ -112,7 +114,7 @@ ROWS = {
     "no node with a driver": Row((NO_NODE, "", 0), (DRIVER,), {}, acme(**UNKNOWN), None, True),
     "no node, and nothing more is known": Row(
         (NO_NODE, "", 0), (DOCKER,), {},
-        acme(hardware={"pci_ids": (), "driver_file": ""}, granted={"docker": ""}), None, True,
+        acme(hardware={"pci_ids": (), "driver_file": ""}, request={"docker": ""}), None, True,
     ),
     # ------------------------------------------------------------ torch's build
     "a CPU build": built("2.13.0+cpu", {}, "xpu", "acme", "CPU build, without XPU"),
@@ -243,8 +245,8 @@ class TestNamespace:
 
     def aside(self, machine, backend, by):
         outcome, _ = machine.examine(backend)
-        assert outcome.status is Status.STANDS_ASIDE
-        assert outcome.reason == f"torch.acme is impersonated by {by}"
+        assert outcome.status is Status.DEFERRED
+        assert outcome.reason == f"torch.acme is overridden by {by}"
         assert outcome.hint == f"choose that vendor's own backend, or do not load {by}"
 
     def test_another_packages_functions_or_module(self, machine, monkeypatch):
@@ -259,7 +261,7 @@ class TestNamespace:
     ):
         backend = acme(
             vendor_import="torch",
-            in_torch={"builds": ("xpu",), "wrapped_by": ("friendly",)},
+            torch_integration={"builds": ("xpu",), "wrapped_by": ("friendly",)},
         )
         self.taken(monkeypatch, module)
         assert machine.examine(backend) == (None, None)
@@ -271,7 +273,10 @@ class TestNamespace:
         """Every function is the namespace's own, and behind them is another maker's device."""
         self.taken(monkeypatch, "torch.acme")
         backend = replace(
-            own, in_torch=replace(own.in_torch, taken_over_by=("torch_deep",))
+            own,
+            torch_integration=replace(
+                own.torch_integration, taken_over_by=("torch_deep",)
+            ),
         )
         assert machine.examine(backend) == (None, None)
         monkeypatch.setitem(sys.modules, "torch_deep", ModuleType("torch_deep"))
@@ -292,5 +297,5 @@ def test_a_device_that_runs_is_not_argued_with(machine, monkeypatch):
         sys.modules, "torch", SimpleNamespace(acme=running, version=version)
     )
     assert machine.examine() == (None, None)
-    outcome, _ = machine.examine(acme(in_torch={"builds": ("xpu",)}))
+    outcome, _ = machine.examine(acme(torch_integration={"builds": ("xpu",)}))
     assert outcome.reason.endswith("is a CPU build, without XPU")

@@ -9,7 +9,7 @@ from accel_tests.asking import chosen, judge, look, names, statuses
 from accel_tests.plugins import HEAD, arguments, declaring, hook
 
 import accel_core
-from accel_core import Granted, Verdict, isolation
+from accel_core import ResourceRequest, Verdict, isolation
 from accel_core.settings import Pin, Settings, read
 from accel_core.verdict import Status
 
@@ -77,7 +77,10 @@ def test_what_a_plugin_does_to_python_at_its_import_spoils_no_other(
 
 @posix
 def test_declarations_come_through_a_child_as_they_are(torch_world):
-    rich = {"hints": ((r"lib(a|b)\.so", "do this"),), "granted": Granted(slurm="gpu")}
+    rich = {
+        "hints": ((r"lib(a|b)\.so", "do this"),),
+        "request": ResourceRequest(slurm="gpu"),
+    }
     torch_world.backend("npu", 700, vendor_import=("a_b", "json"), **rich)
     torch_world.plugin("two", declaring(arguments("one", 3), arguments("two.more", 2)))
     torch_world.plugin(

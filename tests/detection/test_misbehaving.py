@@ -168,9 +168,9 @@ ANSWERS = {
             Status.NO_DEVICE,
             "buy one",
         ),
-        "raise accel_core.DeclinedError('x', stands_aside=True)": (
+        "raise accel_core.DeclinedError('x', deferred=True)": (
             "x",
-            Status.STANDS_ASIDE,
+            Status.DEFERRED,
             "",
         ),
     },

@@ -725,7 +725,10 @@ def test_the_command_without_the_package(monkeypatch):
 def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(
     child, tmp_path
 ):
-    own = "priority=1, in_torch=InTorch(private_use1=True), visibility=Visibility(variables=('OWN',))"
+    own = (
+        "priority=1, torch_integration=TorchIntegration(private_use1=True), "
+        "visibility=Visibility(variables=('OWN',))"
+    )
     modules = {
         "accel_zing": declaring(
             "name='zing', device_type='zing', vendor_import='torch_zing', priority=1",

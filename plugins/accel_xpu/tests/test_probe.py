@@ -94,7 +94,8 @@ CUDA = Backend(
 )  # fmt: skip
 #: accel-cuda declares both: AMD's devices are nothing to a torch with CUDA.
 OF_CUDA, OF_ROCM = (
-    replace(CUDA, in_torch=replace(CUDA.in_torch, builds=(k,))) for k in ("cuda", "hip")
+    replace(CUDA, torch_integration=replace(CUDA.torch_integration, builds=(k,)))
+    for k in ("cuda", "hip")
 )
 BOTH = TorchBuild("2.13.0", cuda="13.0", xpu="20250301")
 
@@ -128,7 +129,7 @@ def test_torchs_own_support_stands_aside_for_a_cuda_device(probed, build, others
     """Of the same torch, where somebody is there to drive it."""
     found = probed(build, NVIDIA, others)
     assert found.usable is False
-    assert found.stands_aside is True
+    assert found.deferred is True
     assert "cuda devices too" in found.reason
     assert "/dev/nvidia0" in found.reason
     assert "DS_ACCELERATOR=xpu" in found.hint

@@ -257,8 +257,8 @@ def _pinned_choice_note(
 ) -> page.Cell:
     more = "`accel why` says more."
     if marked is None:
-        names_nothing = f"{settings.request} names no backend that could be chosen"
-        return f"{names_nothing}; {more}", "yellow"
+        unknown_name = f"{settings.request} names no backend that could be chosen"
+        return f"{unknown_name}; {more}", "yellow"
     if selection is not None and selection.error is not None:
         pinned = f"* pinned by {settings.request}, which cannot be honoured"
         return f"{pinned}; {more}", "yellow"

@@ -259,7 +259,7 @@ def _torch_lacks_build(verdict: Verdict, why: Why, _plain: bool) -> Words:
 def _namespace_taken(verdict: Verdict, why: Why, _plain: bool) -> Words:
     other = why["by"]
     return Words(
-        f"torch.{verdict.device_type} is impersonated by {other}",
+        f"torch.{verdict.device_type} is overridden by {other}",
         f"choose that vendor's own backend, or do not load {other}",
     )
 

@@ -178,7 +178,7 @@ def inventory(backend: Backend, root: str = "/") -> Inventory:
     numbers = _node_numbers(signs.nodes)
     count = len(numbers) or _count_behind_shared_node(signs, root)
     uuids: tuple[str, ...] = ()
-    if "cuda" in backend.in_torch.builds:
+    if "cuda" in backend.torch_integration.builds:
         uuids = _nvidia_uuids(root)
     return Inventory(count or None, numbers, uuids)
 

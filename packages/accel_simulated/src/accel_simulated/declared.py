@@ -83,7 +83,7 @@ def every() -> Iterator[Declared]:
 
 
 def _declared(backend: Backend) -> Declared | None:
-    if not backend.in_torch.private_use1:
+    if not backend.torch_integration.private_use1:
         return None
     package, same = backend.vendor_imports[0], DEVICES.get(backend.name)
     if package == "torch":
@@ -169,7 +169,7 @@ def _distributions(backend: Backend) -> dict[str, str]:
     from packaging.requirements import InvalidRequirement, Requirement
 
     torch = next((found.version for found in distributions(name="torch")), "")
-    missing = dict.fromkeys(backend.in_torch.same_version, torch)
+    missing = dict.fromkeys(backend.torch_integration.same_version, torch)
     for text in backend.requires:
         try:
             wanted = Requirement(text)

@@ -93,7 +93,7 @@ def _is_here(text: str) -> bool:
     name = text.strip().lower()
     return name not in DEVICES and any(
         each.backend is None
-        or not each.backend.in_torch.private_use1
+        or not each.backend.torch_integration.private_use1
         or any(map(is_installed, each.backend.vendor_imports))
         for each in discover()
         if each.name == name

@@ -101,4 +101,4 @@ def test_cuda_stands_aside_for_what_is_behind_torch_cuda(tmp_path, simulated):
     shown, chosen, said = simulated("klxpu", BOTH, path=[tmp_path]).answer
     assert shown == [True, "torch.cuda", 2]
     assert chosen == "klxpu"
-    assert "torch.cuda is impersonated by torch_xmlir" in said
+    assert "torch.cuda is overridden by torch_xmlir" in said

@@ -155,7 +155,7 @@ def test_a_name_of_torchs_that_a_package_renames_its_slot_to():
     assert done.exit_code == 0, done.stderr
     source = Path("accel-vulkan/src/accel_vulkan/__init__.py").read_text()
     assert 'device_type="vulkan"' in source
-    assert "in_torch=InTorch(private_use1=True)" in source
+    assert "torch_integration=TorchIntegration(private_use1=True)" in source
 
 
 def test_a_current_folder_that_was_deleted_is_told():

@@ -87,7 +87,7 @@ def test_the_document_of_a_healthy_machine_is_ok(healthy):
 def test_what_the_chosen_device_computes_otherwise_is_told(accel):
     for name, priority in (("npu", 990), ("mlu", 980)):
         known = (("compute.numbers.nan_and_infinity", f"{name} loses NaN"),)
-        accel.world.backend(name, priority, computes_otherwise=known)
+        accel.world.backend(name, priority, known_differences=known)
     first = "npu is chosen, and nothing is wrong in: Backends. Known to compute otherwise: npu loses NaN.\n"
     assert accel(*ONE).stdout.startswith(first)
 

@@ -7,16 +7,16 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from accel_core import Backend, Granted, Hardware, InTorch, Visibility
+from accel_core import Backend, Hardware, ResourceRequest, TorchIntegration, Visibility
 from accel_tools.commands.facts import command
 
 FIELDS = {field.name for field in fields(Backend)} - {"provenance"}
 GIVEN = {
     "visibility": Visibility(("CARD_VISIBLE_DEVICES",)),
     "hardware": Hardware(pci_ids=("10de/03",)),
-    "granted": Granted(kubernetes="card.com/gpu"),
+    "request": ResourceRequest(kubernetes="card.com/gpu"),
     "hints": (("lib(card)\\.so", "install \"the\" driver é"),),
-    "in_torch": InTorch(private_use1=True),
+    "torch_integration": TorchIntegration(private_use1=True),
 }  # fmt: skip
 
 
@@ -151,4 +151,4 @@ def test_our_own_plugins_fit_the_schema():
     npu = next((each for each in document["backends"] if each["name"] == "npu"), None)
     if npu is None:
         pytest.skip("accel-npu is not installed")
-    assert npu["granted"]["kubernetes"] == "huawei.com/Ascend910"
+    assert npu["request"]["kubernetes"] == "huawei.com/Ascend910"

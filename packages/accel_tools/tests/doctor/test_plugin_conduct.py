@@ -45,7 +45,7 @@ def test_a_plugin_that_does_more_than_declare_is_told_what_and_where(torch_world
     later = "import it in the module of the accelerator's class, or inside accel_probe"
     started = "start it where the accelerator is built, or inside accel_probe"
     declare, leave = (
-        "declare it in Backend.environment.set",
+        "declare it in Backend.environment.defaults",
         "leave the environment to the user of the program",
     )
     assert [tuple(misstep) for misstep in missteps] == [

@@ -7,7 +7,7 @@ import pytest
 from accel_tests import layouts
 from accel_tests.plugins import NO_DEVICE
 
-from accel_core.backend import InTorch
+from accel_core.backend import TorchIntegration
 from accel_core.settings import read
 from accel_tools.doctor.records import Level, Visit
 from accel_tools.doctor.topics import patched, privateuse1
@@ -24,9 +24,13 @@ def wants(world, name, priority, *, torch_loads=False, extra=""):
     if torch_loads:
         group = {"torch.backends": {name: f"torch_{name}:autoload"}}
         world.distribution(f"torch-{name}", "2.13", group)
-    taken = InTorch(private_use1=True)
+    taken = TorchIntegration(private_use1=True)
     world.backend(
-        name, priority, vendor_import=f"torch_{name}", in_torch=taken, extra=extra
+        name,
+        priority,
+        vendor_import=f"torch_{name}",
+        torch_integration=taken,
+        extra=extra,
     )
 
 
@@ -121,7 +125,10 @@ def test_a_package_that_registers_a_device_and_tells_nobody_is_named(torch_world
         "its plugin: accel new"
     )
     torch_world.backend(
-        "zpu", 600, vendor_import="torch_zpu", in_torch=InTorch(private_use1=True)
+        "zpu",
+        600,
+        vendor_import="torch_zpu",
+        torch_integration=TorchIntegration(private_use1=True),
     )
     only(Level.OK, "one")
     registers(torch_world, "xla", "", requires="numpy")  # as torch_xla 2.9.0
@@ -150,7 +157,10 @@ def test_list_and_why_name_it_too_once(accel):
             not in accel("--import", "torch_zpu", *words).stdout
         )
     accel.world.backend(
-        "zpu", 600, vendor_import="torch_zpu", in_torch=InTorch(private_use1=True)
+        "zpu",
+        600,
+        vendor_import="torch_zpu",
+        torch_integration=TorchIntegration(private_use1=True),
     )
     for words in (["list"], ["why"]):
         assert "torch-zpu 0.2 registers" not in accel(*words).stdout

@@ -151,7 +151,7 @@ def _compiler_in_accelerates_list(named: str) -> str:
 
 def _warn_about_checkpointing(accelerator: Accelerator) -> None:
     """Warn if checkpointing draws other random numbers on this device, as its backend declares."""
-    for check, difference in accelerator.backend.computes_otherwise:
+    for check, difference in accelerator.backend.known_differences:
         if check == "compute.randomness.checkpointing_draws_the_same":
             text = f"gradient_checkpointing=True on {accelerator.name}: {difference}"
             warnings.warn(text, RuntimeWarning, stacklevel=2)

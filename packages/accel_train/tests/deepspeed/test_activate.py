@@ -432,7 +432,7 @@ def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(tmp_path):
 
     import accel_core
 
-    environment = Environment(set=("ACME_MODE=0", "ACME_KEPT=1"))
+    environment = Environment(defaults=("ACME_MODE=0", "ACME_KEPT=1"))
     fields = {
         "communication_backend": "accl",
         "accelerator": "wants:Wants",

@@ -12,7 +12,7 @@ DECLARED = [
     for entry in entry_points(group="accel.backends")
     if entry.dist and entry.dist.name.startswith("accel-")
     for backend in vars(entry.load()).values()
-    if isinstance(backend, Backend) and backend.granted.ray
+    if isinstance(backend, Backend) and backend.request.ray
 ]
 
 
@@ -30,7 +30,7 @@ def test_ray_has_that_resource_and_reads_that_variable(backend):
     managers = [
         manager
         for manager in accelerators.get_all_accelerator_managers()
-        if manager.get_resource_name() == backend.granted.ray
-        and backend.granted.ray_noset in vars(sys.modules[manager.__module__]).values()
+        if manager.get_resource_name() == backend.request.ray
+        and backend.request.ray_noset in vars(sys.modules[manager.__module__]).values()
     ]
-    assert managers, f"no manager of Ray's has {backend.granted}"
+    assert managers, f"no manager of Ray's has {backend.request}"

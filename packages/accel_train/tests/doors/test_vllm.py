@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accel_core import Backend, Granted, InTorch, Visibility  # noqa: E402 - as the next ones
+from accel_core import Backend, ResourceRequest, TorchIntegration, Visibility  # noqa: E402 - as the next ones
 from accel_core.errors import InvalidBackendError, InvalidDeviceError, UnsupportedError  # noqa: E402
 from accel_train.doors.vllm import DeviceMembers  # noqa: E402
 
@@ -19,9 +19,11 @@ FACTS = Backend(
     name="acme",
     priority=1,
     device_type="acme",
-    in_torch=InTorch(private_use1=True),
+    torch_integration=TorchIntegration(private_use1=True),
     visibility=Visibility(variables=("ACME_DEVICES", "OLDER")),
-    granted=Granted(ray="ACME", ray_noset="RAY_EXPERIMENTAL_NOSET_ACME_DEVICES"),
+    request=ResourceRequest(
+        ray="ACME", ray_noset="RAY_EXPERIMENTAL_NOSET_ACME_DEVICES"
+    ),
 )
 
 

@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import accel_train
-from accel_core import Backend, Environment, Granted, Hardware, Visibility, accelerator
+from accel_core import (
+    Backend,
+    Environment,
+    Hardware,
+    ResourceRequest,
+    Visibility,
+    accelerator,
+)
 from accel_core.errors import (
     BackendNotFoundError,
     BackendUnavailableError,
@@ -514,7 +521,7 @@ def test_a_class_that_exports_the_whole_environment_is_refused(
 
 
 def test_what_the_vendor_wants_set_goes_too_unless_it_is_set(torch_world):
-    environment = Environment(("CARD", "CCL"), set=("CARD_LOG=0", "CARD_MODE=a=b"))
+    environment = Environment(("CARD", "CCL"), defaults=("CARD_LOG=0", "CARD_MODE=a=b"))
     torch_world.backend("card", **{**FIELDS, "environment": environment})
     card = accelerator("card")
     given = forwarded(card, ENVIRON)
@@ -665,7 +672,7 @@ def words(text):
 
 @pytest.mark.skipif(os.name != "posix", reason="a POSIX shell")
 def test_docker_gets_the_devices_and_every_value():
-    backend = declared(granted=Granted(docker="--gpus all --ipc=host"))
+    backend = declared(request=ResourceRequest(docker="--gpus all --ipc=host"))
     given = {**PLAIN, **ODD, **BYTES}
     flags = words(formats.as_docker(given, backend))
     expected = [
@@ -682,7 +689,7 @@ def test_every_device_of_this_host_stands_for_the_first(tmp_path):
     (tmp_path / "card_control").touch()
     backend = declared(
         hardware=Hardware(nodes=(f"{tmp_path}/card[0-9]*",)),
-        granted=Granted(
+        request=ResourceRequest(
             docker=f"--device {tmp_path}/card0 --device {tmp_path}/card_control"
         ),
     )

@@ -18,10 +18,10 @@ from accel_core import (
     Backend,
     Environment,
     Evidence,
-    Granted,
     Hardware,
-    InTorch,
     ProbeResult,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     evidence,
     hookimpl,
@@ -155,7 +155,7 @@ CUDA = Backend(
         driver_step=_NVIDIA_DRIVER,
     ),
     visibility=Visibility(variables=("CUDA_VISIBLE_DEVICES",), grammar="cuda"),
-    granted=Granted(
+    request=ResourceRequest(
         # https://docs.docker.com/reference/cli/docker/container/run/#gpus
         docker="--gpus all",
         # https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/,
@@ -170,7 +170,7 @@ CUDA = Backend(
         ray="GPU",
         ray_noset="RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",
     ),
-    in_torch=InTorch(
+    torch_integration=TorchIntegration(
         builds=("cuda",),
         wrapped_by=("spaces",),  # Hugging Face's ZeroGPU
         # Kunlunxin's: torch.cuda's functions stay torch's, over a CUDA runtime of its
@@ -216,7 +216,7 @@ ROCM = replace(
         variables=("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
         filters=("ROCR_VISIBLE_DEVICES",),
     ),
-    granted=Granted(
+    request=ResourceRequest(
         # https://rocm.docs.amd.com/projects/install-on-linux/en/latest/how-to/docker.html
         docker="--device /dev/kfd --device /dev/dri",
         # Ray 2.60.0, ray/_private/accelerators/amd_gpu.py.
@@ -226,7 +226,7 @@ ROCM = replace(
         ray="GPU",
         ray_noset="RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES",
     ),
-    in_torch=replace(CUDA.in_torch, builds=("hip",)),
+    torch_integration=replace(CUDA.torch_integration, builds=("hip",)),
     environment=Environment(
         forward=(
             *CUDA.environment.forward,
@@ -297,7 +297,7 @@ METAX = replace(
         driver_file="/sys/module/metax",
         driver_step="install MetaX's driver; `mx-smi` shows when it works",
     ),
-    granted=Granted(
+    request=ResourceRequest(
         docker="--device /dev/dri --device /dev/mxcd --group-add video",
         kubernetes="metax-tech.com/gpu",
         ray="GPU",
@@ -332,7 +332,7 @@ ILUVATAR = replace(
         pci_ids=("1e3e",),
         driver_step="install Iluvatar's driver; `ixsmi` shows when it works",
     ),
-    granted=Granted(
+    request=ResourceRequest(
         docker="--device /dev/iluvatar0",
         kubernetes="iluvatar.com/gpu",
         podman="--device iluvatar.com/gpu=all",
@@ -356,7 +356,7 @@ HYGON = replace(
         driver_file="/sys/class/kfd",
         driver_step="install Hygon's driver; `hy-smi` shows when it works",
     ),
-    granted=Granted(
+    request=ResourceRequest(
         docker=(
             "--device /dev/kfd --device /dev/mkfd --device /dev/dri "
             "-v /opt/hyhal:/opt/hyhal --group-add video"
@@ -381,7 +381,7 @@ def _declaration_for_this_machine(declared: Backend) -> Backend:
     candidates = {
         mark: backend
         for mark, backend in LOOK_ALIKES.items()
-        if backend.in_torch == declared.in_torch
+        if backend.torch_integration == declared.torch_integration
     }
     for mark, backend in candidates.items():
         if build and mark in build.version:

@@ -40,7 +40,7 @@ class CUDAAccelerator(TorchAccelerator):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
-        self._rocm = "hip" in backend.in_torch.builds
+        self._rocm = "hip" in backend.torch_integration.builds
         #: NVTX domains need NVIDIA's `nvtx` package: torch.cuda.nvtx has none.
         self.supports_nvtx_domain = is_installed("nvtx")
 

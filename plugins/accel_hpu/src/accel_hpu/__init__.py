@@ -6,7 +6,14 @@ Importing this module imports neither torch nor Habana's bridge, and sets no var
 
 from __future__ import annotations
 
-from accel_core import Backend, Environment, Granted, Hardware, Visibility, hookimpl
+from accel_core import (
+    Backend,
+    Environment,
+    Hardware,
+    ResourceRequest,
+    Visibility,
+    hookimpl,
+)
 
 __all__ = ["BACKEND"]
 
@@ -95,7 +102,7 @@ BACKEND = Backend(
         ),
     ),
     visibility=Visibility(variables=("HABANA_VISIBLE_MODULES",), grammar="modules"),
-    granted=Granted(
+    request=ResourceRequest(
         # https://docs.habana.ai/en/latest/Installation_Guide/Additional_Installation/Docker_Installation.html
         docker="--runtime=habana -e HABANA_VISIBLE_DEVICES=all",
         # https://docs.habana.ai/en/latest/Installation_Guide/Additional_Installation/Kubernetes_Installation/
@@ -117,7 +124,10 @@ BACKEND = Backend(
             "SYNAPSE",
         ),
         # What DeepSpeed sets when it builds its accelerator.
-        set=("PT_HPU_LAZY_ACC_PAR_MODE=0", "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES=0"),
+        defaults=(
+            "PT_HPU_LAZY_ACC_PAR_MODE=0",
+            "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES=0",
+        ),
     ),
     hints=_HINTS,
 )

@@ -17,10 +17,10 @@ import os
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
     ProbeResult,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
 )
@@ -96,13 +96,13 @@ BACKEND = Backend(
         variables=("CUDA_VISIBLE_DEVICES",),
         grammar="indices",
     ),
-    granted=Granted(
+    request=ResourceRequest(
         # https://opendatalab.github.io/MinerU/zh/usage/acceleration_cards/Kunlunxin
         docker="--device /dev/xpu0 --device /dev/xpuctrl",
         # Project-HAMi/HAMi, docs/kunlun-vxpu-support.md.
         kubernetes="kunlunxin.com/xpu",
     ),
-    in_torch=InTorch(builds=("cuda",), impersonates="cuda"),
+    torch_integration=TorchIntegration(builds=("cuda",), takes_over="cuda"),
     environment=Environment(
         # DeepSpeed's.
         forward=("BKCL", "XPU", "XMLIR"),

@@ -9,9 +9,9 @@ from __future__ import annotations
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
 )
@@ -65,13 +65,13 @@ BACKEND = Backend(
         variables=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
         grammar="mlu",
     ),
-    granted=Granted(
+    request=ResourceRequest(
         # Cambricon/pytorch_modelzoo, how its containers are started.
         docker="--device /dev/cambricon_ctl --device /dev/cambricon_dev0",
         # Cambricon/cambricon-k8s-device-plugin, its README.
         kubernetes="cambricon.com/mlu",
     ),
-    in_torch=InTorch(private_use1=True),
+    torch_integration=TorchIntegration(private_use1=True),
     environment=Environment(
         forward=("NEUWARE_HOME", "CNCL", "TORCH_CNCL", "PYTORCH_MLU", "TORCH_MLU"),
     ),

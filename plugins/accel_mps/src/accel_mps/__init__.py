@@ -76,7 +76,7 @@ BACKEND = Backend(
     ),
     environment=Environment(forward=("PYTORCH_MPS", "PYTORCH_ENABLE_MPS_FALLBACK")),
     hints=_HINTS,
-    computes_otherwise=_OTHERWISE,
+    known_differences=_OTHERWISE,
 )
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
 )
@@ -68,14 +68,14 @@ BACKEND = Backend(
     ),
     # torch_musa/core/device.py names the variable; UUIDs in it have no public source.
     visibility=Visibility(variables=("MUSA_VISIBLE_DEVICES",), grammar="indices"),
-    granted=Granted(
+    request=ResourceRequest(
         # flagos-ai's images for Moore Threads, without its container toolkit.
         docker="--device /dev/mtgpu.0 --device /dev/dri",
         # Project-HAMi/HAMi, pkg/device/mthreads/device.go, on Moore Threads' own device
         # plugin.
         kubernetes="mthreads.com/gpu",
     ),
-    in_torch=InTorch(private_use1=True),
+    torch_integration=TorchIntegration(private_use1=True),
     # MUSA_HOME and MCCL: DeepSpeed's pull request 8191; the others are torch_musa's
     # own.
     environment=Environment(

@@ -14,10 +14,10 @@ from accel_core import (
     Backend,
     Check,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
     ProbeResult,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
     torch_build,
@@ -100,7 +100,7 @@ BACKEND = Backend(
     visibility=Visibility(
         variables=("ASCEND_RT_VISIBLE_DEVICES",), grammar="ascending"
     ),
-    granted=Granted(
+    request=ResourceRequest(
         # Ascend/pytorch, docker/OVERVIEW.md.
         docker=f"{_DEVICES} {_MOUNTS}",
         # Ascend/ascend-device-plugin, its README; Slurm's as clusters with Ascend nodes
@@ -110,7 +110,7 @@ BACKEND = Backend(
         ray="NPU",
         ray_noset="RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES",
     ),
-    in_torch=InTorch(private_use1=True),
+    torch_integration=TorchIntegration(private_use1=True),
     environment=Environment(forward=_FORWARDED),
     hints=_HINTS,
 )

@@ -11,9 +11,9 @@ from __future__ import annotations
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
 )
@@ -89,7 +89,7 @@ BACKEND = Backend(
         variables=("RBLN_DEVICES", "RBLN_VISIBLE_DEVICES"),
         grammar="indices",
     ),
-    granted=Granted(
+    request=ResourceRequest(
         # backend.ai-accelerator-rebellions, common/plugin.py, gives a container both.
         docker="--device /dev/rbln0 --device /dev/rsd0",
         # https://docs.rbln.ai/v0.11.0/software/system_management/kubernetes/device_plugin.html
@@ -98,7 +98,7 @@ BACKEND = Backend(
         ray="RBLN",
         ray_noset="RAY_EXPERIMENTAL_NOSET_RBLN_RT_VISIBLE_DEVICES",
     ),
-    in_torch=InTorch(private_use1=True),
+    torch_integration=TorchIntegration(private_use1=True),
     environment=Environment(
         # Not all of RBLN_: RBLN_LOCAL_IP and RBLN_RDMA_IP are of one host
         # (torch_rbln/_internal/rdma_env.py).

@@ -9,9 +9,9 @@ from __future__ import annotations
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
 )
@@ -54,11 +54,11 @@ BACKEND = Backend(
         # Neither PCI ids nor a file of TecoDriver have a public source.
     ),
     visibility=Visibility(variables=("SDAA_VISIBLE_DEVICES",), grammar="indices"),
-    granted=Granted(
+    request=ResourceRequest(
         # Tecorigin/modelzoo, its models' READMEs.
         docker="--device /dev/tcaicard0",
     ),
-    in_torch=InTorch(private_use1=True),
+    torch_integration=TorchIntegration(private_use1=True),
     environment=Environment(forward=("TCCL", "SDAA", "TECO", "TORCH_SDAA")),
     hints=_HINTS,
 )

@@ -9,9 +9,9 @@ from __future__ import annotations
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
 )
@@ -64,17 +64,17 @@ BACKEND = Backend(
         ),
     ),
     visibility=Visibility(variables=("SUPA_VISIBLE_DEVICES",), grammar="indices"),
-    granted=Granted(
+    request=ResourceRequest(
         # BIRENSUPA/torch-supa,
         # .agents/skills/torch-supa-wiki/installation-quickstart.md.
         docker="--device /dev/biren/card_0",
         # https://gitee.com/BirenTechnology/k8s-device-plugin
         kubernetes="birentech.com/gpu",
     ),
-    in_torch=InTorch(
+    torch_integration=TorchIntegration(
         private_use1=True,
         # torch's autoload of torch_supa puts torch.supa's functions into torch.cuda.
-        impersonates="cuda",
+        takes_over="cuda",
     ),
     environment=Environment(forward=("BCCL", "BIREN", "SUPA", "BRTB")),
     hints=_HINTS,

@@ -11,10 +11,10 @@ from dataclasses import replace
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
     ProbeResult,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
 )
@@ -124,7 +124,7 @@ BACKEND = Backend(
         # grammar is not documented.
         variables=("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"),
     ),
-    granted=Granted(
+    request=ResourceRequest(
         # cloud.google.com/tpu/docs/run-in-container.
         docker="--privileged --net=host",
         # cloud.google.com/kubernetes-engine/docs/concepts/tpus.
@@ -133,10 +133,10 @@ BACKEND = Backend(
         ray="TPU",
         ray_noset="RAY_EXPERIMENTAL_NOSET_TPU_VISIBLE_CHIPS",
     ),
-    in_torch=InTorch(private_use1=True),
+    torch_integration=TorchIntegration(private_use1=True),
     environment=Environment(forward=("TPU_", "TORCH_TPU", "PJRT_", "XLA_", "LIBTPU_")),
     hints=_HINTS,
-    computes_otherwise=_OTHERWISE,
+    known_differences=_OTHERWISE,
 )
 
 

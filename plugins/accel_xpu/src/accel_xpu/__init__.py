@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
     ProbeResult,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     evidence,
     hookimpl,
@@ -79,7 +79,7 @@ NATIVE = Backend(
         pci_ids=("8086/03",),
     ),
     visibility=Visibility(variables=("ZE_AFFINITY_MASK",), grammar="level-zero"),
-    granted=Granted(
+    request=ResourceRequest(
         # Intel's guide to oneAPI's containers, "Using Containers with the Command
         # Line".
         docker="--device /dev/dri",
@@ -89,7 +89,9 @@ NATIVE = Backend(
         ray="GPU",
         ray_noset="RAY_EXPERIMENTAL_NOSET_ZE_AFFINITY_MASK",
     ),
-    in_torch=InTorch(builds=("xpu",), wrapped_by=("intel_extension_for_pytorch",)),
+    torch_integration=TorchIntegration(
+        builds=("xpu",), wrapped_by=("intel_extension_for_pytorch",)
+    ),
     environment=Environment(
         # Neither all of ZE_* nor ONEAPI_*: which devices are visible is each node's own
         # affair.
@@ -115,8 +117,8 @@ IPEX = replace(
     description="Intel GPUs, through Intel Extension for PyTorch",
     url="https://intel.github.io/intel-extension-for-pytorch/",
     requires=("torch>=2.6",),
-    in_torch=replace(
-        NATIVE.in_torch,
+    torch_integration=replace(
+        NATIVE.torch_integration,
         builds=(),
         # Imported beside another torch it ends the process: os._exit(127).
         same_version=("intel-extension-for-pytorch",),
@@ -149,7 +151,7 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
     for other in others:
         if other.device_type != "cuda":
             continue
-        builds = other.in_torch.builds or ("cuda", "hip")
+        builds = other.torch_integration.builds or ("cuda", "hip")
         if not any(getattr(build, name, None) for name in builds):
             continue
         present = evidence(other)
@@ -158,7 +160,7 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
                 False,
                 f"{build} drives {other.name} devices too, and there are some: {present}",
                 "set DS_ACCELERATOR=xpu for the Intel GPU",
-                stands_aside=True,
+                deferred=True,
             )
     return None
 
@@ -168,7 +170,7 @@ def accel_checks(backend: Backend) -> list[Check]:
     """Return the checks of what Intel's driver needs, for torch's own XPU."""
     from accel_xpu.checks import CHECKS  # finding this plugin must cost nothing
 
-    return CHECKS if backend.in_torch.builds else []
+    return CHECKS if backend.torch_integration.builds else []
 
 
 def described(backend: Backend) -> Backend:

@@ -36,7 +36,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "priority": {"type": "integer"},
     "device_type": _TEXT,
     "hints": _PAIRS,
-    "computes_otherwise": _PAIRS,
+    "known_differences": _PAIRS,
 }
 #: 2: the fields stand in their records, as in a declaration.
 _VERSION = 2

@@ -80,7 +80,7 @@ _LEAVE = "leave it as it is, or change it inside accel_probe and put it back"
 _EVENTS = {
     "os.putenv": (
         "writes the environment variable {}",
-        "declare it in Backend.environment.set",
+        "declare it in Backend.environment.defaults",
     ),
     "os.unsetenv": (
         "removes the environment variable {}",

@@ -38,12 +38,12 @@ class BackendNames(NamedTuple):
     #: torch's type of its device; empty if only the device itself reports it.
     device_type: str
     #: The namespace of torch that its vendor takes over, `cuda` for example; empty for none.
-    impersonates: str = ""
+    takes_over: str = ""
 
     @property
     def known_as(self) -> set[str]:
         """Return the names by which a framework may know the backend."""
-        return {self.name, self.device_type, self.impersonates}
+        return {self.name, self.device_type, self.takes_over}
 
 
 class Support(NamedTuple):
@@ -137,7 +137,10 @@ def _declared_type(backend: Backend, name: Pin) -> str:
 
 def _backend_names(backend: Backend, device_type: str) -> BackendNames:
     return BackendNames(
-        backend.name, backend.distribution, device_type, backend.in_torch.impersonates
+        backend.name,
+        backend.distribution,
+        device_type,
+        backend.torch_integration.takes_over,
     )
 
 

@@ -40,7 +40,7 @@ def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation
 
     Chooses an accelerator if none is chosen yet. Sets `ACCEL_INTEGRATIONS`, which child processes inherit. It
     may be called again. `force`: replace an accelerator that DeepSpeed has already chosen for another device.
-    `vendor_defaults`: set what the vendor wants set (`Backend.environment.set`, Gaudi's deterministic mode)
+    `vendor_defaults`: set the vendor's defaults (`Backend.environment.defaults`, Gaudi's deterministic mode)
     and log it once; child processes do the same. If DeepSpeed does not know the device, the features that do
     not work there are logged once, as a warning.
 

@@ -122,11 +122,11 @@ class Members:
 
     def ray_resource_name(self) -> str:
         """Return Ray's name for the device, else the backend's name, for `ray start --resources`."""
-        return self.accelerator.backend.granted.ray or self.accelerator.name
+        return self.accelerator.backend.request.ray or self.accelerator.name
 
     def ray_noset_envvars(self) -> list[str]:
         """Return the variables that stop Ray from setting the visible-devices variable."""
-        return list(filter(None, [self.accelerator.backend.granted.ray_noset]))
+        return list(filter(None, [self.accelerator.backend.request.ray_noset]))
 
     def is_ipc_supported(self) -> Any:
         """Return whether tensors can be shared by handle: only on CUDA; else verl copies via the host."""

@@ -48,14 +48,14 @@ class DeviceMembers:
                 f"{cls.__name__}.backend is {backend!r}, expected an accel_core.Backend"
             )
         dispatch_key = backend.device_type.upper()
-        if backend.in_torch.private_use1:
+        if backend.torch_integration.private_use1:
             dispatch_key = "PrivateUse1"
-        ray_variable = backend.granted.ray_noset
+        ray_variable = backend.request.ray_noset
         attributes: dict[str, Any] = {
             "device_name": backend.name,
             "device_type": backend.device_type,
             "dispatch_key": dispatch_key,
-            "ray_device_key": backend.granted.ray,
+            "ray_device_key": backend.request.ray,
             "ray_noset_device_env_vars": [ray_variable] if ray_variable else [],
         }
         if backend.visibility.variables:

@@ -84,7 +84,7 @@ def container_flags(backend: Backend) -> list[str]:
     The declaration's options name one device; here they name all devices of this host.
     """
     flags: list[str] = []
-    for word in shlex.split(backend.granted.docker):
+    for word in shlex.split(backend.request.docker):
         pattern = next((p for p in backend.hardware.nodes if fnmatch(word, p)), "")
         nodes = sorted(glob(pattern)) if flags[-1:] == ["--device"] else []
         flags += nodes[:1] or [word]

@@ -202,7 +202,7 @@ def _initialized(torch: Any, accelerator: Accelerator) -> tuple[bool, bool | Non
 def _packages_of(backend: Backend) -> set[str]:
     """Return the vendor's packages; `accel doctor` reports what they change at their own import."""
     imported = {module.partition(".")[0] for module in backend.vendor_imports}
-    integration = backend.in_torch
+    integration = backend.torch_integration
     return (imported - {"torch"}) | {
         *integration.wrapped_by,
         *integration.taken_over_by,

@@ -78,7 +78,7 @@ def _choice(surveyed: Survey, *, told: bool) -> Iterator[Finding]:
         problem = selection.problem.partition("\n")[0].rstrip(".")
         yield Finding(Level.ERROR, "candidates.nothing-chosen", problem, "accel why")
     chosen = surveyed.selection.chosen
-    for _, words in chosen.declaration.computes_otherwise if chosen else ():
+    for _, words in chosen.declaration.known_differences if chosen else ():
         yield Finding(
             Level.OK, COMPUTES_OTHERWISE, words, about=chosen.name if chosen else ""
         )

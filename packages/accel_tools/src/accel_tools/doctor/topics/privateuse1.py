@@ -23,7 +23,8 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     wanting = [
         c
         for c in visit.declared()
-        if c.declaration.in_torch.private_use1 and installed_imports(c.declaration)
+        if c.declaration.torch_integration.private_use1
+        and installed_imports(c.declaration)
     ]
     loaded = builtin.autoload_packages()
     names = list(dict.fromkeys(c.name for c in wanting))

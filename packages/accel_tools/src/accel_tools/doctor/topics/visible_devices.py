@@ -89,8 +89,8 @@ def _without_effect(backend: Backend, found: Verdict | None) -> str:
     build = torch_build()
     if (
         build
-        and backend.in_torch.builds
-        and not any(getattr(build, name) for name in backend.in_torch.builds)
+        and backend.torch_integration.builds
+        and not any(getattr(build, name) for name in backend.torch_integration.builds)
     ):
         return f"{build} does not drive such devices"
     if found is None or found.evidence or found.usable:
