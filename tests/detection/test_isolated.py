@@ -293,7 +293,7 @@ class TestPolicy:
 
     @posix
     @pytest.mark.parametrize("mode", ["inline", "isolated"])
-    def test_what_is_blocked_does_not_come_in_through_torchs_own_door(
+    def test_what_is_blocked_does_not_come_in_through_torchs_autoload(
         self, torch_world, mode
     ):
         """`generic` loads what announces itself to torch and nobody claims; who claims it nobody asks now."""

@@ -48,8 +48,10 @@ SUMMARIES = {
 }
 #: The first-party distribution of each command that the core does not contain.
 COMMAND_OWNERS = {
-    **dict.fromkeys(("bench", "doctor", "facts", "info", "setup"), "accel-tools"),
-    **dict.fromkeys(("deepspeed", "doors", "env", "ops", "run"), "accel-train"),
+    **dict.fromkeys(
+        ("bench", "declarations", "doctor", "info", "setup"), "accel-tools"
+    ),
+    **dict.fromkeys(("deepspeed", "env", "frameworks", "ops", "run"), "accel-train"),
     **dict.fromkeys(("new", "simulate", "try", "verify"), "accel-testing"),
 }
 

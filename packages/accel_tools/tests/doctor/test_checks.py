@@ -1,4 +1,4 @@
-"""Plugins' own checks: run in a child that may hang or die, told of, and mended on request."""
+"""Plugin checks: run in a child that may hang or die, told of, and mended on request."""
 
 import pytest
 from accel_tests.plugins import hook

@@ -77,7 +77,7 @@ DOCTOR = [
     "accel_core",
     "doctor",
     "--topic",
-    "others",
+    "frameworks",
     "--json",
     "--timeout",
     "50",
@@ -85,11 +85,11 @@ DOCTOR = [
 
 
 CHOICES = [
-    ({}, "others.same", {"what": " would choose cpu too"}),
+    ({}, "frameworks.same", {"what": " would choose cpu too"}),
     # A pin that only we understand: accel-train serves it, if torch loads it.
     (
         {"DS_ACCELERATOR": "npu,cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
-        "others.fails",
+        "frameworks.fails",
         {
             "level": "warning",
             "what": "DS_ACCELERATOR",
@@ -98,7 +98,7 @@ CHOICES = [
     ),
     (
         {"DS_ACCELERATOR": "npu,cpu", "ACCEL_INTEGRATIONS": "deepspeed"},
-        "others.integrated",
+        "frameworks.integrated",
         {},
     ),
 ]
