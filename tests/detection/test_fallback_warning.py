@@ -25,7 +25,7 @@ def test_where_there_merely_is_no_device_one_line_says_so(torch_world, caplog):
         torch_world.backend(name, vendor_import=f"torch_{name}")
     (caught,) = fallback_warnings()
     assert str(caught.message) == (
-        "No accelerator is usable, so the CPU is used: no Acme or Other GPU found. `accel why` says more; "
+        "No usable accelerator; falling back to the CPU: no Acme or Other GPU found. details: `accel why`; "
         "DS_ACCELERATOR=cpu says that the CPU is meant."
     )
     caplog.set_level("DEBUG", "accel_core")

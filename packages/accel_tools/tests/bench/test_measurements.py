@@ -298,7 +298,7 @@ def test_ranks_that_do_not_come_to_an_end_are_told(cpu):
     (row, _) = collectives(cpu, TINY._replace(patience=0.01), 2)[0].run()
     assert row.outcome is Outcome.FAILED
     assert re.fullmatch(
-        r"2 ranks over gloo: rank [01] gave no answer within 0.01 s\..*", row.reason
+        r"2 ranks over gloo: rank [01] gave no response within 0.01 s\..*", row.reason
     )
 
 

@@ -236,7 +236,7 @@ def test_a_pin_whose_devices_are_hidden_is_one_finding(accel):
         if f["level"] != "ok"
     ]
     assert finding["what"].startswith(
-        "DS_ACCELERATOR='npu' is honoured without a device: "
+        "DS_ACCELERATOR='npu' was applied although no device is usable: "
     )
     assert (
         finding["step"] == "unset NPU_VISIBLE_DEVICES, or name in it devices that exist"

@@ -73,7 +73,7 @@ def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch)
         ("import os; os._exit(7)", Level.WARNING, "frameworks.fails",
          "Accelerate 1.15.0 chooses nothing: its process exited with status 7"),
         ("import time; time.sleep(60)", Level.OK, "frameworks.unknown",
-         "the choice of Accelerate 1.15.0 is not known: no answer within 3 s (--timeout allows more)"),
+         "the choice of Accelerate 1.15.0 is not known: no response within 3 s (--timeout allows more)"),
     ],
     ids=["raises", "lacks", "dies", "hangs"],
 )  # fmt: skip

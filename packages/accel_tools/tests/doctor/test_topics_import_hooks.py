@@ -112,7 +112,7 @@ def test_one_that_hangs_is_named_and_the_others_are_not_blamed(world):
     acts(world, "borealis-triton", "triton.backends", "fine = True")
     [late] = [f for f in said(ACCEL_PROBE_TIMEOUT="2") if f.level is not Level.OK]
     assert late.what.startswith("whether aurora-triton 1.0 ")
-    assert late.what.endswith(" is not known: no answer within 2 s")
+    assert late.what.endswith(" is not known: no response within 2 s")
     assert (late.code, late.step) == (
         "import-hooks.unknown",
         "give it longer: --timeout 300",

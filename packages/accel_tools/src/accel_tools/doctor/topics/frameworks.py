@@ -79,7 +79,7 @@ def _answer(framework: Framework, seconds: float) -> tuple[str, str, str]:
         # With torch's autoload, as the user's program has it.
         report = child.run(ask, {"framework": framework.name}, seconds, autoload=True)
     except OSError as error:
-        return "", "", f"no process could be started to ask it: {error}"
+        return "", "", f"no child process could be started to probe it: {error}"
     if report.answer is not None:
         return (
             one_line(str(report.answer["device"])),
@@ -87,7 +87,7 @@ def _answer(framework: Framework, seconds: float) -> tuple[str, str, str]:
             "",
         )
     if report.timed_out:
-        return "", "", f"no answer within {report.waited:g} s (--timeout allows more)"
+        return "", "", f"no response within {report.waited:g} s (--timeout allows more)"
     return "", f"its process {report.ending}", ""
 
 
