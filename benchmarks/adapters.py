@@ -1,9 +1,9 @@
 """`python -m benchmarks.adapters`: what our entry points add to a framework's start, in milliseconds.
 
 A fresh interpreter imports the framework, and a clock runs while it loads and calls entry points of
-accel-train. Run it in the environment of session integrations, which has torch. `ACCEL_APART_VERL`, `_LMCACHE`
-and `_BITSANDBYTES` name the folders of the other frameworks (`.nox/integrations/apart-verl`). Frameworks that are
-not installed are left out.
+accel-train. Run it in the environment of session integrations, which has torch. The variables
+`ACCEL_APART_VERL`, `_LMCACHE` and `_BITSANDBYTES` name the folders of the other frameworks
+(`.nox/integrations/apart-verl`). Frameworks that are not installed are left out.
 """
 
 from __future__ import annotations

@@ -190,7 +190,8 @@ def packages_cache() -> dict[str, str]:
 def own_torch() -> dict[str, object] | None:
     """Find a torch of the user's own in this Python, by its metadata: version and directories.
 
-    DEV_TORCH=pinned ignores it. Return None in an environment that `./dev` made, which would be filled from itself.
+    DEV_TORCH=pinned ignores it. Return None in an environment that `./dev` made: such an
+    environment would be filled from itself.
     """
     if os.environ.get("DEV_TORCH") == "pinned":
         return None

@@ -349,7 +349,7 @@ class Verdict:
         if text:
             parts.append(f": {text}")
         if self.hint:
-            parts.append(f". {self.hint}")
+            parts.append(f". Next step: {self.hint}")
         return "".join(parts)
 
     def to_dict(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`accel -v`, and the fall-back's warning and errors as a command says them."""
+"""`accel -v`, and the fallback's warning and errors as a command says them."""
 
 import io
 import logging

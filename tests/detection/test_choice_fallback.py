@@ -1,4 +1,4 @@
-"""The fall-back to the CPU warns once, with every reason, and only where it is news."""
+"""The fallback to the CPU warns once, with every reason, and only where it is news."""
 
 import warnings
 

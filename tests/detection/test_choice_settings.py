@@ -137,13 +137,17 @@ REFUSED = {
     ),
     "blocked": (
         (), pin("mlu", ACCEL_BLOCK="mlu"), UNAVAILABLE,
-        ["mlu (accel-mlu 1.0) is not usable: excluded by ACCEL_BLOCK. Next step: take mlu out of ACCEL_BLOCK."],
+        [
+            "mlu (accel-mlu 1.0) is not usable: excluded by ACCEL_BLOCK.",
+            "Next step: take mlu out of ACCEL_BLOCK.",
+        ],
     ),
     # The error contains the reason for each backend: nobody has to turn on debug logs.
     "not even the CPU": (
         (), {"ACCEL_ALLOW": "npu"}, UNAVAILABLE,
         [
-            "The settings exclude every usable backend.", "npu (accel-npu 1.0): no device: nothing on the bus",
+            "The settings exclude every usable backend.",
+            "npu (accel-npu 1.0): no device: nothing on the bus",
             "mlu (accel-mlu 1.0): blocked: not listed in ACCEL_ALLOW. add mlu to ACCEL_ALLOW",
             "cpu (accel-core",
         ],
@@ -155,7 +159,7 @@ REFUSED = {
 def test_a_setting_that_cannot_be_met_is_an_error_with_cause_and_next_step(
     several, what
 ):
-    """The thing, its distribution, the cause, the next step; there is no fall-back from a pin."""
+    """The thing, its distribution, the cause, the next step; there is no fallback from a pin."""
     installs, environ, kind, words = REFUSED[what]
     for install in installs:
         install(several)

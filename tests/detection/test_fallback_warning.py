@@ -1,4 +1,4 @@
-"""How much the fall-back's warning says, by which rank, and which line of the program it names."""
+"""How much the fallback's warning says, by which rank, and which line of the program it names."""
 
 import pytest
 from accel_tests.asking import fallback_warnings

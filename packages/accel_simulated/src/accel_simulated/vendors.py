@@ -28,7 +28,7 @@ class Vendor:
     visible: tuple[str, ...] = ()
     #: The variable takes ascending integers alone: others end the list, a descent hides every device.
     ascending: bool = False
-    #: Less than a GPU: one queue, no events, no page-locked memory, no graphs, no `record_stream`.
+    #: Less than a GPU: one queue, no events, no pinned memory, no graphs, no `record_stream`.
     plain: bool = False
     #: How many devices there are where `ACCEL_SIMULATE` names no count.
     devices: int = 2

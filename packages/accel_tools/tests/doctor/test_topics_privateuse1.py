@@ -10,7 +10,7 @@ from accel_tests.plugins import NO_DEVICE
 from accel_core.backend import TorchIntegration
 from accel_core.settings import read
 from accel_tools.doctor.records import Level, Visit
-from accel_tools.doctor.topics import privateuse1
+from accel_tools.doctor.topics import monkeypatches, privateuse1
 
 # ---------------------------------------------------------------------------- topics privateuse1
 # The doctor's topic PrivateUse1: who wants torch's one slot, who gets it, what that leaves out.
@@ -206,7 +206,7 @@ threading.Thread(target=threading.Event().wait, name="borealis watcher", daemon=
 
 
 def changes(**variables):
-    return list(patched.TOPIC.examine(Visit(read(variables), variables)))
+    return list(monkeypatches.TOPIC.examine(Visit(read(variables), variables)))
 
 
 def test_nothing_is_changed_by_those_that_behave(torch_world):
@@ -225,7 +225,10 @@ def test_what_a_vendors_package_replaces_is_named_with_where_it_comes_from(world
     found = {f.code: f for f in changes()}
     assert {f.about for f in found.values()} == {"borealis"}
     assert {code: (f.level, dict(f.facts)) for code, f in found.items()} == {
-        "monkeypatches.torch": (Level.OK, {"torch.Tensor.to": "torch_borealis", "torch.gather": "torch_borealis"}),
+        "monkeypatches.torch": (
+            Level.OK,
+            {"torch.Tensor.to": "torch_borealis", "torch.gather": "torch_borealis"},
+        ),
         "monkeypatches.device": (Level.WARNING, {"torch.cuda.is_available": "torch_borealis"}),
         "monkeypatches.python": (
             Level.WARNING,
@@ -237,7 +240,10 @@ def test_what_a_vendors_package_replaces_is_named_with_where_it_comes_from(world
         "monkeypatches.variable": (Level.OK, {"BOREALIS_QUIET": "1"}),
         "monkeypatches.umask": (Level.WARNING, {"umask": "027"}),
         "monkeypatches.folder": (Level.WARNING, {"folder": "/"}),
-        "monkeypatches.thread": (Level.OK, {"borealis watcher": found["monkeypatches.thread"].facts["borealis watcher"]}),
+        "monkeypatches.thread": (
+            Level.OK,
+            {"borealis watcher": found["monkeypatches.thread"].facts["borealis watcher"]},
+        ),
     }  # fmt: skip
     assert found["monkeypatches.python"].what == (
         "importing torch_borealis replaces Python's os.environ.get, sorted, subprocess.run"

@@ -94,7 +94,7 @@ _HINTS = (
     (
         r"hip error: (invalid device function|device kernel image is invalid)",
         (
-            f"this torch has no kernels for this GPU, maybe the processor's own "
+            f"this torch has no kernels for this GPU, maybe the CPU's own "
             f"(`accel doctor` tells): {_SETUP}"
         ),
     ),
