@@ -147,10 +147,10 @@ def _list(provider: Any) -> None:
             ("accel simulate acme:2 -- COMMAND runs a command on two acme.", "dim")
         )
         rows = []
-        devices = {**provider.devices(), **provider.declared()}
+        devices = {**provider.devices(), **provider.declared_devices()}
         for name, description in devices.items():
             try:
-                state = "built" if provider.built(name) else "not built"
+                state = "built" if provider.find_library(name) else "not built"
             except AccelError as error:
                 # A device that cannot be built here is listed with the others.
                 state = "-"

@@ -370,7 +370,7 @@ def _simulation_step(name: str) -> str:
         install = vendors.install_command("accel-simulated")
         return f"Without the device: {install}; accel simulate --list names what it simulates."
     provider = simulator.load()
-    if name not in provider.devices() and name not in provider.declared():
+    if name not in provider.devices() and name not in provider.declared_devices():
         return f"Without the device: `accel simulate --list` has no {name}, run this where it is."
     return f"Without the device: accel simulate {name} -- accel verify {name}"
 
