@@ -33,8 +33,8 @@ from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor.records import Visit
 from accel_tools.doctor.run import examine
 from accel_tools.doctor.topics import machine, visible_devices
-from accel_train.launch.agreement import enumerated, exchange
-from accel_train.launch.rendezvous import Meeting, Rank, meet, read_rank
+from accel_train.launch.agreement import enumerated, exchange_records
+from accel_train.launch.rendezvous import Rank, Rendezvous, read_rank, rendezvous
 from accel_train.launch.worker import REFUSED
 
 __all__ = ["Looked", "compared", "main"]
@@ -204,16 +204,16 @@ def _compare(me: Rank, mine: Looked, timeout: float) -> int:
     # What torch would write of a store that was closed is what is waited for below.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     record = json.dumps([mine.host, mine.facts, mine.problem])
-    met = meet(me, None, None, timedelta(seconds=timeout))
-    exchanged = exchange(met.store, me, record, judge, timeout)
+    met = rendezvous(me, None, None, timedelta(seconds=timeout))
+    exchange = exchange_records(met.store, me, record, judge, timeout)
     if me.rank == 0:
-        exchanged.wait_for_readers()
+        exchange.wait_for_readers()
     else:
         _wait_for_the_end(met)
-    return REFUSED if exchanged.verdict == _REFUSED.encode() else 0
+    return REFUSED if exchange.verdict == _REFUSED.encode() else 0
 
 
-def _wait_for_the_end(met: Meeting) -> None:
+def _wait_for_the_end(met: Rendezvous) -> None:
     """Wait until the store in rank 0's process is closed: otherwise the scripts would meet in it."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return

@@ -92,13 +92,13 @@ def set_up(
     module that provides the communication backend is imported, because DeepSpeed only asks for its name.
     """
     # Imported here: a process that only imports DeepSpeed does not need it.
-    from accel_train.launch.communication import prepared
+    from accel_train.launch.communication import prepare_communication
 
     for name, patch in _PATCHES.items():
         module = sys.modules.get(name)
         if module is not None:
             patch(module)
-    prepared(accelerator)
+    prepare_communication(accelerator)
     vars(accelerator)["_pins"] = _native_pinned_memory
     if vendor_defaults and ACCEL_VENDOR_DEFAULTS.read(os.environ):
         return accelerator.apply_vendor_defaults()
