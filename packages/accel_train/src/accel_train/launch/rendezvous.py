@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core.errors import LaunchError, RankLostError
-from accel_core.settings import Variable
 from accel_core.torch_import import import_torch
 from accel_train.launch.launchers import launched_by
 from accel_train.launch.variables import (
@@ -55,23 +54,16 @@ def read_rank(
     not a number.
     """
     env = os.environ if environ is None else environ
-    needed: list[Variable[Any]] = []
-    if rank is None:
-        needed.append(RANK)
-    if world_size is None:
-        needed.append(WORLD_SIZE)
-    if needs_address and rank is None:
-        needed.append(LOCAL_RANK)
-    if needs_address:
-        needed += [MASTER_ADDR, MASTER_PORT]
-    _require_set(needed, env)
+    _require_set(_needed_variables(rank, world_size, needs_address=needs_address), env)
     if needs_address:
         MASTER_PORT.read(env)  # its error is clearer than torch's
     if rank is None:
         rank = RANK.read(env)
     if world_size is None:
         world_size = WORLD_SIZE.read(env)
-    local_rank = LOCAL_RANK.read(env) if _is_set(LOCAL_RANK, env) else None
+    local_rank = None
+    if _is_set(LOCAL_RANK.name, env):
+        local_rank = LOCAL_RANK.read(env)
     if not 0 <= rank < world_size:
         raise LaunchError(
             f"rank {rank} of {world_size} ranks: expected 0 to {world_size - 1}"
@@ -79,20 +71,32 @@ def read_rank(
     return Rank(rank, world_size, local_rank, socket.gethostname())
 
 
-def _require_set(
-    variables: Sequence[Variable[Any]], environ: Mapping[str, str]
-) -> None:
+def _needed_variables(
+    rank: int | None, world_size: int | None, *, needs_address: bool
+) -> list[str]:
+    """Return the variables that must be set, given the arguments of `read_rank`."""
+    needed = []
+    if rank is None:
+        needed.append(RANK.name)
+    if world_size is None:
+        needed.append(WORLD_SIZE.name)
+    if needs_address and rank is None:
+        needed.append(LOCAL_RANK.name)
+    if needs_address:
+        needed += [MASTER_ADDR.name, MASTER_PORT.name]
+    return needed
+
+
+def _require_set(names: Sequence[str], environ: Mapping[str, str]) -> None:
     """Raise `LaunchError` if any of the variables is not set."""
-    missing = [
-        variable.name for variable in variables if not _is_set(variable, environ)
-    ]
+    missing = [name for name in names if not _is_set(name, environ)]
     if missing:
         raise LaunchError(_missing_variables_message(missing, environ))
 
 
-def _is_set(variable: Variable[Any], environ: Mapping[str, str]) -> bool:
+def _is_set(name: str, environ: Mapping[str, str]) -> bool:
     """Return whether the variable has a value other than blanks."""
-    return bool(environ.get(variable.name, "").strip())
+    return bool(environ.get(name, "").strip())
 
 
 def _missing_variables_message(
@@ -116,7 +120,7 @@ def _missing_variables_message(
 
 def is_launched() -> bool:
     """Return whether a launcher (torchrun, MPI's or Slurm's) started this process as a rank."""
-    if _is_set(RANK, os.environ) or _is_set(WORLD_SIZE, os.environ):
+    if _is_set(RANK.name, os.environ) or _is_set(WORLD_SIZE.name, os.environ):
         return True
     return launched_by(os.environ) is not None
 
