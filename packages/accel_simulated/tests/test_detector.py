@@ -670,7 +670,7 @@ def test_the_vendors_own_package_is_installed_as_well(child, folder):
         (
             ["--output", "x", "acme", "true"],
             2,
-            "--output goes with --build: accel simulate --build",
+            "--output requires --build: accel simulate --build",
         ),
         (["acme", "--output", "x"], 1, "--output: there is no such command"),
     ],
@@ -721,7 +721,7 @@ def test_the_command_without_the_package(monkeypatch):
     step = vendors.install_command("accel-simulated")
     assert (done.exit_code, done.stderr) == (
         1,
-        f"Error: accel simulate needs accel-simulated: {step}\n",
+        f"Error: accel simulate needs accel-simulated, which is not installed. Next step: {step}\n",
     )
 
 

@@ -35,7 +35,7 @@ _BEFORE_RANKS_GROUP = "accel.before_ranks"
 @click.command("run", cls=launcher.Launcher, add_help_option=False)
 @launcher.all_arguments(*_COMPLETED_OPTIONS)
 def command(arguments: tuple[str, ...]) -> None:
-    """Start the ranks of a script on this host, as torchrun does.
+    """Launch one process per device on this host, like torchrun.
 
     Options of accel run and of torchrun may be mixed in any order. accel run --help shows accel run's own
     options and torchrun's most used ones; --help-all shows all. The exit status is torchrun's: 0 if every
