@@ -376,8 +376,8 @@ def _require_same_device(replaced: list[Any], accelerator: Accelerator) -> None:
                 f"DeepSpeed was imported before and has chosen {_described(other)}, but accel-core has "
                 f"chosen {accelerator!r}. DeepSpeed's modules, and objects created since then, still use "
                 "DeepSpeed's choice. Call activate() before `import deepspeed`; or activate(force=True) if "
-                "no engine, tensor or process group exists yet; or set DS_ACCELERATOR so that both choose the "
-                "same."
+                "no engine, tensor or process group exists yet; or set DS_ACCELERATOR so that both choose "
+                "the same."
             )
 
 
