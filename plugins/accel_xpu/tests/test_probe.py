@@ -130,7 +130,7 @@ def test_torchs_own_support_stands_aside_for_a_cuda_device(probed, build, others
     found = probed(build, NVIDIA, others)
     assert found.usable is False
     assert found.deferred is True
-    assert "cuda devices too" in found.reason
+    assert "also drives cuda devices" in found.reason
     assert "/dev/nvidia0" in found.reason
     assert "DS_ACCELERATOR=xpu" in found.hint
 

@@ -2,8 +2,8 @@
 
 The extension's accelerator class lacks most of today's interface, and importing it
 imports DeepSpeed, which queries the accelerator while it is being chosen. This module
-therefore does not import the extension: IPEX registers the device, and accel uses only
-the extension's operator builders, each imported on request.
+therefore does not import the extension: IPEX registers the device, and only the
+extension's operator builders are used, each imported on request.
 """
 
 from __future__ import annotations
