@@ -253,6 +253,8 @@ def read_notes(file: Path) -> Notes:
     for part in parts:
         name, _, body = part.partition("\n")
         sections[name.strip()] = body.strip()
+    if not title.startswith("# "):
+        return Notes("", before.strip(), sections)
     return Notes(title.removeprefix("# "), introduction.strip(), sections)
 
 
