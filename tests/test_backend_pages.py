@@ -38,7 +38,7 @@ def declared(**fields):
         accelerator="accel_acme:Acme",
         **fields,
     )
-    return TOOL.Shipped(backend, "accel-core", ())
+    return TOOL.Shipped(backend, "accel-core")
 
 
 def notes(tmp_path, text=NOTES):

@@ -58,8 +58,6 @@ class Shipped(NamedTuple):
 
     backend: Backend
     distribution: str
-    #: The requirements of its extra `vendor`; empty if PyPI lacks the vendor's package.
-    vendor: tuple[str, ...]
 
     @property
     def page(self) -> str:
@@ -86,22 +84,19 @@ def shipped(root: Path = ROOT) -> list[Shipped]:
     from accel_core.plugins import rank
     from accel_core.verdict import Verdict
 
-    found = [Shipped(c.backend, "accel-core", ()) for c in builtin_verdicts()]
+    found = [Shipped(c.backend, "accel-core") for c in builtin_verdicts()]
     for project in sorted(root.glob("plugins/*/pyproject.toml")):
         text = project.read_text(encoding="utf-8")
         distribution = re.findall(
             r'^name = "(.+)"', section(text, "project"), re.MULTILINE
         )[0]
-        extras = section(text, "project.optional-dependencies")
-        extra = re.search(r"^vendor = \[(.*)\]", extras, re.MULTILINE)
-        vendor = tuple(re.findall(r'"([^"]+)"', extra[1])) if extra else ()
         points = section(text, f'project.entry-points."{ENTRY_POINT_GROUP}"')
         for module in re.findall(r'= "([\w.]+)"', points):
             # The pages describe Linux: on Windows cuda has another communication backend.
             with patch.object(sys, "platform", "linux"):
                 declared = importlib.import_module(module).accel_backends()
             each = [declared] if isinstance(declared, Backend) else declared
-            found += [Shipped(backend, distribution, vendor) for backend in each]
+            found += [Shipped(backend, distribution) for backend in each]
     # The order of `accel list`, which considers takeovers.
     sources = [Provenance(s.distribution, "") for s in found]
     verdicts = {
@@ -312,11 +307,6 @@ def install(family: list[Shipped]) -> str:
         "accel is not on PyPI yet. In a checkout of its repository, run:\n\n"
         f"    pip install {folders}\n"
     )
-    if first.vendor:
-        requirements = ", ".join(first.vendor)
-        text += (
-            f'    pip install . "{folder}[vendor]"    # installs {requirements} too\n'
-        )
     if first.backend.install_hint:
         text += "\n" + SETUP.format(name=first.page)
     return text
