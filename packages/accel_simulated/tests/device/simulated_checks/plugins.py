@@ -34,6 +34,7 @@ DIFFERENCES = {
         ),
     },
     "supa": {"is_fp64_supported": _NO_FLOAT64},
+    "neuron": {"is_fp64_supported": _NO_FLOAT64},
     "klxpu": {"use_host_timers": (True, "its events measure nothing unless a variable is set")},
     "mps": {
         "is_fp64_supported": _NO_FLOAT64,

@@ -44,6 +44,8 @@ _MAKERS = {
     "biren": "supa",
     "kunlunxin": "klxpu",
     "rebellions": "rbln",
+    "aws": "neuron",
+    "trainium": "neuron",
 }
 #: The first number of any driver of NVIDIA's for which torch has a build; no toolkit's is as high.
 _FIRST_DRIVER = 300
