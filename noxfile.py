@@ -182,7 +182,10 @@ What next?  {activate} puts `accel` and this Python on your path. Then
 README.md, "Use", has the four lines for a program of your own. `./dev test` runs the tests.
 """
 # Sessions of CI with environments of their own, most of them with frameworks.
-APART = "site simulated npu-real tpu-real ipex-real deepspeed deepspeed-oldest trainers doors multinode"
+APART = (
+    "site simulated npu-real tpu-real ipex-real deepspeed deepspeed-oldest trainers "
+    "integrations multinode"
+)
 
 
 @nox.session(tags=["start"])

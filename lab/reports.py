@@ -1,7 +1,7 @@
 """Run `accel verify` on every backend here, and keep the cards in lab/records/reports. `./dev reports`.
 
 Without arguments it also asks each simulated device what it can do, and keeps lab/records/simulated.json.
-The simulated devices, and the processor. npu's on the real torch_npu is written in session npu-real.
+The simulated devices, and the CPU. npu's on the real torch_npu is written in session npu-real.
 Names of simulated devices, or `cpu`, run those alone.
 """
 

@@ -31,7 +31,7 @@ KNOWN = {
     "test_stride_and_storage_offset_metadata": "it compares a view's strides with those of its copy on "
     "the CPU, and a copy is compact on every device",
     "test_embedding_bag_scale_grad_by_frequency_contract": "torch's own kernel for the CPU divides by "
-    "a wrong count; the device equals the CPU to the bit, and the suite leaves the CPU out",
+    "a wrong count; the device equals the CPU bit for bit, and the suite leaves the CPU out",
 }
 #: What a vendor would declare of the simulated device: no float8, no quantization, no canaries around memory.
 CAPABILITIES = (
@@ -84,7 +84,7 @@ import accel_core
 accel_core.accelerator("tpu")
 torch.tpu.synchronize = torch.accelerator.synchronize
 """
-#: TorchTPU counts one device, has one queue and no page-locked memory.
+#: TorchTPU counts one device, has one queue and no pinned memory.
 WITHOUT_ON_TPU = ("multi_device", "streams", "events", "pinned_memory")
 #: Tests that end their process there, and would hide all the others of their folder.
 ENDS_ON_TPU = {

@@ -18,7 +18,7 @@ ONLY_IN_JOBS = (
     "deepspeed-oldest",
     "multinode",
     "trainers",
-    "doors",
+    "integrations",
 )
 
 MARK = "pytest.mark.nightly"

@@ -168,8 +168,8 @@ def rows(backend: Backend) -> dict[str, str]:
     return {
         "`DS_ACCELERATOR`": f"`{backend.name}`",
         "priority": str(backend.priority),
-        "what it is": prose(backend.description),
-        "vendor import": code(backend.vendor_imports),
+        "description": prose(backend.description),
+        "vendor module": code(backend.vendor_imports),
         "torch device type": device_type(backend) + slot,
         "takes over": stolen,
         "defers": aside,
@@ -207,7 +207,7 @@ def rows(backend: Backend) -> dict[str, str]:
         if backend.compile_backend
         else "`inductor` where it generates code for the device, else `aot_eager`",
         "class": f"`{backend.accelerator}`",
-        "read on": f"<{backend.url}>" if backend.url else "",
+        "docs": f"<{backend.url}>" if backend.url else "",
     }
 
 

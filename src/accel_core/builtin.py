@@ -26,7 +26,7 @@ CPU = Backend(
     priority=0,
     device_type="cpu",
     accelerator="accel_core.interface.cpu:CPUAccelerator",
-    description="the processor, through torch.cpu",
+    description="the CPU, through torch.cpu",
     install_hint="accel setup cpu",
     communication_backend="gloo",
 )

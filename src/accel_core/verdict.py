@@ -349,7 +349,7 @@ class Verdict:
         if text:
             parts.append(f": {text}")
         if self.hint:
-            parts.append(f". {self.hint}")
+            parts.append(f". Next step: {self.hint}")
         return "".join(parts)
 
     def to_dict(self) -> dict[str, object]:
@@ -401,9 +401,9 @@ class How(str, enum.Enum):
 
 _WAYS = {
     How.PINNED: "pinned by DS_ACCELERATOR",
-    How.PREFERRED: "the first usable one of DS_ACCELERATOR's list",
-    How.RANKED: "the highest-ranking usable one",
-    How.FALLBACK: "the fall-back, as nothing that ranks higher is usable",
+    How.PREFERRED: "the first usable backend in DS_ACCELERATOR",
+    How.RANKED: "the usable backend with the highest priority",
+    How.FALLBACK: "CPU fallback: no accelerator is usable",
     How.SET: "set by the program",
 }
 

@@ -87,8 +87,8 @@ def test_a_command_of_another_distribution(
 def test_the_help_says_where_the_other_commands_are(core_alone):
     help_text = " ".join(core_alone("--help").stdout.split())
     for distribution, commands in (
-        ("accel-tools", "bench, doctor, facts, info, setup"),
-        ("accel-train", "deepspeed, doors, env, ops, run"),
+        ("accel-tools", "bench, declarations, doctor, info, setup"),
+        ("accel-train", "deepspeed, env, frameworks, ops, run"),
         ("accel-testing", "new, simulate, try, verify"),
     ):
         assert f"pip install {places(distribution)} {commands}" in help_text

@@ -30,7 +30,10 @@ def test_lists_a_third_party_backend_with_all_that_is_known(accel):
         "devices",
         "counted",
     ]
-    assert "* npu would be chosen: the highest-ranking usable one." in done.stdout
+    assert (
+        "* npu would be used (the usable backend with the highest priority)."
+        in done.stdout
+    )
     assert line_of(done.stdout, "cpu")
 
 
@@ -114,9 +117,9 @@ def test_no_probe_asks_no_plugin(accel, backend):
 PINS = {
     " NPU@Accel_Npu ": "* pinned by DS_ACCELERATOR=' NPU@Accel_Npu '; `accel why`",
     "gone,off,npu": "* preferred by DS_ACCELERATOR='gone,off,npu'",
-    "off": "which cannot be honoured",
-    "bare": "* pinned by DS_ACCELERATOR='bare'; a program gets it, with the verdict 'no device'; `accel why`",
-    "gone": "DS_ACCELERATOR='gone' names no backend that could be chosen",
+    "off": "which cannot be used",
+    "bare": "* pinned by DS_ACCELERATOR='bare'; a program gets it, with the status 'no device'; `accel why`",
+    "gone": "DS_ACCELERATOR='gone' matches no backend that can be chosen",
 }
 
 
@@ -130,7 +133,7 @@ def test_a_note_says_what_a_pin_did(accel):
 
 
 def test_nothing_usable_is_said(accel):
-    refused = "Nothing would be chosen: The settings rule out what is usable. `accel why` says more."
+    refused = "Nothing would be chosen: The settings exclude every usable backend. Details: `accel why`."
     assert refused in accel("list", ACCEL_ALLOW="nothing").stdout
 
 
@@ -192,9 +195,9 @@ def test_without_torch_the_next_step_is_said_once(accel):
     said = accel("list", torch=False).succeeded().stdout
     assert said.count("accel setup") == 1
     assert "Need torch: generic, cpu." in said
-    assert "`accel why` says more" not in said
+    assert "details: `accel why`" not in said
     pinned = accel("list", torch=False, DS_ACCELERATOR="cpu").stdout
-    assert "pinned by DS_ACCELERATOR='cpu', which cannot be honoured" in " ".join(
+    assert "pinned by DS_ACCELERATOR='cpu', which cannot be used" in " ".join(
         pinned.split()
     )
 
@@ -250,7 +253,7 @@ def test_what_serves_is_first_then_what_is_broken_then_what_is_not_here(
         "libbad.so",
         "no Acme GPU found",
         "Vendor's package not installed: one, three, two.",
-        "* works would be chosen",
+        "* works would be used",
         "accel list --all",
     ):
         assert told in words

@@ -79,7 +79,7 @@ def test_what_computes_otherwise_is_a_check_of_the_kit_and_on_the_page():
             assert {check for _, check in told} <= checks
         for file in plugin.glob(
             "tests/real/expected.toml"
-        ):  # what is wrong in silence is no vendor's error
+        ):  # what is wrong silently is no vendor's error
             rows = re.findall(
                 r'^"(?:compute|ranks)[\w.]+" = "(.*)"$',
                 file.read_text("utf-8"),

@@ -70,7 +70,7 @@ def test_commands_name_a_package_that_breaks_torch_with_both_remedies(
 def test_a_program_does_not_try_it_and_its_warning_names_the_command(autoload_world):
     announce(autoload_world, "npu", BROKEN)
     autoload_world.backend("npu", vendor_import="torch_npu", extra=NO_DEVICE)
-    with pytest.warns(AcceleratorFallbackWarning, match="`accel why` says more"):
+    with pytest.warns(AcceleratorFallbackWarning, match="details: `accel why`"):
         assert accel_core.get_accelerator().name == "cpu"
     assert accel_core.selection().autoload == ()
     assert "torch_npu" not in sys.modules
@@ -145,7 +145,7 @@ def test_of_a_package_that_gives_no_answer_nothing_is_known(autoload_world):
     announce(autoload_world, "slow", "import time; time.sleep(60)")
     [said] = told(timeout=1)
     assert said == (
-        "whether torch can load torch-slow 2.13 is not known: it gave no answer within 1 s. "
+        "whether torch can load torch-slow 2.13 is not known: it gave no response within 1 s. "
         "raise ACCEL_PROBE_TIMEOUT, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     )
 

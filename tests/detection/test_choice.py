@@ -21,7 +21,7 @@ def test_the_highest_usable_backend_is_chosen_and_nothing_below_is_probed(severa
     assert found.how is How.RANKED
     below = dict.fromkeys(("sdaa", "generic", "cpu"), "not_probed")
     assert statuses(found) == {"npu": "no_device", "mlu": "usable", **below}
-    assert found.verdicts[2].reason == "it ranks below mlu"
+    assert found.verdicts[2].reason == "lower priority than mlu"
     assert "sdaa_vendor" not in sys.modules
 
 
@@ -117,6 +117,9 @@ def test_a_cpu_plugin_is_a_conflict_and_the_built_in_cpu_stays(torch_world):
     assert found.provenance.distribution == "accel-core"
     (rival,) = [v for v in found.verdicts if not v.builtin]
     assert rival.status is Status.CONFLICT
-    assert rival.hint == "set DS_ACCELERATOR=cpu@fast-cpu, or ACCEL_BLOCK the other one"
+    assert (
+        rival.hint
+        == "set DS_ACCELERATOR=cpu@fast-cpu, or name the other distribution in ACCEL_BLOCK"
+    )
     assert chosen(DS_ACCELERATOR="cpu@fast-cpu").provenance.distribution == "fast-cpu"
     assert chosen(DS_ACCELERATOR="cpu").provenance.distribution == "accel-core"

@@ -1,4 +1,4 @@
-"""The fall-back to the CPU warns once, with every reason, and only where it is news."""
+"""The fallback to the CPU warns once, with every reason, and only where it is news."""
 
 import warnings
 
@@ -25,7 +25,7 @@ def test_the_fall_back_warns_once_with_every_reason(torch_world):
         assert accel_core.get_accelerator().name == "cpu"
     (warning,) = caught
     text = str(warning.message)
-    assert text.startswith("No accelerator is usable, so the CPU is used:\n")
+    assert text.startswith("No usable accelerator; falling back to the CPU:\n")
     for line in (
         "npu (accel-npu 1.0): no device: nothing on the bus",
         "mlu (accel-mlu 1.0): not installed: torch_mlu is not installed. pip install torch-mlu",

@@ -42,8 +42,8 @@ class Row(NamedTuple):
     doubt: bool = False
 
 
-NONE = "this machine has no Acme XLA card (none of /dev/acme[0-9]*, PCI fade:0001)"
-NO_NODE = "this machine has none of /dev/acme[0-9]*"
+NONE = "no Acme XLA card found (looked for /dev/acme[0-9]*, PCI fade:0001)"
+NO_NODE = "/dev/acme[0-9]* not found"
 ON_THE_BUS = f"an Acme XLA card is on the bus ({CARD}), but its driver is not loaded"
 UNSET = "export {0}=0"
 SLURMS = "ask Slurm for it: #SBATCH --gres={0}:1, or srun --gres={0}:1"
@@ -90,7 +90,7 @@ ROWS = {
         {"KUBERNETES_SERVICE_HOST": "10.96.0.1"},
     ),
     "none for the torch that is here": Row(
-        ("torch 2.13.0+xpu is an XPU build, and this machine has no Acme XLA card", "", 0),
+        ("torch 2.13.0+xpu is an XPU build, and no Acme XLA card found", "", 0),
         backend=TORCH_OWN, torch=("2.13.0+xpu", {"xpu": "20250301"}),
     ),
     "another torch is no help where there is none": Row(
@@ -99,7 +99,7 @@ ROWS = {
     # ------------------------------------------------------------ where the bus does not tell
     "no node in a container": Row(
         (
-            "this container has none of /dev/acme[0-9]*",
+            "/dev/acme[0-9]* not found in this container",
             "if the host has an Acme XLA card, start it with its devices: docker run --device /dev/acme0", 0,
         ),
         (DOCKER, DRIVER), {}, acme(**UNKNOWN), None, True,
@@ -211,10 +211,10 @@ def test_a_pin_forgives_a_missing_device_and_asks_on(machine):
     machine.torch("2.13.0+cpu")
     outcome, absence = machine.examine(TORCH_OWN, pinned=True)
     assert outcome.reason == (
-        "this machine has no Acme XLA card; and torch 2.13.0+cpu is a CPU build, without XPU"
+        "no Acme XLA card found; and torch 2.13.0+cpu is a CPU build, without XPU"
     )
     assert outcome.hint.startswith(
-        "run on a machine that has one; for a login node or an image: "
+        "run on a machine that has one; on a login node or in an image build: "
     )
     assert absence is not None
 

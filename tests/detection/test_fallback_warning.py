@@ -1,4 +1,4 @@
-"""How much the fall-back's warning says, by which rank, and which line of the program it names."""
+"""How much the fallback's warning says, by which rank, and which line of the program it names."""
 
 import pytest
 from accel_tests.asking import fallback_warnings
@@ -25,7 +25,7 @@ def test_where_there_merely_is_no_device_one_line_says_so(torch_world, caplog):
         torch_world.backend(name, vendor_import=f"torch_{name}")
     (caught,) = fallback_warnings()
     assert str(caught.message) == (
-        "No accelerator is usable, so the CPU is used: no Acme or Other GPU found. `accel why` says more; "
+        "No usable accelerator; falling back to the CPU: no Acme or Other GPU found. details: `accel why`; "
         "DS_ACCELERATOR=cpu says that the CPU is meant."
     )
     caplog.set_level("DEBUG", "accel_core")

@@ -272,7 +272,9 @@ def test_a_hook_that_does_not_fit_is_invalid_and_hides_nobody(
     found = judge()
     assert found.status == INVALID
     assert found.hint == "pip install --upgrade accel-npu accel-core"
-    assert found.reason.startswith("a hook does not fit: PluginValidationError")
+    assert found.reason.startswith(
+        "a hook has an unknown signature: PluginValidationError"
+    )
     assert said in found.reason
     assert judge("mlu").usable
 

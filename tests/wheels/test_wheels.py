@@ -158,7 +158,9 @@ def test_core_alone_says_where_the_rest_is(environment):
         "Error: accel doctor comes with accel-tools, which is not installed: pip install accel-tools"
     )
     told = environment.run("accel", "--help").stdout
-    assert re.search(r"pip install accel-train +deepspeed, doors, env, ops, run", told)
+    assert re.search(
+        r"pip install accel-train +deepspeed, env, frameworks, ops, run", told
+    )
     assert len(told.splitlines()) <= 40
 
 
@@ -198,9 +200,9 @@ def test_the_four_work_together_and_say_where_two_releases_meet(python, tmp_path
             "bench",
             "deepspeed",
             "doctor",
-            "doors",
+            "frameworks",
             "env",
-            "facts",
+            "declarations",
             "info",
             "new",
             "ops",

@@ -84,7 +84,7 @@ def test_the_verdict_has_no_device_and_names_the_compiler(wheel):
     verdict = json.loads(done.stdout)["backends"][0]
     assert verdict["status"] == "no_device", done.stdout
     assert verdict["reason"].startswith(
-        "this machine has no Rebellions NPU (none of /dev/rbln[0-9]*, PCI"
+        "no Rebellions NPU found (looked for /dev/rbln[0-9]*, PCI"
     )
     assert COMPILER in verdict["hint"]
 

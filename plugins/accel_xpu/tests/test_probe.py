@@ -13,7 +13,7 @@ from accel_core import Backend, Evidence, Hardware, TorchBuild, Visibility
 
 #: What IPEX does beside a torch of another release.
 DEADLY = "import os; os._exit(127)"
-#: WSL2's door to any GPU.
+#: WSL2's device node for any GPU.
 NODE = "/dev/dxg"
 
 

@@ -44,12 +44,14 @@ SUMMARIES = {
     "completion": "Print the script for shell completion.",
     "help": "Explain a command, or the settings: accel help variables.",
     "list": "List the backends: what can be used, and why not the others.",
-    "why": "Say what would be chosen and why each other is not.",
+    "why": "Show which backend would be chosen, and why the others were skipped.",
 }
 #: The first-party distribution of each command that the core does not contain.
 COMMAND_OWNERS = {
-    **dict.fromkeys(("bench", "doctor", "facts", "info", "setup"), "accel-tools"),
-    **dict.fromkeys(("deepspeed", "doors", "env", "ops", "run"), "accel-train"),
+    **dict.fromkeys(
+        ("bench", "declarations", "doctor", "info", "setup"), "accel-tools"
+    ),
+    **dict.fromkeys(("deepspeed", "env", "frameworks", "ops", "run"), "accel-train"),
     **dict.fromkeys(("new", "simulate", "try", "verify"), "accel-testing"),
 }
 
@@ -249,19 +251,19 @@ def _set_import_variable(
 )
 @click.version_option(__version__, message="accel-core %(version)s")
 @click.option(
-    "-v", "--verbose", is_flag=True, help="Say on stderr what is tried, and when."
+    "-v", "--verbose", is_flag=True, help="Log each step of the choice to stderr."
 )
 @click.option(
     "--import", "imported", metavar="PACKAGE", multiple=True, expose_value=False,
     callback=_set_import_variable,
-    help="Import it after torch: a package whose device torch does not find by itself; may be repeated.",
+    help="Import a package after torch, for a device that torch does not discover itself; may be repeated.",
 )  # fmt: skip
 @click.pass_context
 def accel(ctx: click.Context, *, verbose: bool) -> None:
     """Which accelerators does PyTorch have here, and which one is chosen?
 
-    Each backend is probed in a process of its own. Listing works without torch. Exit status: 0 it is so,
-    1 it is not, 2 bad usage or unknown name.
+    Each backend is probed in a process of its own. Listing works without torch. Exit status: 0 success,
+    1 a problem was found, 2 usage error.
 
     \b
     accel list                    the backends, and which of them can be used

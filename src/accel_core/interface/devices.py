@@ -134,7 +134,7 @@ class Base:
         return self._device_type
 
     def is_accelerator(self) -> bool:
-        """Whether this is a device other than the processor: False for the CPU only."""
+        """Whether this is a device other than the CPU: False for the CPU only."""
         return self._device_type != "cpu"
 
     def _torch_device_type(self) -> str:

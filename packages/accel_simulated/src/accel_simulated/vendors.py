@@ -30,7 +30,7 @@ class Vendor:
     ascending: bool = False
     #: The variable takes inclusive ranges too: `"0-3"`.
     ranges: bool = False
-    #: Less than a GPU: one queue, no events, no page-locked memory, no graphs, no `record_stream`.
+    #: Less than a GPU: one queue, no events, no pinned memory, no graphs, no `record_stream`.
     plain: bool = False
     #: How many devices there are where `ACCEL_SIMULATE` names no count.
     devices: int = 2

@@ -112,17 +112,17 @@ CASES = {
     "read back": (
         "read_back(lambda: None)",
         NANS,
-        "aten::resolve_conj reads page-locked memory",
+        "aten::resolve_conj reads pinned memory",
     ),
     "item": (
         'torch.ones(1, device=there).to("cpu", non_blocking=True).item()',
         "nan",
-        "aten::item reads page-locked memory",
+        "aten::item reads pinned memory",
     ),
     "numpy": (
         'torch.ones(4, device=there).to("cpu", non_blocking=True).numpy().tolist()',
         NANS,
-        "aten::resolve_conj reads page-locked memory",
+        "aten::resolve_conj reads pinned memory",
     ),
     "read back, waited": ("read_back(torch.accelerator.synchronize)", ONES, ""),
     "read back, polled": ("polled()", ONES, ""),
@@ -130,7 +130,7 @@ CASES = {
     "on another stream": (
         "on_another_stream()",
         NANS,
-        "aten::copy_ reads page-locked memory",
+        "aten::copy_ reads pinned memory",
     ),
     "no wait": ("after(lambda: None)", "nan", "aten::sum reads what aten::mul wrote"),
     "wait_stream": ("after(lambda: main.wait_stream(side))", "8.0", ""),

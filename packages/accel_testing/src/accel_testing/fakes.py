@@ -61,7 +61,7 @@ def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
         )
     declared: dict[str, Any] = {
         "priority": _HIGHEST_PRIORITY,
-        "description": "a fake of accel_testing: the processor under another name",
+        "description": "a fake of accel_testing: the CPU under another name",
         "communication_backend": "gloo",
         **fields,
     }

@@ -12,7 +12,7 @@ from accel_core import IntegrationMissingError
 def environment():
     if "ACME_IS_MISSING" in os.environ:
         raise IntegrationMissingError("accel try acme needs acme-sdk: pip install acme-sdk")
-    return {"ACME_LIBRARY": "/opt/acme.so"}, "Acme's own package on the processor"
+    return {"ACME_LIBRARY": "/opt/acme.so"}, "Acme's own package on the CPU"
 """
 
 
@@ -62,7 +62,7 @@ def test_the_commands_status_is_kept(tried):
 
 
 def test_what_the_command_runs_on_is_on_stderr(tried):
-    assert tried.stderr == "Acme's own package on the processor\n"
+    assert tried.stderr == "Acme's own package on the CPU\n"
 
 
 @pytest.mark.parametrize(

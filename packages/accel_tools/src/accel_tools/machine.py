@@ -13,7 +13,7 @@ __all__ = ["driver_of", "last_level_cache", "processor_name"]
 
 
 def processor_name(root: str = "/") -> str:
-    """Return the processor's own name, `"AMD EPYC 9654 96-Core Processor"`; empty if it is not known."""
+    """Return the CPU's own name, `"AMD EPYC 9654 96-Core Processor"`; empty if it is not known."""
     for line in hardware.read_text("/proc/cpuinfo", root).splitlines():
         key, colon, value = line.partition(":")
         if colon and key.strip() in (

@@ -166,7 +166,7 @@ def test_a_device_that_does_nothing_is_found_out(cpu, operator, name, reason):
 
 
 class Card(CPUAccelerator):
-    """The processor as a device beside the host: with a neighbour, page-locked memory and streams.
+    """The CPU as a device beside the host: with a neighbour, pinned memory and streams.
 
     A device that computes is in session simulated; here all but the place of its memory is as on one.
     """
@@ -215,9 +215,9 @@ def test_copies_that_copy_nothing_are_wrong(card):
         assert {row.outcome for row in rows(card, "copy").values()} == {Outcome.WRONG}
 
 
-def test_without_page_locked_memory_its_copies_have_a_reason(card, monkeypatch):
+def test_without_pinned_memory_its_copies_have_a_reason(card, monkeypatch):
     monkeypatch.setattr(Card, "is_pinned", lambda self, tensor: False)
-    locked = "cpu has no page-locked memory"
+    locked = "cpu has no pinned memory"
     expected = {
         f"copy.{name}": locked
         for name in ("to_device.pinned", "to_host.pinned", "both_ways")
@@ -298,7 +298,7 @@ def test_ranks_that_do_not_come_to_an_end_are_told(cpu):
     (row, _) = collectives(cpu, TINY._replace(patience=0.01), 2)[0].run()
     assert row.outcome is Outcome.FAILED
     assert re.fullmatch(
-        r"2 ranks over gloo: rank [01] gave no answer within 0.01 s\..*", row.reason
+        r"2 ranks over gloo: rank [01] gave no response within 0.01 s\..*", row.reason
     )
 
 

@@ -179,7 +179,7 @@ def test_one_cause_is_one_finding_with_one_remedy(broken_npu):
     accel.world.backend("npu", 990, extra=extra, **HARDWARE)
     topics = [
         word
-        for topic in ("candidates", "at-import", "checks")
+        for topic in ("candidates", "import-hooks", "checks")
         for word in ("--topic", topic)
     ]
     document = accel.json(
@@ -201,7 +201,7 @@ def test_one_cause_is_one_finding_with_one_remedy(broken_npu):
     assert "libhccl.so" in finding["facts"]["error"]
     assert (
         "fails when torch loads it"
-        in finding["facts"]["also, from at-import.torch-fails"]
+        in finding["facts"]["also, from import-hooks.torch-fails"]
     )
     assert document["verdict"].endswith(f"one thing is wrong: npu: {what}.")
 
@@ -236,7 +236,7 @@ def test_a_pin_whose_devices_are_hidden_is_one_finding(accel):
         if f["level"] != "ok"
     ]
     assert finding["what"].startswith(
-        "DS_ACCELERATOR='npu' is honoured without a device: "
+        "DS_ACCELERATOR='npu' was applied although no device is usable: "
     )
     assert (
         finding["step"] == "unset NPU_VISIBLE_DEVICES, or name in it devices that exist"

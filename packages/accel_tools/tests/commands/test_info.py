@@ -56,7 +56,8 @@ def test_the_page_fits_80_columns(page):
 def test_the_page_reads_as_the_document(page):
     text = " ".join(page.split())
     for words in (
-        "card (accel-card 1.0): somebody's card", "chosen as the highest-ranking usable one", "2 devices",
+        "card (accel-card 1.0): somebody's card", "chosen as the usable backend with the highest priority",
+        "2 devices",
         "0 card:0 80.0 GiB 60.0 GiB", "capability 9.0, 132 compute units", "float32, bfloat16",
         "gloo 2.27.3", "FusedAdamBuilder", "CARD_VISIBLE_DEVICES (not set: all devices)", "CARD*, CCL*",
         "streams yes", "graphs no", "not supported", "fp8 no", "fp64 yes", "NVTX domains",

@@ -1,4 +1,4 @@
-"""Plugins' own checks: run in a child that may hang or die, told of, and mended on request."""
+"""Plugin checks: run in a child that may hang or die, told of, and mended on request."""
 
 import pytest
 from accel_tests.plugins import hook
@@ -89,7 +89,7 @@ def test_what_dies_or_hangs_is_told_and_the_rest_goes_on(torch_world, tmp_path):
     ]
     assert seen.read_text() == "x"  # what was finished is not run again
     assert [code for code, _ in said["hangs"]] == ["checks.hung", "checks.later"]
-    assert "gave no answer within 4 s" in said["hangs"][0][1]
+    assert "gave no response within 4 s" in said["hangs"][0][1]
     assert next(f for f in findings if f.code == "checks.died").step.endswith(
         "maintainers of accel-dies"
     )

@@ -8,7 +8,9 @@ LACKS = Finding(Level.ERROR, "checks.cann", "npu needs CANN", "accel setup npu",
 OLD = Finding(Level.WARNING, "checks.version", "CANN is old", "accel setup npu", "npu")
 FAILS = Finding(Level.ERROR, "compute.fails", "npu:0 cannot be used", "", "npu")
 COMPUTES = Finding(Level.OK, COMPUTED, "computed on npu:0", "", "npu")
-DIFFERS = Finding(Level.WARNING, "others.differs", "it would choose cpu", "export X")
+DIFFERS = Finding(
+    Level.WARNING, "frameworks.differs", "it would choose cpu", "export X"
+)
 
 
 def judged(*findings, chosen="npu"):

@@ -10,7 +10,7 @@ from accel_tests.plugins import NO_DEVICE
 from accel_core.backend import TorchIntegration
 from accel_core.settings import read
 from accel_tools.doctor.records import Level, Visit
-from accel_tools.doctor.topics import patched, privateuse1
+from accel_tools.doctor.topics import monkeypatches, privateuse1
 
 # ---------------------------------------------------------------------------- topics privateuse1
 # The doctor's topic PrivateUse1: who wants torch's one slot, who gets it, what that leaves out.
@@ -206,14 +206,14 @@ threading.Thread(target=threading.Event().wait, name="borealis watcher", daemon=
 
 
 def changes(**variables):
-    return list(patched.TOPIC.examine(Visit(read(variables), variables)))
+    return list(monkeypatches.TOPIC.examine(Visit(read(variables), variables)))
 
 
 def test_nothing_is_changed_by_those_that_behave(torch_world):
     torch_world.module("torch_aurora", "import json\n")
     torch_world.backend("aurora", vendor_import="torch_aurora")
     [finding] = changes()
-    assert (finding.level, finding.code) == (Level.OK, "patched.nothing")
+    assert (finding.level, finding.code) == (Level.OK, "monkeypatches.nothing")
 
 
 def test_what_a_vendors_package_replaces_is_named_with_where_it_comes_from(world):
@@ -225,24 +225,30 @@ def test_what_a_vendors_package_replaces_is_named_with_where_it_comes_from(world
     found = {f.code: f for f in changes()}
     assert {f.about for f in found.values()} == {"borealis"}
     assert {code: (f.level, dict(f.facts)) for code, f in found.items()} == {
-        "patched.torch": (Level.OK, {"torch.Tensor.to": "torch_borealis", "torch.gather": "torch_borealis"}),
-        "patched.device": (Level.WARNING, {"torch.cuda.is_available": "torch_borealis"}),
-        "patched.python": (
+        "monkeypatches.torch": (
+            Level.OK,
+            {"torch.Tensor.to": "torch_borealis", "torch.gather": "torch_borealis"},
+        ),
+        "monkeypatches.device": (Level.WARNING, {"torch.cuda.is_available": "torch_borealis"}),
+        "monkeypatches.python": (
             Level.WARNING,
             dict.fromkeys(("os.environ.get", "sorted", "subprocess.run"), "torch_borealis"),
         ),
-        "patched.signal": (Level.WARNING, {"SIGTERM": "torch_borealis"}),
-        "patched.hook": (Level.OK, {"sys.excepthook": "torch_borealis"}),
-        "patched.shared-variable": (Level.WARNING, {"MASTER_PORT": "12345"}),
-        "patched.variable": (Level.OK, {"BOREALIS_QUIET": "1"}),
-        "patched.umask": (Level.WARNING, {"umask": "027"}),
-        "patched.folder": (Level.WARNING, {"folder": "/"}),
-        "patched.thread": (Level.OK, {"borealis watcher": found["patched.thread"].facts["borealis watcher"]}),
+        "monkeypatches.signal": (Level.WARNING, {"SIGTERM": "torch_borealis"}),
+        "monkeypatches.hook": (Level.OK, {"sys.excepthook": "torch_borealis"}),
+        "monkeypatches.shared-variable": (Level.WARNING, {"MASTER_PORT": "12345"}),
+        "monkeypatches.variable": (Level.OK, {"BOREALIS_QUIET": "1"}),
+        "monkeypatches.umask": (Level.WARNING, {"umask": "027"}),
+        "monkeypatches.folder": (Level.WARNING, {"folder": "/"}),
+        "monkeypatches.thread": (
+            Level.OK,
+            {"borealis watcher": found["monkeypatches.thread"].facts["borealis watcher"]},
+        ),
     }  # fmt: skip
-    assert found["patched.python"].what == (
+    assert found["monkeypatches.python"].what == (
         "importing torch_borealis replaces Python's os.environ.get, sorted, subprocess.run"
     )
-    assert found["patched.python"].step.startswith("ACCEL_BLOCK=borealis ")
+    assert found["monkeypatches.python"].step.startswith("ACCEL_BLOCK=borealis ")
 
 
 def test_a_package_that_dies_or_is_blocked_costs_nothing(torch_world):
@@ -251,19 +257,19 @@ def test_a_package_that_dies_or_is_blocked_costs_nothing(torch_world):
     [finding] = changes()
     assert (finding.level, finding.code, finding.about) == (
         Level.OK,
-        "patched.unknown",
+        "monkeypatches.unknown",
         "aurora",
     )
     torch_world.module("torch_borealis", PATCHES)
     torch_world.backend("borealis", vendor_import="torch_borealis")
     assert [f.code for f in changes(ACCEL_BLOCK="borealis,aurora")] == [
-        "patched.nothing"
+        "monkeypatches.nothing"
     ]
     left = "import os\nos.environ['AURORA_FAILED'] = '1'\nraise ImportError('libaurora.so')\n"
     torch_world.module("torch_aurora", left)
     [finding] = changes(ACCEL_BLOCK="borealis")
     assert (finding.code, dict(finding.facts)) == (
-        "patched.variable",
+        "monkeypatches.variable",
         {"AURORA_FAILED": "1"},
     )
 
@@ -276,7 +282,7 @@ def test_a_plugin_that_changes_the_process_is_named_with_its_line(torch_world):
     [finding] = changes()
     assert (finding.level, finding.code, finding.about) == (
         Level.WARNING,
-        "patched.plugin",
+        "monkeypatches.plugin",
         "borealis",
     )
     line = 1 + (torch_world.site / "accel_borealis.py").read_text().splitlines().index(
@@ -304,7 +310,7 @@ def test_what_plugins_do_is_not_asked_again_where_all_behave(torch_world, monkey
         return run(function, *job, **options)
 
     monkeypatch.setattr(child, "run", counted)
-    assert [f.code for f in changes()] == ["patched.nothing"]
+    assert [f.code for f in changes()] == ["monkeypatches.nothing"]
     assert started == ["_declare_in_child", "observe"]
 
 
@@ -316,4 +322,4 @@ def test_a_distribution_with_no_backend_left_is_passed_over(torch_world):
         {layouts.GROUP: {"empty": "accel_empty_is_no"}},
     )
     torch_world.set_path([torch_world.site])
-    assert [f.code for f in changes()] == ["patched.nothing"]
+    assert [f.code for f in changes()] == ["monkeypatches.nothing"]

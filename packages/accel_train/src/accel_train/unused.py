@@ -22,7 +22,7 @@ import accel_core
 from accel_core.errors import AccelError
 from accel_core.settings import Variable
 from accel_core.text import escape_control_chars
-from accel_train.doors.catalogue import FRAMEWORKS, TAKING_A_DEVICE
+from accel_train.integrations.catalogue import FRAMEWORKS, TAKING_A_DEVICE
 from accel_train.launch.variables import RANK, WORLD_SIZE
 from accel_train.private_names import (
     accelerate_state,

@@ -138,7 +138,8 @@ def test_the_fall_back_is_told_once_and_the_ranks_are_pinned_to_it(world, tmp_pa
         variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"},
     )
     assert (
-        done.stderr.count("Warning: No accelerator is usable, so the CPU is used") == 1
+        done.stderr.count("Warning: No usable accelerator; falling back to the CPU")
+        == 1
     )
     assert (
         "DS_ACCELERATOR=cpu ACCEL_COMMUNICATION_BACKEND=gloo ACCEL_INTEGRATIONS=none"

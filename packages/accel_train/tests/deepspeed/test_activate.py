@@ -24,7 +24,7 @@ from accel_train.deepspeed.op_builders import accel_op_builders
 # `activate()` before and after `import deepspeed`: whose accelerator DeepSpeed uses then.
 
 
-#: On a device by day, on the processor by night, where DeepSpeed has an accelerator of its own.
+#: On a device by day, on the CPU by night, where DeepSpeed has an accelerator of its own.
 BY_NIGHT = pytest.mark.nightly(reason="the same on the CPU; by day on a device")
 ON = pytest.mark.parametrize("device", [pytest.param("cpu", marks=BY_NIGHT), "acme"])
 

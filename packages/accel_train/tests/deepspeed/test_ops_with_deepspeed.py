@@ -469,7 +469,7 @@ def test_its_builders_are_used_where_they_can_be_compiled(tmp_path, compiler):
 
 
 # ---------------------------------------------------------------------------- precision
-# Small trainings: half of the optimizer offloaded, page-locked memory by DeepSpeed's operator, Metal.
+# Small trainings: half of the optimizer offloaded, pinned memory by DeepSpeed's operator, Metal.
 
 
 # ---------------------------------------------------------------------------- precision
@@ -552,7 +552,7 @@ def test_one_of_several_processes_without_mpi4py_is_told_what_is_missing():
 
 
 # ---------------------------------------------------------------------------- native pins
-# `DS_PIN_MEMORY_BACKEND=native`: DeepSpeed's own page-locked memory, by its compiled operator.
+# `DS_PIN_MEMORY_BACKEND=native`: DeepSpeed's own pinned memory, by its compiled operator.
 
 
 @pytest.mark.nightly(reason="it compiles for most of a minute")

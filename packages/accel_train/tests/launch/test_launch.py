@@ -169,7 +169,7 @@ def test_a_vendor_that_dies_or_hangs_when_it_is_asked_is_told(cards, monkeypatch
     )
     cards.backend("hanging", accelerator="hanging_device:Simulated")
     with pytest.raises(
-        BackendUnavailableError, match="no answer within 5 s; it was at: device_count"
+        BackendUnavailableError, match="no response within 5 s; last step: device_count"
     ):
         launch.ask_machine("hanging")
 

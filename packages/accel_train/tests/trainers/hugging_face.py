@@ -412,7 +412,7 @@ def fitted(job, kind, network, data, arguments, *, resume=False, **more):
 
 
 def digest(tensors):
-    """The values, to the last bit; or the numbers, where another device may round in another order."""
+    """The values, bit for bit; or the numbers, where another device may round in another order."""
     floats = [tensor.detach().cpu().float() for tensor in tensors]
     if VALUES:
         return [number for tensor in floats for number in tensor.flatten().tolist()]

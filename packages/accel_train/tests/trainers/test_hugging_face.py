@@ -1,4 +1,4 @@
-"""Hugging Face's trainers on `acme`: each row equals their own training on the CPU, to the bit."""
+"""Hugging Face's trainers on `acme`: each row equals their own training on the CPU, bit for bit."""
 
 import functools
 import os

@@ -80,7 +80,7 @@ def test_a_device_without_a_number_is_accelerates_too():
 # The doctor asks the real Accelerate, Transformers and Lightning what they would choose.
 
 
-DOCTOR = accel("doctor", "--topic", "others", "--json", "--timeout", "50")
+DOCTOR = accel("doctor", "--topic", "frameworks", "--json", "--timeout", "50")
 
 
 def asked(run_on_acme, **environ):
@@ -101,9 +101,9 @@ def asked(run_on_acme, **environ):
 def test_a_device_that_they_do_not_know_and_the_variable_that_names_it(run_on_acme):
     found = asked(run_on_acme)
     assert {name: row[:2] for name, row in found.items()} == {
-        "Accelerate": ("others.differs", "cpu"),
-        "Transformers' Trainer": ("others.differs", "cpu"),
-        "Lightning": ("others.differs", "cpu"),
+        "Accelerate": ("frameworks.differs", "cpu"),
+        "Transformers' Trainer": ("frameworks.differs", "cpu"),
+        "Lightning": ("frameworks.differs", "cpu"),
     }
     step = "export ACCELERATE_TORCH_DEVICE=acme"
     assert (found["Accelerate"][2], found["Transformers' Trainer"][2]) == (step, step)
@@ -111,7 +111,7 @@ def test_a_device_that_they_do_not_know_and_the_variable_that_names_it(run_on_ac
     assert (
         named["Accelerate"][:2]
         == named["Transformers' Trainer"][:2]
-        == ("others.same", "acme too")
+        == ("frameworks.same", "acme too")
     )
 
 
@@ -119,5 +119,5 @@ def test_on_the_cpu_they_agree_also_in_a_rank(run_on_acme):
     found = asked(
         run_on_acme, DS_ACCELERATOR="cpu", RANK="1", LOCAL_RANK="1", WORLD_SIZE="2"
     )
-    assert {row[:2] for row in found.values()} == {("others.same", "cpu too")}
+    assert {row[:2] for row in found.values()} == {("frameworks.same", "cpu too")}
     assert len(found) == 3

@@ -94,7 +94,7 @@ _HINTS = (
     (
         r"hip error: (invalid device function|device kernel image is invalid)",
         (
-            f"this torch has no kernels for this GPU, maybe the processor's own "
+            f"this torch has no kernels for this GPU, maybe the CPU's own "
             f"(`accel doctor` tells): {_SETUP}"
         ),
     ),
@@ -141,7 +141,7 @@ CUDA = Backend(
     compile_backend="inductor",
     hardware=Hardware(
         name="NVIDIA GPU",
-        # /dev/dxg is WSL2's door to any maker's GPU; the Jetson's GPU is no PCI device.
+        # /dev/dxg is WSL2's device node for the GPU of any vendor; the Jetson's GPU is no PCI device.
         nodes=(
             "/dev/nvidia[0-9]*",
             "/dev/dxg",

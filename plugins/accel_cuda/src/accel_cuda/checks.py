@@ -1,5 +1,5 @@
 """Checks of `accel doctor`, from files: NVIDIA's other parts, also Windows', the GPU in
-an AMD processor.
+an AMD CPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LIBRARIES = (
     "usr/lib/wsl/lib",
     "usr/local/nvidia/lib64",
 )
-#: PCI ids of the GPUs that are part of AMD's processors, Raven Ridge to Krackan Point:
+#: PCI ids of the GPUs that are part of AMD's CPUs, Raven Ridge to Krackan Point:
 #: https://pci-ids.ucw.cz.
 _PROCESSORS = (
     0x15DD,
@@ -153,7 +153,7 @@ def driver_library(root: Path = _ROOT) -> CheckResult:
 
 
 def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
-    """Check that ROCm does not count the GPU inside an AMD processor along with a card:
+    """Check that ROCm does not count the GPU inside an AMD CPU along with a card:
     torch seldom has kernels for it.
 
     The error is then "HIP error: invalid device function" or "device kernel image is
@@ -171,10 +171,10 @@ def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
             cards.append(str(number))
     is_mixed = bool(integrated and cards)
     if not (build and build.hip and is_mixed) or _is_filtered():
-        what = "ROCm counts no processor's own GPU beside an AMD card"
+        what = "ROCm counts no CPU's own GPU beside an AMD card"
         return CheckResult("ok", what)
     what = (
-        f"device {', '.join(integrated)} is the processor's own AMD GPU, for which "
+        f"device {', '.join(integrated)} is the CPU's own AMD GPU, for which "
         "torch may have no kernels"
     )
     step = f"export HIP_VISIBLE_DEVICES={','.join(cards)}"
@@ -218,5 +218,5 @@ CHECKS = [
         container_capabilities,
     ),
     Check("windows-driver", "The NVIDIA driver of Windows, below WSL2", windows_driver),
-    Check("processors-gpu", "The GPU that is part of an AMD processor", processors_gpu),
+    Check("processors-gpu", "The GPU that is part of an AMD CPU", processors_gpu),
 ]

@@ -17,7 +17,7 @@ __all__ = ["MPSAccelerator"]
 
 
 class MPSAccelerator(TorchAccelerator):
-    """The one GPU of an Apple processor, which uses the processor's memory.
+    """The one GPU of an Apple chip, which uses the CPU's memory.
 
     It has one queue and no user streams: `Stream` stands for that queue. Metal counts
     no peaks of memory, and neither does torch before 2.13: then the amount that Metal
@@ -45,7 +45,7 @@ class MPSAccelerator(TorchAccelerator):
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return the properties, with the processor's name and the number of its GPU
+        """Return the properties, with the CPU's name and the number of its GPU
         cores.
         """
         if device is not None:

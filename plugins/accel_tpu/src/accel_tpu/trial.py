@@ -1,4 +1,4 @@
-"""Settings of `accel try tpu`: TorchTPU loads XLA's library for the processor in the
+"""Settings of `accel try tpu`: TorchTPU loads XLA's library for the CPU in the
 place of libtpu.
 """
 

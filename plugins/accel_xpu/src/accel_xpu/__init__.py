@@ -73,7 +73,7 @@ NATIVE = Backend(
         name="Intel GPU",
         platforms=("linux", "win32"),
         # Every maker's GPU is in /dev/dri, so the PCI id must tell; /dev/dxg is WSL2's
-        # door to any GPU.
+        # device node for any GPU.
         nodes=("/dev/dxg",),
         shared_nodes=("/dev/dri/renderD[0-9]*",),
         pci_ids=("8086/03",),

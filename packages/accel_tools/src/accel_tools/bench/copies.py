@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["buffer_bytes", "copies", "in_bytes", "on_host"]
 
-#: Where nothing says how large the caches are: more than most processors have.
+#: Where nothing says how large the caches are: more than most CPUs have.
 _CACHE = 32 * 2**20
 _HOST_MEMORY = "the device uses the host's memory: nothing to copy"
 _NOT_EQUAL = (
@@ -126,10 +126,10 @@ def _pattern(amount: int) -> Any:
 
 
 def _locked(accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
-    """A page-locked copy. Raises `UnsupportedError` where there is only ordinary memory."""
+    """A pinned copy. Raises `UnsupportedError` where there is only ordinary memory."""
     locked = accelerator.pin_memory(tensor)
     if not accelerator.is_pinned(locked):
-        raise UnsupportedError(f"{accelerator.name} has no page-locked memory")
+        raise UnsupportedError(f"{accelerator.name} has no pinned memory")
     return locked
 
 
@@ -157,7 +157,7 @@ def _across(
     pinned: bool = False,
     back: bool = False,
 ) -> tuple[Any, int, str, bool]:
-    """Between host and device; from the device with `back`, and by way of page-locked memory if `pinned`."""
+    """Between host and device; from the device with `back`, and by way of pinned memory if `pinned`."""
     if on_host(accelerator):
         raise UnsupportedError(_HOST_MEMORY)
     amount = buffer_bytes(accelerator, effort.copy_bytes)

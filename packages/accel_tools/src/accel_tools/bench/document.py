@@ -33,7 +33,7 @@ KIND = "accel bench"
 SCHEMA_VERSION = 1
 #: What makes two runs' figures incomparable: the part of the document, its field, and the words for it.
 _SAME = (
-    ("machine", "cpu", "the processor"),
+    ("machine", "cpu", "the CPU"),
     ("machine", "cores", "the number of cores"),
     ("machine", "system", "the system"),
     ("machine", "torch", "torch"),

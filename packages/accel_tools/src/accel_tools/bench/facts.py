@@ -19,7 +19,7 @@ __all__ = ["device_facts", "machine_facts"]
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return the processor, its cores and memory, the system, Python, torch and its threads."""
+    """Return the CPU, its cores and memory, the system, Python, torch and its threads."""
     import psutil
 
     torch = import_torch()

@@ -15,7 +15,7 @@ __all__ = ["SUMMARIES", "remarks"]
 SUMMARIES = {
     "bench": "Measure how fast the chosen accelerator, or NAME, is.",
     "doctor": "Report what is wrong here, or with each NAME, and the next step.",
-    "facts": "Print what each backend, or NAME, declares, as JSON.",
+    "declarations": "Print what each backend, or NAME, declares, as JSON.",
     "info": "Show what the chosen accelerator, or NAME, is and can do.",
     "setup": "Print the command that installs the right torch here.",
 }

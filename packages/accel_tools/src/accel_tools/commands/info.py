@@ -261,9 +261,9 @@ def _identity(doc: dict[str, Any]) -> list[page.Part]:
                 ("chosen as", How(doc["how"]).label if doc["how"] else ""),
                 ("priority", str(doc["priority"])),
                 ("device type", str(doc["device_type"])),
-                ("vendor import", ", ".join(doc["vendor_import"])),
+                ("vendor module", ", ".join(doc["vendor_import"])),
                 ("torch", doc["torch"]),
-                ("read on", one_line(doc["url"])),
+                ("docs", one_line(doc["url"])),
             )
         ),
     ]

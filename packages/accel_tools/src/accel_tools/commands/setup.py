@@ -300,6 +300,7 @@ def _document(
         "torch": plan.torch,
         "torch_backend": plan.torch_backend,
         "packages": list(plan.packages),
+        "package_index": plan.package_index,
         "parts": [part._asdict() for part in plan.parts],
         "unknown": plan.unknown,
         "url": plan.url,

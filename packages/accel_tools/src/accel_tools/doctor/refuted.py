@@ -38,7 +38,7 @@ def _judged(
 ) -> Iterable[Finding]:
     for finding in findings:
         is_check = finding.code.startswith("checks.") and finding.level is Level.ERROR
-        is_advice = finding.code in ("others.differs", "others.fails")
+        is_advice = finding.code in ("frameworks.differs", "frameworks.fails")
         if is_check and finding.about in computed:
             facts = {**finding.facts, "refuted": computed[finding.about]}
             yield finding._replace(level=Level.OK, step="", facts=facts)

@@ -115,7 +115,7 @@ def _tried(timeout: float) -> tuple[str, str]:
             str(report.answer["where"])
         )
     if report.timed_out:
-        return _LATE, f"no answer within {report.waited:g} s"
+        return _LATE, f"no response within {report.waited:g} s"
     return one_line(f"its process {report.ending}{report.last_words}"), ""
 
 

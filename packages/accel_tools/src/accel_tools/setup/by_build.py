@@ -21,7 +21,7 @@ _GFX = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/"
 _NVIDIA_DRIVER = "https://www.nvidia.com/Download/index.aspx"
 PYTORCH = "https://pytorch.org/get-started/locally/"
 _XPU = "https://pytorch.org/docs/stable/notes/get_start_xpu.html"
-_FOR_CPU = "For the processor alone: accel setup cpu"
+_FOR_CPU = "For the CPU alone: accel setup cpu"
 #: Where the hardware is on another machine than this one.
 _ELSEWHERE = {
     "NVIDIA GPU": "If it is elsewhere, give the driver's version, which nvidia-smi shows there: "
@@ -75,9 +75,9 @@ def _makers_own(label: str) -> str:
 
 def _processor(plan: Plan, machine: Machine, torch: str) -> Plan:
     if machine.system == "linux":
-        why = "for the processor; PyPI's build would bring gigabytes of CUDA"
+        why = "for the CPU; PyPI's build would bring gigabytes of CUDA"
         return _pytorch(plan, torch, builds.Build(builds.CPU, PYTORCH), why)
-    part = Part(requirement(torch), "PyPI's build is for the processor", PYTORCH)
+    part = Part(requirement(torch), "PyPI's build is for the CPU", PYTORCH)
     return plan._replace(torch=requirement(torch), parts=(part,))
 
 

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 #: Kinds of hardware that a plan can be for, best first: accelerators that were bought to train on, then GPUs
-#: in accel's order, then what most processors bring along. Names as `Vendor.label` has them.
+#: in accel's order, then what most CPUs bring along. Names as `Vendor.label` has them.
 _RANKED = (
     "Ascend NPU",
     "Tecorigin SDAA card",

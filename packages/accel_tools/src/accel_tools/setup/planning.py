@@ -67,7 +67,7 @@ def planned(
     )
     card = next((p for p in hardware.present if p.label == "Intel discrete GPU"), None)
     if plan.unknown and not name and plan.target == "AMD GPU" and hardware.gfx and card:
-        here = card  # AMD's is a part of the processor
+        here = card  # AMD's is a part of the CPU
         plan = _for(_start(machine, hardware, card), machine, tables, torch)
     others = [p for p in hardware.present if here is not None and p is not here]
     notes = (*plan.notes, *_of_others(plan, others), *_of_unknown(machine), *problems)
@@ -75,7 +75,7 @@ def planned(
 
 
 def _wanted(hardware: Hardware, name: str, *, is_given: bool) -> Present | None:
-    """The hardware that the plan is for; `None` for the processor. It has no evidence if it is not here."""
+    """The hardware that the plan is for; `None` for the CPU. It has no evidence if it is not here."""
     if name == "cpu":
         return None
     if (

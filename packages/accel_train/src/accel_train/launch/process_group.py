@@ -498,7 +498,7 @@ def _asked(selection: Selection) -> str:
 _HOW = {
     "pinned": "pinned by {asked}",
     "preferred": "from the list {asked}",
-    "ranked": "as the highest-ranking usable one",
+    "ranked": "as the usable backend with the highest priority",
     "fallback": "as nothing that ranks higher is usable",
     "set": "set by the program",
 }

@@ -1,4 +1,4 @@
-"""Plugins' own checks (`accel_checks`): run them in a child process, report findings, and apply fixes.
+"""Plugin checks (`accel_checks`): run them in a child process, report findings, and apply fixes.
 
 One child runs all checks. If a check ends or blocks the child, that is the check's finding, and a new child
 continues with the next check. Checks that have finished are not run again.
@@ -71,7 +71,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         yield checked.finding()
 
 
-TOPIC = Topic("checks", "Plugins' own checks", _examine)
+TOPIC = Topic("checks", "Plugin checks", _examine)
 
 
 def run(visit: Visit) -> Iterator[Checked]:

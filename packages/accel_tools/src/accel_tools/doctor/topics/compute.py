@@ -187,7 +187,7 @@ def _stopped(program: Program, outcome: Outcome, level: Level) -> Finding:
     if outcome.is_late:
         what = f"{program.name} {outcome.error.removeprefix('its process ')}"
         step = "give it longer: --timeout 300"
-        at = f"{what}; it was at: {outcome.stage}"
+        at = f"{what}; last step: {outcome.stage}"
         return Finding(level, "compute.late", at, step, about, facts)
     if module:
         what = f"a program in {_folder()} cannot import {module}: {outcome.error}"

@@ -12,7 +12,7 @@ from ds_training.configurations import CONFIGURATIONS
 
 RANKS = 2
 #: DeepSpeed's own CPU accelerator, ours, and simulated devices that DeepSpeed has never heard of: one with
-#: all that a GPU has, and one without streams, events, page-locked memory and collectives.
+#: all that a GPU has, and one without streams, events, pinned memory and collectives.
 BACKENDS = ("reference", "cpu", "acme", "plain")
 #: The device `acme` and no activation: a DeepSpeed with this patch of lab/contrib/ finds our accelerator.
 PATCHED = "native"

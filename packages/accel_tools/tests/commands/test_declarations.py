@@ -1,4 +1,4 @@
-"""`accel facts`: every field of the declarations, with a schema, and without torch."""
+"""`accel declarations`: every field of the declarations, with a schema, and without torch."""
 
 import json
 from dataclasses import asdict, fields, is_dataclass
@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from accel_core import Backend, Hardware, ResourceRequest, TorchIntegration, Visibility
-from accel_tools.commands.facts import command
+from accel_tools.commands.declarations import command
 
 FIELDS = {field.name for field in fields(Backend)} - {"provenance"}
 GIVEN = {
@@ -23,7 +23,7 @@ GIVEN = {
 @pytest.fixture
 def schema(accel):
     """What `--schema` prints."""
-    done = accel("facts", "--schema", torch=False).succeeded()
+    done = accel("declarations", "--schema", torch=False).succeeded()
     document = json.loads(done.stdout)
     jsonschema.Draft202012Validator.check_schema(document)
     return jsonschema.Draft202012Validator(document)
@@ -31,10 +31,10 @@ def schema(accel):
 
 @pytest.fixture
 def without_torch(accel):
-    """`accel facts` where torch is not installed; what it imports is on stderr."""
+    """`accel declarations` where torch is not installed; what it imports is on stderr."""
     accel.world.backend("card", **GIVEN)
     watched = frozenset({"torch", "accel_card"})
-    return accel("facts", torch=False, watched=watched).succeeded()
+    return accel("declarations", torch=False, watched=watched).succeeded()
 
 
 def test_neither_torch_nor_a_plugin_is_imported(without_torch):
@@ -63,9 +63,9 @@ def test_every_field_of_a_declaration_is_there(without_torch):
 
 @pytest.fixture
 def document(accel):
-    """What `accel facts card` prints."""
+    """What `accel declarations card` prints."""
     accel.world.backend("card", **GIVEN)
-    return accel.json("facts", "card")
+    return accel.json("declarations", "card")
 
 
 def test_the_schema_describes_each_field(document, schema):
@@ -109,7 +109,7 @@ def test_a_plugin_that_fails_hides_no_other_and_is_named(accel, schema):
     accel.world.backend("card", **GIVEN)
     accel.world.plugin("bad", "raise OSError('libbad.so: cannot open')")
     accel.world.plugin("dies", "import os\nos._exit(3)")
-    document = accel.json("facts", status=1)
+    document = accel.json("declarations", status=1)
     schema.validate(document)
     assert document["backends"][0]["name"] == "card"
     reasons = {
@@ -118,28 +118,28 @@ def test_a_plugin_that_fails_hides_no_other_and_is_named(accel, schema):
     assert reasons["bad"][0] == "broken"
     assert "libbad.so: cannot open" in reasons["bad"][1]
     assert reasons["dies"][0] == "crashed"
-    assert accel("facts", "card").returncode == 0
+    assert accel("declarations", "card").returncode == 0
 
 
 def test_what_the_policy_blocks_is_named_and_no_failure(accel):
     accel.world.backend("card")
-    document = accel.json("facts", ACCEL_BLOCK="card")
+    document = accel.json("declarations", ACCEL_BLOCK="card")
     assert [(each["name"], each["status"]) for each in document["unread"]] == [
         ("card", "blocked")
     ]
 
 
 def test_one_name_gives_that_declaration(accel):
-    [declaration] = accel.json("facts", "cpu")["backends"]
+    [declaration] = accel.json("declarations", "cpu")["backends"]
     assert declaration["communication_backend"] == "gloo"
 
 
 def test_a_name_that_nobody_declares_is_an_error(accel, schema):
-    document = accel.json("facts", "nowhere", status=2)
+    document = accel.json("declarations", "nowhere", status=2)
     schema.validate(document)
     assert document["error"]["type"] == "BackendNotFoundError"
     assert (
-        "accel facts nowhere: no installed distribution declares nowhere"
+        "accel declarations nowhere: no installed distribution declares nowhere"
         in document["error"]["message"]
     )
 

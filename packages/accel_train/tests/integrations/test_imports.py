@@ -1,4 +1,4 @@
-"""What our entry points cost, and a door that stays shut."""
+"""The cost of accel-train's entry points, and an adapter that fails."""
 
 import warnings
 from importlib.metadata import distribution
@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 from accel_tests.children import clean_environment, run_python
 
-import accel_train.doors
-from accel_train.doors._warned import errors_as_warning
+import accel_train.integrations
+from accel_train.integrations._warned import errors_as_warning
 
 # ---------------------------------------------------------------------------- imports
 # What our entry points cost: an adapter imports nothing of torch's or a framework's before it is asked.
 
 
 ADAPTERS = sorted(
-    file.stem for file in Path(accel_train.doors.__file__).parent.glob("[a-z]*.py")
+    file.stem
+    for file in Path(accel_train.integrations.__file__).parent.glob("[a-z]*.py")
 )
 MODULES = (
     "accelerate", "deepspeed", "deepspeed._launcher", "launch.worker", "lightning",
@@ -26,7 +27,7 @@ MODULES = (
 def test_neither_torch_nor_a_framework_is_imported_before_it_is_asked_for():
     names = [
         f"accel_train.{name}"
-        for name in (*MODULES, *(f"doors.{name}" for name in ADAPTERS))
+        for name in (*MODULES, *(f"integrations.{name}" for name in ADAPTERS))
     ]
     code = f"import json, sys, {', '.join(names)}; from accel_train import forwarded"
     loaded = run_python(
@@ -51,20 +52,20 @@ def test_every_entry_point_leads_to_one():
     modules = [
         e.module.rpartition(".")[2]
         for e in entries
-        if ".doors." in e.value and "." in e.group
+        if ".integrations." in e.value and "." in e.group
     ]
     assert set(modules) <= set(ADAPTERS)
 
 
 @pytest.mark.parametrize("name", ["verl", "lmcache"])
 def test_a_name_that_an_adapter_lacks_is_an_attribute_error(name):
-    module = __import__(f"accel_train.doors.{name}", fromlist=[name])
+    module = __import__(f"accel_train.integrations.{name}", fromlist=[name])
     with pytest.raises(AttributeError, match="has no attribute 'missing'"):
         module.missing  # noqa: B018
 
 
 # -------------------------------------------------------------------- errors_as_warning
-# A door that stays shut says so once, and ends nobody's import.
+# An adapter that fails warns once, and does not fail the import of the framework.
 
 
 def test_an_error_becomes_one_warning_and_no_error_where_warnings_are():

@@ -12,7 +12,7 @@ from typing import Any
 
 import accel_core
 from accel_train.accelerate import partial_state
-from accel_train.doors._warned import errors_as_warning
+from accel_train.integrations._warned import errors_as_warning
 from accel_train.transformers import AcceleratorArguments
 
 __all__ = ["Arguments", "Members"]

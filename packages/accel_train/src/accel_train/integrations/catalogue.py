@@ -1,6 +1,6 @@
 """List the frameworks, and how each uses a device that it does not know.
 
-This is data only: `accel doors` shows it. Importing this module imports no framework.
+This is data only: `accel frameworks` shows it. Importing this module imports no framework.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ FRAMEWORKS = (
         "torch.compile",
         "torch",
         "docs/howto/compile.md",
-        adapter="accel_train.doors.dynamo",
+        adapter="accel_train.integrations.dynamo",
         group="torch_dynamo_backends",
         native_devices=("cuda", "xpu", "mps"),
     ),
@@ -181,7 +181,7 @@ FRAMEWORKS = (
         "torch.distributed",
         "torch",
         _FRAMEWORKS_PAGE,
-        adapter="accel_train.doors.torch_distributed",
+        adapter="accel_train.integrations.torch_distributed",
         group="torch.distributed.backends",
         native_devices=("cuda", "xpu", "npu", "hpu", "mlu", "sdaa"),
     ),
@@ -189,7 +189,7 @@ FRAMEWORKS = (
         "verl",
         "verl",
         _FRAMEWORKS_PAGE,
-        adapter="accel_train.doors.verl",
+        adapter="accel_train.integrations.verl",
         group="verl.plugins",
         limitation="PPO counts Ray's GPU and NPU alone; no training on the CPU",
         native_devices=("cuda", "npu"),
@@ -198,7 +198,7 @@ FRAMEWORKS = (
         "axolotl",
         "axolotl",
         _FRAMEWORKS_PAGE,
-        adapter="accel_train.doors.axolotl",
+        adapter="accel_train.integrations.axolotl",
         group="axolotl.plugins",
         limitation="fp16; FSDP, and packing in several ranks, were not tried",
         native_devices=("cuda", "mps", "npu"),
@@ -207,7 +207,7 @@ FRAMEWORKS = (
         "LMCache",
         "lmcache",
         _FRAMEWORKS_PAGE,
-        adapter="accel_train.doors.lmcache",
+        adapter="accel_train.integrations.lmcache",
         group="lmcache.device_plugins",
         limitation="handles between processes and cache contexts",
         native_devices=("cuda", "hpu", "musa", "neuron", "npu", "rbln", "xpu"),
@@ -216,7 +216,7 @@ FRAMEWORKS = (
         "bitsandbytes",
         "bitsandbytes",
         _FRAMEWORKS_PAGE,
-        adapter="accel_train.doors.bitsandbytes",
+        adapter="accel_train.integrations.bitsandbytes",
         group="bitsandbytes.backends",
         limitation="no 8-bit optimizer in plain torch",
         native_devices=("cuda", "xpu", "hpu"),
@@ -226,7 +226,7 @@ FRAMEWORKS = (
         "vLLM",
         "vllm",
         _FRAMEWORKS_PAGE,
-        adapter="accel_train.doors.vllm",
+        adapter="accel_train.integrations.vllm",
         limitation="attention, kernels and workers are those of a vendor's own Platform",
         native_devices=("cuda", "xpu", "tpu"),
     ),

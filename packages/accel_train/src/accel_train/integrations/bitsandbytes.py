@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 
 import accel_core
-from accel_train.doors._warned import errors_as_warning
+from accel_train.integrations._warned import errors_as_warning
 
 __all__ = ["register"]
 

@@ -131,7 +131,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     if not acts and not any(found.values()):
         yield Finding(
             Level.OK,
-            "at-import.nobody",
+            "import-hooks.nobody",
             "no package runs code when another one is imported",
         )
     yield from _tried_all(acts, visit.settings.probe_timeout)
@@ -160,21 +160,21 @@ def _tried_all(acts: Sequence[_Act], timeout: float) -> Iterator[Finding]:
             what = f"whether {who} ({where}) works {when} is not known: {how}"
             yield Finding(
                 Level.WARNING,
-                "at-import.unknown",
+                "import-hooks.unknown",
                 what,
                 "give it longer: --timeout 300",
             )
         else:
             what = f"{who} ({where}) fails {when}: {how}"
-            yield Finding(Level.WARNING, "at-import.fails", what, group[0].step)
+            yield Finding(Level.WARNING, "import-hooks.fails", what, group[0].step)
     for spoiler in spoiling:
         if spoiler.known:
             yield Finding(
-                Level.ERROR, "at-import.torch-fails", spoiler.reason, spoiler.hint
+                Level.ERROR, "import-hooks.torch-fails", spoiler.reason, spoiler.hint
             )
         else:
             yield Finding(
-                Level.WARNING, "at-import.unknown", spoiler.reason, spoiler.hint
+                Level.WARNING, "import-hooks.unknown", spoiler.reason, spoiler.hint
             )
 
 
@@ -198,7 +198,7 @@ def _acting(
     facts = {f"{one_line(e.name)} = {one_line(e.value)}": f"{one_line(e.distribution)} {one_line(e.version)}"
              for e in entry_points}  # fmt: skip
     what = f"{group.name}: {', '.join(who)} {'acts' if len(who) == 1 else 'act'} {group.when}{idle}"
-    return Finding(Level.OK, "at-import.group", what, facts=facts)
+    return Finding(Level.OK, "import-hooks.group", what, facts=facts)
 
 
 def _starting(files: Sequence[StartFile]) -> Finding:
@@ -209,7 +209,7 @@ def _starting(files: Sequence[StartFile]) -> Finding:
     number = "one file runs" if len(files) == 1 else f"{len(files)} files run"
     return Finding(
         Level.OK,
-        "at-import.start",
+        "import-hooks.start",
         f"{number} code whenever Python starts",
         facts=facts,
     )
@@ -302,4 +302,4 @@ def _tried(acts: Sequence[_Act], timeout: float) -> _Tried:
     return _Tried(wrong, ending, int(at), report.timed_out)
 
 
-TOPIC = Topic("at-import", "Who acts at import", _examine)
+TOPIC = Topic("import-hooks", "Import-time hooks", _examine)

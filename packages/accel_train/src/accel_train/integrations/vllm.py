@@ -1,6 +1,6 @@
 """Give a vendor's vLLM `Platform` the members that concern devices, from the backend's declaration.
 
-    from accel_train.doors.vllm import DeviceMembers
+    from accel_train.integrations.vllm import DeviceMembers
     from vllm.platforms.interface import Platform, PlatformEnum
 
     class AcmePlatform(DeviceMembers, Platform):

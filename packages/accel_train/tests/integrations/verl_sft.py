@@ -52,7 +52,7 @@ def on_the_cpu():
     from verl.utils import distributed
 
     import accel_core
-    from accel_train.doors.verl import Members
+    from accel_train.integrations.verl import Members
 
     class Module:
         """Members of `torch.<device type>` that verl calls, which `torch.cpu` lacks."""

@@ -1,4 +1,4 @@
-"""`accel doors`: list how each installed framework can use an accelerator that it does not know."""
+"""`accel frameworks`: list how each installed framework supports the chosen accelerator."""
 
 from __future__ import annotations
 
@@ -19,19 +19,24 @@ from accel_core.plugins import find_backends
 from accel_core.settings import Pin, Settings
 from accel_core.text import one_line
 from accel_train.child_accelerator import Chosen, Progress, run_in_child
-from accel_train.doors.catalogue import FRAMEWORKS, Framework
+from accel_train.integrations.catalogue import FRAMEWORKS, Framework
 
 __all__ = ["command", "support_of"]
 
 _DISTRIBUTION = "accel-train"
 #: The device type that the backend `generic` declares, for any device that torch reports and no plugin knows.
 _GENERIC_DEVICE_TYPE = "privateuseone"
-_TITLES = ("FRAMEWORK", "RELEASE", "DOOR", "HOW, OR WHY NOT")
-_STYLES = {"own": "dim", "open": "green", "half": "yellow", "shut": "red"}
+_TITLES = ("FRAMEWORK", "RELEASE", "SUPPORT", "HOW, OR WHY NOT")
+_STYLES = {
+    "native": "dim",
+    "supported": "green",
+    "partial": "yellow",
+    "unsupported": "red",
+}
 
 
 class BackendNames(NamedTuple):
-    """The backend that `accel doors` reports on."""
+    """The backend that `accel frameworks` reports on."""
 
     name: str
     distribution: str
@@ -49,13 +54,14 @@ class BackendNames(NamedTuple):
 class Support(NamedTuple):
     """How well a framework supports a backend's device."""
 
-    #: `own`: natively. `open`: by an adapter. `half`: in part. `shut`: not, as the adapter is missing.
-    state: str
+    #: `native`: by the framework. `supported`: by an adapter of accel-train. `partial`: some features do
+    #: not work, or the program must pass the device. `unsupported`: the adapter is missing.
+    level: str
     #: How to use it, or why it cannot be used.
     explanation: str
 
 
-@click.command("doors")
+@click.command("frameworks")
 @options.backend_name
 @click.option(
     "--all",
@@ -68,11 +74,12 @@ class Support(NamedTuple):
 def command(
     name: Pin | None, *, everything: bool, timeout: float | None, as_json: bool
 ) -> None:
-    """List the installed frameworks, and how each takes the device.
+    """List the installed frameworks, and how each supports the device.
 
-    For the chosen accelerator or NAME, from metadata: no framework is imported. "own": the framework drives
-    the device by itself. "open": accel-train connects it. "half": it runs there with the named line, or in
-    part. "shut": the installed accel-train lacks the adapter. With NAME it needs neither torch nor a device.
+    Reports on the chosen accelerator, or on NAME, from metadata: no framework is imported. "native": the
+    framework supports the device itself. "supported": accel-train connects it. "partial": the program passes
+    the device, or some features do not work. "unsupported": the installed accel-train has no adapter for it.
+    With NAME, the command needs neither torch nor a device.
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
@@ -83,7 +90,7 @@ def command(
         rows = [_framework_row(framework, backend) for framework in FRAMEWORKS]
         listed = [row for row in rows if everything or row["installed"]]
         if as_json:
-            output.write_json({**backend._asdict(), "doors": listed})
+            output.write_json({**backend._asdict(), "frameworks": listed})
         else:
             left_out = len(rows) - len(listed)
             output.write_page(_report_page(backend, listed, left_out))
@@ -119,7 +126,7 @@ def _named_backend(name: Pin, settings: Settings) -> BackendNames:
         failures.append(f"{candidate.provenance}: {candidate.reason}")
     if not failures:
         raise BackendNotFoundError(
-            messages.not_found_message(f"accel doors {name}", name)
+            messages.not_found_message(f"accel frameworks {name}", name)
         )
     raise BackendUnavailableError(". ".join([*failures, f"See: accel why {name}"]))
 
@@ -144,25 +151,25 @@ def _backend_names(backend: Backend, device_type: str) -> BackendNames:
     )
 
 
-# --- one door ------------------------------------------------------------------------------------------
+# --- one framework -------------------------------------------------------------------------------------
 
 
 def support_of(framework: Framework, backend: BackendNames) -> Support:
     """Return how well a framework supports a backend's device, and how to use it."""
     if backend.device_type == "cpu":
-        return Support("own", "the CPU needs no door")
+        return Support("native", "every framework supports the CPU")
     native_names = sorted(backend.known_as.intersection(framework.native_devices))
     if native_names:
-        return Support("own", f"it drives {native_names[-1]} by itself")
+        return Support("native", f"supports {native_names[-1]} without accel")
     if not framework.adapter:
-        return Support("half", f"{framework.usage}; {framework.limitation}")
+        return Support("partial", f"{framework.usage}; {framework.limitation}")
     missing = _missing_adapter(framework)
     if missing:
-        return Support("shut", missing)
+        return Support("unsupported", missing)
     usage = _adapter_usage(framework)
     if framework.limitation:
-        return Support("half", f"{usage}; {framework.limitation}")
-    return Support("open", usage)
+        return Support("partial", f"{usage}; {framework.limitation}")
+    return Support("supported", usage)
 
 
 def _missing_adapter(framework: Framework) -> str:
@@ -204,7 +211,7 @@ def _framework_row(framework: Framework, backend: BackendNames) -> dict[str, Any
         "framework": framework.name,
         "distribution": framework.distribution,
         "installed": packages.version(framework.distribution) or None,
-        "state": support.state,
+        "support": support.level,
         "why": support.explanation,
         "group": framework.group,
         "adapter": framework.adapter,
@@ -228,16 +235,18 @@ def _report_page(
             [
                 (row["framework"], "bold"),
                 (one_line(row["installed"] or "-"), ""),
-                (row["state"], _STYLES[row["state"]]),
+                (row["support"], _STYLES[row["support"]]),
                 (one_line(row["why"]), ""),
             ]
             for row in rows
         ]
         parts += [page.table(_TITLES, cells), page.paragraph()]
-    parts.append(page.paragraph((f"{subject}. Another backend: accel doors NAME.", "")))
+    parts.append(
+        page.paragraph((f"{subject}. Another backend: accel frameworks NAME.", ""))
+    )
     if left_out:
         count = page.count(left_out, "framework")
         parts.append(
-            page.paragraph((f"{count} not installed: accel doors --all", "dim"))
+            page.paragraph((f"{count} not installed: accel frameworks --all", "dim"))
         )
     return parts

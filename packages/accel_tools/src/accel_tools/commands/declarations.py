@@ -1,4 +1,4 @@
-"""`accel facts`: print the backends' declarations as JSON, for schedulers, images and scripts."""
+"""`accel declarations`: print the backends' declarations as JSON, for schedulers, images and scripts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _UNREAD = {
 }
 
 
-@click.command("facts")
+@click.command("declarations")
 @options.backend_name
 @click.option(
     "--schema", is_flag=True, help="Print the JSON Schema of the document instead."
@@ -84,7 +84,7 @@ def command(
         settings = options.read_settings(timeout)
         found = find_backends(name, settings, IsolatedLoader(settings.probe_timeout))
         if name is not None and not found:
-            asked = f"accel facts {name}"
+            asked = f"accel declarations {name}"
             raise BackendNotFoundError(messages.not_found_message(asked, name))
         unread = [each for each in found if each.backend is None]
         output.write_json(
@@ -132,7 +132,7 @@ def _schema() -> dict[str, Any]:
     failure = {"type": _TEXT, "message": _TEXT}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "What `accel facts` prints",
+        "title": "What `accel declarations` prints",
         "oneOf": [
             _object(
                 {

@@ -39,7 +39,7 @@ def acc():
         chosen._compile_backend = before
 
 
-def through_the_door(**options):
+def by_the_hook(**options):
     return torch.compile(lambda x: x + 1, backend="accel", **options)(torch.ones(1))
 
 
@@ -58,7 +58,7 @@ def test_options_and_mode_reach_the_compiler(acc):
     try:
         acc.set_compile_backend("remembers")
         for more in ({}, {"mode": "max-autotune"}, {"options": {"a": 1}}):
-            through_the_door(**more)
+            by_the_hook(**more)
     finally:
         registry = torch._dynamo.backends.registry
         del registry._BACKENDS["remembers"], registry._COMPILER_FNS["remembers"]
@@ -127,7 +127,7 @@ UNLISTED = [
 @pytest.mark.parametrize(("named", "why"), UNLISTED)
 def test_a_compiler_that_torch_does_not_list_is_one_sentence(acc, named, why):
     acc._compile_backend = named  # as from a declaration
-    for attempt in (default_compiler().__enter__, through_the_door):
+    for attempt in (default_compiler().__enter__, by_the_hook):
         with pytest.raises(
             Exception, match=f"cpu declares the compiler '{named}', {why}"
         ) as raised:
@@ -162,11 +162,11 @@ print(getattr(torch.compiler, 'get_default_backend', lambda: 'inductor')())
     ended = run_python(
         ["-c", code], clean_environment(DS_ACCELERATOR="nosuch")
     ).succeeded()
-    door, block, after = ended.stdout.splitlines()
-    assert door.startswith(
+    hook, block, after = ended.stdout.splitlines()
+    assert hook.startswith(
         "BackendCompilerFailed backend='accel' raised: BackendNotFoundError: "
     )
-    assert "nosuch" in door
+    assert "nosuch" in hook
     assert (block.partition(" ")[0], after) == ("BackendNotFoundError", "inductor")
 
 

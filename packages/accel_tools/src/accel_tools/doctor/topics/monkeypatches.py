@@ -38,7 +38,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     if not found:
         yield Finding(
             Level.OK,
-            "patched.nothing",
+            "monkeypatches.nothing",
             "no plugin and no vendor's package changes the process that imports it",
         )
 
@@ -58,7 +58,7 @@ def _plugins(candidates: Sequence[Verdict], visit: Visit) -> Iterator[Finding]:
         for misstep in missteps:
             where = f" ({one_line(misstep.where)})" if misstep.where else ""
             yield Finding(
-                Level.WARNING, "patched.plugin",
+                Level.WARNING, "monkeypatches.plugin",
                 f"the plugin {provenance} {one_line(misstep.what)} while it is discovered{where}",
                 f"{misstep.instead}; report this to the maintainers of {one_line(provenance.distribution)}",
                 names[provenance],
@@ -86,7 +86,7 @@ def _vendors(candidates: Sequence[Verdict], visit: Visit) -> Iterator[Finding]:
     for (module, candidate), found in zip(modules.items(), told, strict=True):
         if found is None:
             what = f"what {module} changes at import is not known: its process ended or took too long"
-            yield Finding(Level.OK, "patched.unknown", what, about=candidate.name)
+            yield Finding(Level.OK, "monkeypatches.unknown", what, about=candidate.name)
             continue
         own = f"torch.{candidate.declaration.device_type}"
         yield from _findings(
@@ -134,14 +134,14 @@ def _kind(change: Change) -> tuple[Level, str, str]:
     """How serious it is, its code, and what is done."""
     if change.kind == "function":
         if change.name.startswith(tuple(f"{device}." for device in _DEVICES)):
-            return Level.WARNING, "patched.device", "replaces another device's"
+            return Level.WARNING, "monkeypatches.device", "replaces another device's"
         if change.name.partition(".")[0] == "torch":
-            return Level.OK, "patched.torch", "replaces"
-        return Level.WARNING, "patched.python", "replaces Python's"
+            return Level.OK, "monkeypatches.torch", "replaces"
+        return Level.WARNING, "monkeypatches.python", "replaces Python's"
     if change.kind == "environment" and change.name.startswith(_SHARED):
         return (
             Level.WARNING,
-            "patched.shared-variable",
+            "monkeypatches.shared-variable",
             "sets the variable that others read:",
         )
     return _KINDS[change.kind]
@@ -149,15 +149,15 @@ def _kind(change: Change) -> tuple[Level, str, str]:
 
 #: Hooks, threads and variables of their own are what many have, and do no harm.
 _KINDS = {
-    "environment": (Level.OK, "patched.variable", "sets the variable"),
-    "hook": (Level.OK, "patched.hook", "replaces"),
-    "thread": (Level.OK, "patched.thread", "leaves running the thread"),
-    "process": (Level.WARNING, "patched.process", "leaves running the process"),
-    "signal": (Level.WARNING, "patched.signal", "handles"),
-    "locale": (Level.WARNING, "patched.locale", "changes the"),
-    "umask": (Level.WARNING, "patched.umask", "changes the"),
-    "folder": (Level.WARNING, "patched.folder", "changes the working"),
+    "environment": (Level.OK, "monkeypatches.variable", "sets the variable"),
+    "hook": (Level.OK, "monkeypatches.hook", "replaces"),
+    "thread": (Level.OK, "monkeypatches.thread", "leaves running the thread"),
+    "process": (Level.WARNING, "monkeypatches.process", "leaves running the process"),
+    "signal": (Level.WARNING, "monkeypatches.signal", "handles"),
+    "locale": (Level.WARNING, "monkeypatches.locale", "changes the"),
+    "umask": (Level.WARNING, "monkeypatches.umask", "changes the"),
+    "folder": (Level.WARNING, "monkeypatches.folder", "changes the working"),
 }
 
 
-TOPIC = Topic("patched", "Who patched what", _examine)
+TOPIC = Topic("monkeypatches", "Monkey-patches", _examine)

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from accel_core import Backend, ResourceRequest, TorchIntegration, Visibility  # noqa: E402 - as the next ones
 from accel_core.errors import InvalidBackendError, InvalidDeviceError, UnsupportedError  # noqa: E402
-from accel_train.doors.vllm import DeviceMembers  # noqa: E402
+from accel_train.integrations.vllm import DeviceMembers  # noqa: E402
 
 #: Kind and parameters of the members about devices, all of which ours gives: record_vllm.py writes it.
 RECORD = json.loads(Path(__file__).with_name("vllm_platform.json").read_text())

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 import accel_core
-from accel_train.doors._warned import errors_as_warning, warn_user
+from accel_train.integrations._warned import errors_as_warning, warn_user
 
 __all__ = ["Members"]
 

@@ -1,4 +1,4 @@
-"""Frameworks in folders of their own (session `doors`), on the simulated `acme`, which none of them knows."""
+"""Frameworks in folders of their own (session `integrations`), on the simulated device `acme`."""
 
 import os
 import sys
@@ -16,10 +16,10 @@ def home():
     """`home("verl", **more)`: the variables of a process with that framework; skips where it is missing."""
 
     def variables(framework="", *, vendor="acme", **more):
-        found = os.environ.get(f"ACCEL_DOOR_{framework.upper()}")
+        found = os.environ.get(f"ACCEL_APART_{framework.upper()}")
         if framework and not found:
             pytest.skip(
-                f"{framework} lies in a folder that the session doors makes: ./dev doors"
+                f"{framework} lies in a folder that the session integrations makes: ./dev integrations"
             )
         return environment(
             vendor,

@@ -13,7 +13,7 @@ import importlib.util
 from typing import Any
 
 import accel_core
-from accel_train.doors._warned import errors_as_warning
+from accel_train.integrations._warned import errors_as_warning
 
 __all__ = ["Members"]
 

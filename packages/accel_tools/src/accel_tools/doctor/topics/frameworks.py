@@ -30,7 +30,9 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     ]
     if not installed:
         names = ", ".join(framework.name for framework in FRAMEWORKS)
-        yield Finding(Level.OK, "others.not-installed", f"none of {names} is installed")
+        yield Finding(
+            Level.OK, "frameworks.not-installed", f"none of {names} is installed"
+        )
         return
     from accel_core.sandbox import child
 
@@ -57,7 +59,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
             yield _compared(framework, who, next(answers), ours, device)
         else:
             what = f"{who} uses {ours}, because {_INTEGRATIONS} names it"
-            yield Finding(Level.OK, "others.integrated", what)
+            yield Finding(Level.OK, "frameworks.integrated", what)
 
 
 def _version(framework: Framework) -> str:
@@ -77,7 +79,7 @@ def _answer(framework: Framework, seconds: float) -> tuple[str, str, str]:
         # With torch's autoload, as the user's program has it.
         report = child.run(ask, {"framework": framework.name}, seconds, autoload=True)
     except OSError as error:
-        return "", "", f"no process could be started to ask it: {error}"
+        return "", "", f"no child process could be started to probe it: {error}"
     if report.answer is not None:
         return (
             one_line(str(report.answer["device"])),
@@ -85,7 +87,7 @@ def _answer(framework: Framework, seconds: float) -> tuple[str, str, str]:
             "",
         )
     if report.timed_out:
-        return "", "", f"no answer within {report.waited:g} s (--timeout allows more)"
+        return "", "", f"no response within {report.waited:g} s (--timeout allows more)"
     return "", f"its process {report.ending}", ""
 
 
@@ -97,7 +99,7 @@ def _compared(
     facts = {"asked": framework.question}
     if unknown:
         what = f"the choice of {who} is not known: {unknown}"
-        return Finding(Level.OK, "others.unknown", what, facts=facts)
+        return Finding(Level.OK, "frameworks.unknown", what, facts=facts)
     if fails:
         what = f"{who} chooses nothing: {fails}"
         incomplete = fails.startswith("ModuleNotFoundError")
@@ -106,18 +108,22 @@ def _compared(
             if incomplete
             else framework.step(ours or "cpu", "")
         )
-        return Finding(Level.WARNING, "others.fails", what, step, facts=facts)
+        return Finding(Level.WARNING, "frameworks.fails", what, step, facts=facts)
     if not ours:
         return Finding(
-            Level.OK, "others.alone", f"{who} would choose {theirs}", facts=facts
+            Level.OK, "frameworks.alone", f"{who} would choose {theirs}", facts=facts
         )
     if theirs == device:
         return Finding(
-            Level.OK, "others.same", f"{who} would choose {theirs} too", facts=facts
+            Level.OK, "frameworks.same", f"{who} would choose {theirs} too", facts=facts
         )
     what = f"{who} would choose {theirs}, but accel_core chooses {ours}"
     return Finding(
-        Level.WARNING, "others.differs", what, framework.step(ours, theirs), facts=facts
+        Level.WARNING,
+        "frameworks.differs",
+        what,
+        framework.step(ours, theirs),
+        facts=facts,
     )
 
 
@@ -141,4 +147,4 @@ def _of_the_build() -> str:
     return "xpu" if build.xpu else "mps" if sys.platform == "darwin" else ""
 
 
-TOPIC = Topic("others", "Choices of other frameworks", _examine)
+TOPIC = Topic("frameworks", "Devices other frameworks would use", _examine)

@@ -9,7 +9,7 @@ import pytest
 
 from accel_core.settings import read
 from accel_tools.doctor.records import Level, Visit
-from accel_tools.doctor.topics.others import TOPIC
+from accel_tools.doctor.topics.frameworks import TOPIC
 
 ACCELERATE = """
 import os, types
@@ -35,7 +35,7 @@ def accelerate(torch_world):
 
 def test_nothing_is_installed(torch_world):
     [finding] = said()
-    assert (finding.level, finding.code) == (Level.OK, "others.not-installed")
+    assert (finding.level, finding.code) == (Level.OK, "frameworks.not-installed")
     assert (
         finding.what
         == "none of DeepSpeed, Accelerate, Transformers' Trainer, Lightning is installed"
@@ -47,11 +47,11 @@ def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch)
         "LOCAL_RANK", "0"
     )  # of a launcher: the question is a program's that none has started
     [finding] = said()
-    assert (finding.level, finding.code) == (Level.OK, "others.same")
+    assert (finding.level, finding.code) == (Level.OK, "frameworks.same")
     assert finding.what == "Accelerate 1.15.0 would choose npu too"
     assert finding.facts == {"asked": "accelerate.PartialState().device"}
     [finding] = said(ACCEL_BLOCK="npu")
-    assert (finding.level, finding.code) == (Level.WARNING, "others.differs")
+    assert (finding.level, finding.code) == (Level.WARNING, "frameworks.differs")
     assert (
         finding.what == "Accelerate 1.15.0 would choose npu, but accel_core chooses cpu"
     )
@@ -60,20 +60,20 @@ def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch)
     [finding] = said()
     assert finding.step == "export ACCELERATE_TORCH_DEVICE=npu"
     [finding] = said(ACCEL_INTEGRATIONS="accelerate")
-    assert (finding.level, finding.code) == (Level.OK, "others.integrated")
+    assert (finding.level, finding.code) == (Level.OK, "frameworks.integrated")
 
 
 @pytest.mark.parametrize(
     ("source", "level", "code", "what"),
     [
-        ("raise RuntimeError('CANN is not sourced')", Level.WARNING, "others.fails",
+        ("raise RuntimeError('CANN is not sourced')", Level.WARNING, "frameworks.fails",
          "Accelerate 1.15.0 chooses nothing: RuntimeError: CANN is not sourced"),
-        ("import no_such_module", Level.WARNING, "others.fails",
+        ("import no_such_module", Level.WARNING, "frameworks.fails",
          "Accelerate 1.15.0 chooses nothing: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("import os; os._exit(7)", Level.WARNING, "others.fails",
+        ("import os; os._exit(7)", Level.WARNING, "frameworks.fails",
          "Accelerate 1.15.0 chooses nothing: its process exited with status 7"),
-        ("import time; time.sleep(60)", Level.OK, "others.unknown",
-         "the choice of Accelerate 1.15.0 is not known: no answer within 3 s (--timeout allows more)"),
+        ("import time; time.sleep(60)", Level.OK, "frameworks.unknown",
+         "the choice of Accelerate 1.15.0 is not known: no response within 3 s (--timeout allows more)"),
     ],
     ids=["raises", "lacks", "dies", "hangs"],
 )  # fmt: skip
@@ -87,7 +87,7 @@ def test_one_that_does_not_answer(accelerate, source, level, code, what):
 def test_the_trainer_is_not_asked_without_accelerate(torch_world):
     torch_world.distribution("transformers", "5.23.0")
     torch_world.module("transformers", "raise RuntimeError('it is broken')")
-    assert [finding.code for finding in said()] == ["others.not-installed"]
+    assert [finding.code for finding in said()] == ["frameworks.not-installed"]
     torch_world.distribution("accelerate", "1.15.0")
     torch_world.module("accelerate", ACCELERATE)
     assert [finding.what.partition(" ")[0] for finding in said()] == [

@@ -13,7 +13,7 @@ from accel_core import torch_import
 from accel_core.settings import read
 from accel_tools.doctor import start_files as start_files_module
 from accel_tools.doctor.records import Level, Visit
-from accel_tools.doctor.topics.at_import import TOPIC
+from accel_tools.doctor.topics.import_hooks import TOPIC
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 
@@ -60,7 +60,7 @@ def acts(world, distribution, group, source, attribute=""):
 
 def test_nobody_acts(world):
     [finding] = said()
-    assert (finding.level, finding.code) == (Level.OK, "at-import.nobody")
+    assert (finding.level, finding.code) == (Level.OK, "import-hooks.nobody")
 
 
 def test_each_is_named_and_who_fails_is_found_whatever_it_does(world):
@@ -85,7 +85,7 @@ def test_each_is_named_and_who_fails_is_found_whatever_it_does(world):
     )
     acts(world, "derecho-verl", "verl.plugins", "raise OSError('nobody reads it')")
     found = said(ACCEL_PROBE_TIMEOUT="10")
-    named = {f.what: f for f in found if f.code == "at-import.group"}
+    named = {f.what: f for f in found if f.code == "import-hooks.group"}
     assert list(named) == [
         "triton.backends: borealis-triton 1.0 acts when triton is imported",
         "vllm.platform_plugins: aurora-vllm 1.0 acts when vLLM looks for its platform",
@@ -93,7 +93,7 @@ def test_each_is_named_and_who_fails_is_found_whatever_it_does(world):
         "verl.plugins: derecho-verl 1.0 acts when verl is imported, if verl were installed",
     ]
     assert {f.level for f in named.values()} == {Level.OK}
-    triton, vllm = [f for f in found if f.code == "at-import.fails"]
+    triton, vllm = [f for f in found if f.code == "import-hooks.fails"]
     assert {triton.level, vllm.level} == {Level.WARNING}
     assert triton.what == (
         "borealis-triton 1.0 (triton.backends: borealis_triton = borealis_triton) fails when triton is "
@@ -112,9 +112,9 @@ def test_one_that_hangs_is_named_and_the_others_are_not_blamed(world):
     acts(world, "borealis-triton", "triton.backends", "fine = True")
     [late] = [f for f in said(ACCEL_PROBE_TIMEOUT="2") if f.level is not Level.OK]
     assert late.what.startswith("whether aurora-triton 1.0 ")
-    assert late.what.endswith(" is not known: no answer within 2 s")
+    assert late.what.endswith(" is not known: no response within 2 s")
     assert (late.code, late.step) == (
-        "at-import.unknown",
+        "import-hooks.unknown",
         "give it longer: --timeout 300",
     )
 
@@ -135,7 +135,7 @@ def test_what_torch_loads_is_an_error_where_it_fails(world):
     group, compiler, failed = said()
     assert len(compiler.facts) == 2
     assert group.what == "torch.backends: torch-npu 1.0 acts when torch is imported"
-    assert (failed.level, failed.code) == (Level.ERROR, "at-import.torch-fails")
+    assert (failed.level, failed.code) == (Level.ERROR, "import-hooks.torch-fails")
     assert failed.what.startswith("torch-npu 1.0 fails when torch loads it")
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in failed.step
 
@@ -151,7 +151,7 @@ def test_what_fails_for_one_reason_is_told_once(world):
         {"torch.distributed.backends": {"nccl4py": "torch_npu_compiler"}},
     )
     world.set_path([world.site])
-    [failed] = [f for f in said() if f.code == "at-import.fails"]
+    [failed] = [f for f in said() if f.code == "import-hooks.fails"]
     assert failed.what == (
         "torch-npu 1.0 (torch_dynamo_backends: npu = torch_npu_compiler; torch_dynamo_backends: npugraphs = "
         "torch_npu_compiler:graphs) fails when torch.compile() is given its name: OSError: libhccl.so"
@@ -177,11 +177,11 @@ def test_files_that_run_when_python_starts(world, start_folder):
     )
     assert (good.distribution, bad.distribution) == ("good_tool 2.0", "")
     start, failed = said()
-    assert (start.level, start.code) == (Level.OK, "at-import.start")
+    assert (start.level, start.code) == (Level.OK, "import-hooks.start")
     assert start.what == "2 files run code whenever Python starts"
     assert start.facts[good.path] == "good_tool 2.0: import sys; sys.started = True"
     assert (failed.level, failed.code, failed.step) == (
-        Level.WARNING, "at-import.fails", f"repair or remove {bad.path}",
+        Level.WARNING, "import-hooks.fails", f"repair or remove {bad.path}",
     )  # fmt: skip
     assert (
         "ModuleNotFoundError: No module named 'a_module_that_is_not_there'"

@@ -1,4 +1,4 @@
-"""Ray's names in our declarations, held against the installed Ray (session `doors`)."""
+"""Ray's names in our declarations, held against the installed Ray (session `integrations`)."""
 
 import sys
 from importlib.metadata import entry_points

@@ -15,7 +15,7 @@ with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always")
     from axolotl.integrations.base import PluginManager
     manager, cfg = PluginManager.get_instance(), {}
-    ours = manager.plugins["accel_train.doors.axolotl.Plugin"]
+    ours = manager.plugins["accel_train.integrations.axolotl.Plugin"]
     ours.register(cfg)
     mixins = manager.get_training_args_mixin()
 said = [str(one.message) for one in seen if "axolotl cannot use" in str(one.message)]
@@ -28,7 +28,7 @@ ON_THE_CPU = {"DS_ACCELERATOR": "cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 def test_its_plugin_manager_loads_ours(beside):
     assert beside("axolotl", MANAGER).answer == {
         "class": "AccelPlugin",
-        "mixins": ["accel_train.doors.axolotl.Arguments"],
+        "mixins": ["accel_train.integrations.axolotl.Arguments"],
         "cfg": {"device_map": {"": "acme:0"}, "bf16": True},
         "said": [],
     }
@@ -51,7 +51,7 @@ def test_without_our_accelerator_axolotl_goes_on(beside):
 def test_it_stands_aside_for_a_device_of_axolotls(beside):
     code = """
 import json, accel_core
-from accel_train.doors.axolotl import Members
+from accel_train.integrations.axolotl import Members
 members, cfg = Members(), {}
 members.register(cfg), members.pre_model_load(cfg)
 print()

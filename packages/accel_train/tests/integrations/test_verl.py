@@ -125,14 +125,14 @@ def test_a_newer_contract_is_a_warning_that_names_the_member():
 
     from verl.plugin.platform import PlatformBase, PlatformRegistry
 
-    import accel_train.doors.verl as door
+    import accel_train.integrations.verl as adapter
 
     PlatformBase.newcomer = abc.abstractmethod(lambda self: None)
     abc.update_abstractmethods(PlatformBase)
     PlatformRegistry._platforms.pop("accel")
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        door.loaded  # noqa: B018 - as an entry point is loaded
+        adapter.loaded  # noqa: B018 - as an entry point is loaded
     assert "newcomer" in str(seen[0].message)
     assert "accel" not in PlatformRegistry._platforms
 
