@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from accel_core import TorchAccelerator, UnsupportedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Generator, Tensor
     from torch.types import Device
 
@@ -41,9 +43,7 @@ class StateGenerator:
         """Return the device's seed; raises `UnsupportedError` if torch.neuron has no
         such function.
         """
-        query: Any = getattr(self._accelerator.device_module, "initial_seed", None)
-        if query is None:
-            raise self._accelerator._unsupported("initial_seed")
+        query = self._accelerator._required("initial_seed")
         with self._accelerator.device_guard(self._index):
             return int(query())
 
@@ -98,10 +98,21 @@ class NeuronAccelerator(TorchAccelerator):
         """Return the state of the device's generator, a `torch.ByteTensor` on the
         host.
         """
+        read = self._required("get_rng_state")
         with self.device_guard(self._index(device_index, device)):
-            state: Tensor = self.device_module.get_rng_state()
+            state: Tensor = read()
         return state
 
     def _restore_rng_state(self, state: Tensor, device_index: Device) -> None:
+        restore = self._required("set_rng_state")
         with self.device_guard(self._index(device_index)):
-            self.device_module.set_rng_state(state)
+            restore(state)
+
+    def _required(self, name: str) -> Callable[..., Any]:
+        """Return torch.neuron's function; raises `UnsupportedError` if it lacks one of
+        that name.
+        """
+        function = self._lookup(name)
+        if function is None:
+            raise self._unsupported(name)
+        return cast("Callable[..., Any]", function)
