@@ -76,7 +76,11 @@ def test_format(grammar, ids, value):
         ("level-zero", [], "is no value of .* one or more devices"),
         ("level-zero", ["0.1.2"], "is not a device"),
         ("indices", ["0.1"], "is not a device"),
-        ("ranges", ["0-1"], "'0-1' is not a device in grammar 'ranges', expected indices or"),
+        (
+            "ranges",
+            ["0-1"],
+            "'0-1' is not a device in grammar 'ranges', expected indices or",
+        ),
         ("tpu", [0], "unknown visible-devices grammar"),
     ],
 )

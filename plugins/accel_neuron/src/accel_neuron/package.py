@@ -58,9 +58,7 @@ def package_fault() -> Fault | None:
     step = "accel setup neuron"
     package = f"{_DISTRIBUTION} {installed}"
     if release < _FIRST_OF_AWS:
-        return Fault(
-            f"{package} is PyPI's placeholder, which contains no device", step
-        )
+        return Fault(f"{package} is PyPI's placeholder, which contains no device", step)
     if release < _FIRST_AFTER_XLA:
         return Fault(
             f"{package} is AWS's package for PyTorch/XLA, whose device is xla; the "

@@ -131,9 +131,7 @@ def parsed(backend: str, table: Any) -> Recipe:
         raise ValueError("url: expected the address of the vendor's instructions")
     rows = tuple(_row(number, row) for number, row in enumerate(table.get("rows", ())))
     toolkit = Toolkit(**table["toolkit"]) if table.get("toolkit") else None
-    texts = {
-        key: str(table.get(key, "")) for key in ("url", "package_index", "note")
-    }
+    texts = {key: str(table.get(key, "")) for key in ("url", "package_index", "note")}
     return Recipe(
         backend,
         rows=rows,
