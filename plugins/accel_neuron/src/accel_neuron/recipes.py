@@ -16,7 +16,7 @@ RECIPE = {
     "url": "https://awsdocs-neuron.readthedocs-hosted.com/en/latest/torch/get-started/quickstart-torch-neuron.html",
     # PyPI's torch for x86-64 brings CUDA, which a Trainium host has no use for.
     "torch_index": {"x86_64": "https://download.pytorch.org/whl/cpu"},
-    # PyPI has a placeholder of that name alone.
+    # AWS's instructions name it beside PyPI, which has a placeholder of that name alone.
     "package_index": "https://pip.repos.neuron.amazonaws.com",
     "note": (
         "AWS's wheels are for Ubuntu 26.04, and need its driver and runtime (aws-neuronx-dkms, "

@@ -41,7 +41,10 @@ def _arguments(plan: Plan) -> list[str]:
 
 
 def _index_options(plan: Plan) -> list[str]:
-    """The options that add the vendor's index to PyPI."""
+    """The options that add the vendor's index to PyPI, from which the rest comes.
+
+    Either index can then supply any name: only the vendor's instructions are reason enough.
+    """
     return ["--extra-index-url", plan.package_index] if plan.package_index else []
 
 
