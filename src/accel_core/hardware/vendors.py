@@ -223,6 +223,14 @@ VENDORS = (
         pci=("1eff",),
     ),
     Vendor(
+        label="AWS Trainium",
+        backend="neuron",
+        # AWS's documentation of Neuron, deploy/environments/docker-setup.rst; the
+        # header neuron_device.h of aws-neuron-driver 2.24.7.0 has Trainium2's id.
+        nodes=("/dev/neuron[0-9]*",),
+        pci=("1d0f:7364",),
+    ),
+    Vendor(
         label="Apple GPU",
         backend="mps",
         # torch 2.13, torch/backends/mps/__init__.py. The GPU is a part of Apple silicon

@@ -35,6 +35,7 @@ _RANKED = (
     "Tecorigin SDAA card",
     "Intel Gaudi",
     "Google TPU",
+    "AWS Trainium",
     "Cambricon MLU",
     "Moore Threads GPU",
     "Biren GPU",
