@@ -327,7 +327,7 @@ def pip_argument_by_name(distribution: str, extra: str = "", version: str = "") 
 
 
 def documentation_page(path: str) -> str:
-    """Return where a page of accel's documentation is, such as `howto/not-found.md`.
+    """Return where the page at `path` in the folder `docs` is.
 
     This is a file of the checkout that this accel-core was installed from; otherwise the
     file's place in the repository.
