@@ -6,16 +6,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from accel_train.integrations.catalogue import FRAMEWORKS, Framework
 from generated import settled, wants_check
+
+from accel_train.integrations.catalogue import FRAMEWORKS, Framework
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/howto/frameworks.md"
 START = "<!--- tools/framework_table.py writes this table. -->\n"
 END = "<!--- end of the table -->\n"
-HEADER = (
-    "| framework | how it gets the device | limits |\n|---|---|---|\n"
-)
+HEADER = "| framework | how it gets the device | limits |\n|---|---|---|\n"
 
 
 def row(framework: Framework) -> str:
