@@ -1,7 +1,7 @@
 """The vendor's instructions, for `accel setup`: there is no table of compatible
 releases.
 
-Entry point `musa` of group `accel.recipes`; docs/howto/setup.md describes the keys.
+Entry point `musa` of group `accel.recipes`; docs/howto/writing-a-plugin.md describes the keys.
 """
 
 from __future__ import annotations

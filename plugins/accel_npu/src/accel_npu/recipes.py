@@ -1,6 +1,6 @@
 """Compatible releases of torch, torch-npu and CANN, for `accel setup`.
 
-Entry point `npu` of group `accel.recipes`; docs/howto/setup.md describes the keys.
+Entry point `npu` of group `accel.recipes`; docs/howto/writing-a-plugin.md describes the keys.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The torch that torch-rbln needs, for `accel setup`.
 
-Entry point `rbln` of group `accel.recipes`; docs/howto/setup.md describes the keys.
+Entry point `rbln` of group `accel.recipes`; docs/howto/writing-a-plugin.md describes the keys.
 """
 
 from __future__ import annotations

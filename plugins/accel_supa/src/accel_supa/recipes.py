@@ -1,6 +1,6 @@
 """The vendor's instructions, for `accel setup`: there is no public table of releases.
 
-Entry point `supa` of group `accel.recipes`; docs/howto/setup.md describes the keys.
+Entry point `supa` of group `accel.recipes`; docs/howto/writing-a-plugin.md describes the keys.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The torch that TorchTPU is built for, for `accel setup`.
 
-Entry point `tpu` of group `accel.recipes`; docs/howto/setup.md describes the keys.
+Entry point `tpu` of group `accel.recipes`; docs/howto/writing-a-plugin.md describes the keys.
 """
 
 from __future__ import annotations

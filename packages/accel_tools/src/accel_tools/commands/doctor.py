@@ -10,6 +10,7 @@ import click
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
+from accel_core.explain.messages import troubleshooting_line
 from accel_core.settings import Pin
 from accel_core.text import one_line
 from accel_tools.cli import mending
@@ -153,11 +154,10 @@ def _page(report: Report, *, in_unicode: bool, everything: bool) -> list[page.Pa
             if everything or f.level is not Level.OK
         ]
         parts += _topic(topic, shown, in_unicode=in_unicode, everything=everything)
+    parts.append(page.paragraph())
     if not everything:
-        parts += [
-            page.paragraph(),
-            page.paragraph(("All observations: `accel doctor --all`.", "dim")),
-        ]
+        parts.append(page.paragraph(("All observations: `accel doctor --all`.", "dim")))
+    parts.append(page.paragraph((troubleshooting_line(), "dim")))
     return parts
 
 

@@ -1,7 +1,7 @@
 """Vendors' tables: which torch, vendor package, toolkit and Python go together.
 
 A plugin declares its table as an entry point of group `accel.recipes`, named as its backend, that leads to a
-`dict` of strings, lists and numbers (docs/howto/setup.md). Tables of our own plugins are in
+`dict` of strings, lists and numbers (docs/howto/writing-a-plugin.md). Tables of our own plugins are in
 `first_party.json` too, so that a machine without any plugin gets an answer; `./dev docs --write` copies them.
 """
 
