@@ -202,7 +202,7 @@ def demo(session: nox.Session) -> None:
         f"\n2/2  Train on it: 1,797 real images of digits\n     $ {train}\n", flush=True
     )
     said = {
-        "PYTHONWARNINGS": "ignore:No accelerator is usable:UserWarning"
+        "PYTHONWARNINGS": "ignore:No usable accelerator:UserWarning"
     }  # by the list, just now
     session.run(
         "python", "examples/train_digits.py", *session.posargs, env=said, log=False
