@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from accel_core import Accelerator, DeviceProperties, HostStream
+from accel_core import Accelerator, DeviceProperties, HostStream, is_installed
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
@@ -186,6 +186,9 @@ def _document(accelerator: Accelerator, ask: _Questions) -> dict[str, Any]:
         ),
         "streams": ask("Stream", lambda: not _is_host_stream(accelerator.Stream)),
         "capabilities": capabilities.to_dict() if capabilities else {},
+        "why_no_triton": ask(
+            "is_triton_supported()", lambda: _why_no_triton(accelerator)
+        ),
         "op_builders": dict(ask("op_builders()", accelerator.op_builders) or {}),
         "visible_devices_envs": ask(
             "visible_devices_envs()", accelerator.visible_devices_envs
@@ -194,6 +197,24 @@ def _document(accelerator: Accelerator, ask: _Questions) -> dict[str, Any]:
         "export_envs": ask("export_envs()", accelerator.export_envs),
         "problems": ask.problems,
     }
+
+
+def _why_no_triton(accelerator: Accelerator) -> str | None:
+    """Return why `is_triton_supported()` is False; `None` if it is True."""
+    if accelerator.is_triton_supported():
+        return None
+    if _never_runs_triton(accelerator):
+        return f"the backend {accelerator.name} never runs Triton kernels"
+    if not is_installed("triton"):
+        return "the package triton is not installed"
+    if not accelerator.is_available():
+        return "no device is available"
+    return f"{accelerator.device_properties(0).name} is not supported by Triton"
+
+
+def _never_runs_triton(accelerator: Accelerator) -> bool:
+    """Whether the accelerator's class leaves the interface's `is_triton_supported`."""
+    return type(accelerator).is_triton_supported is Accelerator.is_triton_supported
 
 
 def _device_document(
@@ -320,7 +341,10 @@ def _abilities(doc: dict[str, Any]) -> list[page.Part]:
                     _communication(doc["communication_backend"], version),
                 ),
                 ("compile backend", str(doc["compile_backend"])),
-                ("Triton", _yes(can.get("is_triton_supported"))),
+                (
+                    "Triton",
+                    _yes(can.get("is_triton_supported"), no=_no(doc["why_no_triton"])),
+                ),
                 ("graphs", _yes(can.get("supports_graphs"))),
                 (
                     "streams",
@@ -375,6 +399,10 @@ def _communication(name: str | None, version: str) -> str:
 
 def _yes(answer: bool | None, no: str = "no") -> str:
     return "not known" if answer is None else "yes" if answer else no
+
+
+def _no(why: str | None) -> str:
+    return f"no: {why}" if why else "no"
 
 
 def _ids(ids: list[int | str] | None) -> str:
