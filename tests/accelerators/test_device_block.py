@@ -10,13 +10,14 @@ import pytest
 from accel_core import TorchAccelerator
 from accel_core.interface import with_block
 
-#: A program's warnings, one for each call that is entered: lines 9, 11 and 13.
+#: A program that enters four devices, and uses four others.
 PROGRAM = """
-import runpy, sys, warnings
-module = runpy.run_path(sys.argv[1])
-def device(index):
-    module["warn_if_entered"]("card", index)
-    return open(sys.argv[1])
+import runpy, warnings
+from contextlib import nullcontext
+warn_if_entered = runpy.run_path({path!r})["warn_if_entered"]
+member = {{"__name__": "accel_core.member", "warn": warn_if_entered, "block": nullcontext}}
+exec("def device(index):\\n    warn('card', index)\\n    return block(index)", member)
+device = member["device"]
 warnings.simplefilter("always")
 with warnings.catch_warnings(record=True) as caught:
     with device(1):
@@ -25,10 +26,9 @@ with warnings.catch_warnings(record=True) as caught:
         pass
     def many():
         with device(index := 3):
-            return [device(4).close(), [device(number).close() for number in (5, 6)]]
+            return [device(4), [device(number) for number in (5, 6)]]
     many()
     held = device(7)
-    held.close()
 print(*(str(warning.message).partition("device(")[2][0] for warning in caught))
 """
 #: Every Python that this machine has and the project supports.
@@ -78,7 +78,8 @@ def test_no_warning_where_deepspeeds_class_gives_a_device_too(simulated):
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_instruction_that_enters_a_block_is_found_on_each_python(python):
     source = Path(with_block.__file__).parents[2]
-    program = f"import sys; sys.path.insert(0, {str(source)!r})\n{PROGRAM}"
-    command = [python, "-c", program, with_block.__file__]
+    program = PROGRAM.format(path=with_block.__file__)
+    program = f"import sys; sys.path.insert(0, {str(source)!r})\n{program}"
+    command = [python, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["1", "1", "2", "3"], done.stderr

@@ -297,7 +297,9 @@ class Devices(Base):
         if device is not None:
             device_index = self._one_device(device_index, device)
         if self._warns_of_device_blocks and device_index is not None:
-            warn_if_entered(self.name, device_index)
+            # Dynamo cannot trace a look at the caller.
+            if not self._torch.compiler.is_compiling():
+                warn_if_entered(self.name, device_index)
         index = None if device_index is None else self._device_number(device_index)
         try:
             return self._torch.device(self._named(index))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import dis
 import sys
 import warnings
+from traceback import walk_stack
 from types import FrameType
 
-from accel_core.exceptions import user_stacklevel
+from accel_core.exceptions import is_own_frame, user_stacklevel
 
 #: The instruction that enters a `with` block: Python 3.10, and 3.11 to 3.13.
 _ENTERS = ("SETUP_WITH", "BEFORE_WITH")
@@ -22,11 +23,15 @@ _READ = 10
 
 
 def warn_if_entered(accelerator: str, device: object) -> None:
-    """Warn if the caller's caller is about to enter the result in a `with` statement.
+    """Warn if the nearest caller outside accel is about to enter the result in a `with`
+    statement.
 
     `device` is the argument of `device()`, for the advice.
     """
-    if not _enters_result(sys._getframe(2)):
+    for frame, _ in walk_stack(sys._getframe(1)):
+        if not is_own_frame(frame):
+            break
+    if not _enters_result(frame):
         return
     warnings.warn(
         f"{accelerator}: `with accelerator.device({device!r}):` does not select the "
