@@ -297,9 +297,7 @@ class Devices(Base):
         if device is not None:
             device_index = self._one_device(device_index, device)
         if self._warns_of_device_blocks and device_index is not None:
-            # Dynamo cannot trace a look at the caller.
-            if not self._torch.compiler.is_compiling():
-                warn_if_entered(self.name, device_index)
+            self._warn_of_block(device_index)
         index = None if device_index is None else self._device_number(device_index)
         try:
             return self._torch.device(self._named(index))
@@ -307,6 +305,11 @@ class Devices(Base):
             raise self._unsupported(
                 "device", f"torch knows no device type {self._device_type!r}"
             ) from error
+
+    def _warn_of_block(self, device_index: Device) -> None:
+        # Dynamo cannot trace a look at the caller.
+        if not self._torch.compiler.is_compiling():
+            warn_if_entered(self.name, device_index)
 
     def device_guard(
         self, device_index: Device = None, device: Device = None
