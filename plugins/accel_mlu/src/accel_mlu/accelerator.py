@@ -21,6 +21,8 @@ class MLUAccelerator(TorchAccelerator):
 
     # DeepSpeed (0.19.8) trains in float16 on every MLU.
     _fp16_on_every_device = True
+    # DeepSpeed's (0.19.8) `device(i)` is a block that selects the device.
+    _warns_of_device_blocks = True
     _vendor_ranges = "cnpx"
 
     def is_triton_supported(self) -> bool:

@@ -20,6 +20,8 @@ class SDAAAccelerator(TorchAccelerator):
 
     # DeepSpeed (0.19.8) trains in float16 on every Tecorigin card.
     _fp16_on_every_device = True
+    # DeepSpeed's (0.19.8) `device(i)` is a block that selects the device.
+    _warns_of_device_blocks = True
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
