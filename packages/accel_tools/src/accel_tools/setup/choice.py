@@ -25,6 +25,7 @@ __all__ = [
     "devices",
     "environments",
     "main",
+    "unmet",
 ]
 
 #: The file of an environment that is whole: what it is. It is written last.
@@ -211,17 +212,17 @@ def choose(folder: str, environ: Mapping[str, str], root: str = "") -> Choice:
     every = environments(folder)
     pin = environ.get("DS_ACCELERATOR", "").strip().lower()
     present = devices(folder, root)
-    unmet: list[str] = []
+    lacks: list[str] = []
     for name in _pinned_names(folder, pin):
         if name == CPU:
             return Choice(_of_backend(folder, every, CPU), f"DS_ACCELERATOR={pin}")
         for device in present:
             if name in ("", device.row["backend"]):
-                record = _fitting(every, device, root, unmet)
+                record = _fitting(every, device, root, lacks)
                 if record:
                     here = f"{device.row['label']} is here ({device.evidence})"
                     return Choice(record, here)
-    because = f"{'; '.join(unmet)}. " if unmet else ""
+    because = f"{'; '.join(lacks)}. " if lacks else ""
     for name in _pinned_names(folder, pin):
         if name:  # a pin needs no device
             record = _of_backend(folder, every, name)
@@ -244,19 +245,19 @@ def _pinned_names(folder: str, pin: str) -> list[str]:
 
 
 def _fitting(
-    every: Sequence[Record], device: Device, root: str, unmet: list[str]
+    every: Sequence[Record], device: Device, root: str, lacks: list[str]
 ) -> Record | None:
-    """Return the newest environment that serves the device; add to `unmet` what newer ones lack."""
+    """Return the newest environment that serves the device; add to `lacks` what newer ones lack."""
     for record in every:
         if device.row["label"] in record["serves"].split(", "):
-            lacking = _unmet(record, device, root)
+            lacking = unmet(record, device, root)
             if not lacking:
                 return record
-            unmet.append(f"{record['name']} {lacking}")
+            lacks.append(f"{record['name']} {lacking}")
     return None
 
 
-def _unmet(record: Record, device: Device, root: str) -> str:
+def unmet(record: Record, device: Device, root: str = "") -> str:
     """Return which need of the build this machine does not meet, as a clause; empty if it meets all."""
     oldest = record["oldest_driver"]
     driver = _driver(root) if oldest else ""
@@ -324,7 +325,7 @@ def main() -> None:
         what = f"environment {record['name']} of {folder}, torch {record['torch']}"
         sys.stderr.write(f"accel: {what}: {choice.reason}\n")
     python = f"{record['path']}/bin/python"
-    # accel-folder.pth makes it `sys.executable`: a launcher of ranks starts the rank on another host by it.
+    # Children start by the launcher too: see at_start.py.
     option = ["-X", f"accel_launcher={folder}/bin/python"]
     script = [] if program.startswith("python") else [f"{record['path']}/bin/{program}"]
     sys.stderr.flush()

@@ -29,7 +29,10 @@ __all__ = [
     "is_whole",
     "mark",
     "mark_of",
+    "own_environment",
+    "own_folder",
     "problem",
+    "remove",
     "wanted",
     "write_atomically",
     "write_hardware",
@@ -56,10 +59,8 @@ sys.path.insert(0, sys.argv[1].rpartition("/")[0] + "/../lib")
 import accel_choice
 accel_choice.main()' "$self" "$@"
 """
-#: What an environment runs when its Python starts: ranks and other children start by the launcher too.
-_START_FILE = (
-    'import sys; sys.executable = sys._xoptions.get("accel_launcher", sys.executable)\n'
-)
+#: `site` runs this line when an environment's Python starts.
+_START_FILE = "import accel_tools.setup.at_start as a; a.begin()\n"
 
 
 class Wanted(NamedTuple):
@@ -117,6 +118,28 @@ def problem(folder: Path, requirements: str) -> str:
     ):
         return f"{folder} was made with another Python than {base_python()}, as {launcher} shows"
     return ""
+
+
+def own_folder() -> Path | None:
+    """Return the folder that the running Python's environment is in; `None` if it is in none."""
+    place = Path(sys.prefix)
+    return place.parent.parent if is_whole(place) else None
+
+
+def own_environment() -> str:
+    """Return which environment of a folder runs, and why, as a sentence; empty outside a folder."""
+    into = own_folder()
+    if into is None:
+        return ""
+    running = Path(sys.prefix).name
+    try:
+        chosen = choice.choose(str(into), os.environ)
+    except LookupError as error:
+        return f"{running} of {into}. {error.args[0]}"
+    name = chosen.environment["name"]
+    if name == running:
+        return f"{running} of {into}: {chosen.reason}"
+    return f"{running} of {into}; {into}/bin/python would take {name}: {chosen.reason}"
 
 
 # --- Environments -----------------------------------------------------------------------
