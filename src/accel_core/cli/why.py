@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from accel_core.cli import page, remarks
+from accel_core.cli import environments, page, remarks
 from accel_core.cli.output import (
     answering,
     as_json,
@@ -87,6 +87,7 @@ def _choice_page(selection: Selection) -> list[page.Part]:
         unclaimed += remarks(selection.verdicts)
     parts += _section("Devices without a plugin", unclaimed)
     parts += _section(page.AUTOLOAD, selection.autoload)
+    parts += _section("Environment of Python", environments())
     if selection.environ:
         facts = [(name, repr(value)) for name, value in selection.environ.items()]
         parts += [page.heading("Environment"), page.facts(facts)]

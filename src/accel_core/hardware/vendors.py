@@ -57,18 +57,19 @@ class Vendor:
         return f"{present} and its plugin is not installed"
 
 
+#: ATI's Rage XL, RV100 and ES1000, which only draw a server's console.
+AMD_CONSOLES = ("4752", "5159", "515e")
+#: Slot 2 of the first bus, where every integrated GPU of Intel is. Its virtual functions
+#: are there too: igt-gpu-tools, lib/igt_device_scan.h, `INTEGRATED_I915_GPU_PCI_ID`.
+INTEL_INTEGRATED = "0000:00:02."
+
+
 def _is_graphics_card(device: PciDevice) -> bool:
-    """Exclude ATI's Rage XL, RV100 and ES1000, which only draw a server's console."""
-    return device.device not in ("4752", "5159", "515e")
+    return device.device not in AMD_CONSOLES
 
 
 def _is_integrated_intel(device: PciDevice) -> bool:
-    """Return whether `device` is in slot 2 of the first bus, as every integrated GPU.
-
-    Its virtual functions are there too: igt-gpu-tools, lib/igt_device_scan.h,
-    `INTEGRATED_I915_GPU_PCI_ID`.
-    """
-    return device.address.startswith("0000:00:02.")
+    return device.address.startswith(INTEL_INTEGRATED)
 
 
 def _is_discrete_intel(device: PciDevice) -> bool:

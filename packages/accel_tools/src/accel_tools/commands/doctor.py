@@ -15,6 +15,7 @@ from accel_core.settings import Pin
 from accel_core.text import one_line
 from accel_tools.cli import fixes
 from accel_tools.cli.progress import Progress
+from accel_tools.commands import examined_folder
 from accel_tools.doctor.issue import MESSAGES_WARNING, issue_markdown
 from accel_tools.doctor.records import (
     DiagnosticContext,
@@ -34,7 +35,7 @@ _MAX_COLUMN = 24
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
 
-@click.command("doctor")
+@click.command("doctor", cls=examined_folder.FolderOrNames)
 @options.backend_names
 @click.option(
     "--all", "show_all", is_flag=True, help="Show all findings and observations."
@@ -98,7 +99,8 @@ def command(
     """Report what is wrong here, or with each NAME, and the next step.
 
     All topics run in child processes, in parallel. If a program fails, or devices are missing, experiments
-    in child processes look for the cause; they change nothing here.
+    in child processes look for the cause; they change nothing here. With the FOLDER of accel setup --into:
+    its environments, whether each is whole, and which one this machine takes.
 
     Exit status: 0 = healthy (missing devices or vendor packages don't count), 1 = warnings or errors, 2 = bad
     usage. These are errors: no backend works; a pinned backend does not work; a present device does not work;
@@ -106,6 +108,8 @@ def command(
     """
     _check_options(as_issue=as_issue, with_messages=with_messages, as_json=as_json)
     fix_options.check(as_json=as_json)
+    if ctx.obj is not None:
+        ctx.exit(examined_folder.report(ctx.obj, as_json=as_json))
     # The report for an issue contains no text of an experiment.
     budget = seconds if experiments and not as_issue else 0
     with answering(as_json=as_json) as output:
