@@ -23,7 +23,7 @@ def test_says_what_would_be_chosen_and_why_not_the_others(accel):
         "npu (accel-npu 1.5) would be used: the usable backend with the highest priority.\n"
     )
     assert "off (accel-off 1.5, priority 995): no device: switched off" in done.stdout
-    assert "hint: switch it on" in done.stdout
+    assert "next step: switch it on" in done.stdout
     assert "not probed: lower priority than npu" in done.stdout
     assert "ACCEL_BLOCK  'nothing'" in done.stdout
 
@@ -52,6 +52,26 @@ def test_what_is_pinned_has_the_verdict_that_it_has_as_a_pin(accel):
         "It would be chosen by DS_ACCELERATOR='off'"
         in accel("why", "off", DS_ACCELERATOR="off").stdout
     )
+
+
+GUIDE = "docs/howto/not-found.md"
+
+
+def test_a_choice_of_the_cpu_ends_with_the_guide(accel):
+    accel.install("off", OFF)
+    assert accel("why").succeeded().stdout.splitlines()[-1].startswith("Why is my GPU ")
+    assert GUIDE in accel("why").stdout
+
+
+def test_an_unusable_backend_ends_with_the_guide(accel):
+    accel.install("off", OFF)
+    assert GUIDE in accel("why", "off").stdout
+
+
+def test_a_usable_backend_needs_no_guide(accel):
+    accel.install("npu")
+    assert GUIDE not in accel("why").stdout
+    assert GUIDE not in accel("why", "npu").stdout
 
 
 @pytest.fixture

@@ -322,9 +322,23 @@ def _visible_count(vendor: Vendor, present: int) -> int:
             continue
         if vendor.ascending:
             return _ascending_count(value, present)
+        if vendor.ranges:
+            value = _with_ranges_listed(value)
         ids = [part.strip() for part in value.split(",")]
         return _existing_count(ids, present, stop_at_invalid=vendor.kind == "CUDA")
     return present
+
+
+def _with_ranges_listed(value: str) -> str:
+    """Return the value with each range written out: `"0,1,2"` for `"0-2"`."""
+    entries: list[str] = []
+    for entry in value.split(","):
+        ends = re.fullmatch(r"\s*([0-9]{1,3})-([0-9]{1,3})\s*", entry)
+        if ends is None:
+            entries.append(entry)
+        else:
+            entries += map(str, range(int(ends[1]), int(ends[2]) + 1))
+    return ",".join(entries)
 
 
 def _existing_count(ids: Sequence[str], present: int, *, stop_at_invalid: bool) -> int:

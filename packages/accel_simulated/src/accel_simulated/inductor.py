@@ -53,6 +53,8 @@ def _add_interface(module: ModuleType, name: str) -> None:
 
 def _interface(base: type[DeviceInterface], name: str) -> type[DeviceInterface]:
     """Return the device interface for dynamo and inductor, a subclass of `base`."""
+    from accel_simulated.parts import devices
+
     accelerator, device_module = torch.accelerator, torch.get_device_module(name)
 
     def properties(device: Any = None) -> Any:
@@ -63,7 +65,7 @@ def _interface(base: type[DeviceInterface], name: str) -> type[DeviceInterface]:
     class Interface(base):  # type: ignore[misc, valid-type]
         """The device interface, by the functions of `torch.accelerator`."""
 
-        device = device_module.device
+        device = getattr(device_module, "device", devices.device)
         Event, Stream = torch.Event, torch.Stream
         Worker = SimpleNamespace(get_device_properties=properties)
         get_device_properties = staticmethod(properties)

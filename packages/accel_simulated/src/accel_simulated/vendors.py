@@ -29,6 +29,8 @@ class Vendor:
     #: Whether the variable's integers must ascend: an invalid one ends the list, and a lower one than the
     #: one before hides every device.
     ascending: bool = False
+    #: Whether the variable may have inclusive ranges: `"0-3"`.
+    ranges: bool = False
     #: Whether the device has less than a GPU: one queue, no events, no pinned memory, no graphs, no
     #: `record_stream`.
     plain: bool = False
@@ -82,6 +84,14 @@ VENDORS = {
             "torch_musa",
             "mccl",
             visible=("MUSA_VISIBLE_DEVICES",),
+        ),
+        Vendor(
+            "neuron",
+            "AWS's Trainium, as torch_neuronx",
+            "torch_neuronx",
+            "neuron",
+            visible=("NEURON_RT_VISIBLE_CORES",),
+            ranges=True,
         ),
         Vendor(
             "supa",

@@ -42,6 +42,8 @@ def command(arguments: tuple[str, ...]) -> None:
     rank succeeded.
     """
     try:
+        if arguments[:1] == ("--folder",):
+            _start_in_folder(arguments)
         start = forked.child_starter()  # before the parser imports torch
         # Not click's parser: torchrun's parser has torchrun's options, and our options can be added to it.
         parsed = command_line.parse(arguments)
@@ -59,6 +61,19 @@ def command(arguments: tuple[str, ...]) -> None:
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(status_of(error))
+
+
+def _start_in_folder(arguments: tuple[str, ...]) -> None:
+    """Replace this process by the `accel run` of a folder, whose launcher chooses the environment.
+
+    Raises `LaunchError` if the folder has no launcher.
+    """
+    launcher = Path("".join(arguments[1:2]), "bin", "accel").absolute()
+    if not launcher.is_file():
+        raise LaunchError(
+            f"--folder needs a folder of accel setup --into, and {launcher} does not exist"
+        )
+    os.execv(launcher, [str(launcher), "run", *arguments[2:]])
 
 
 def _print_notices(machine: Machine) -> None:

@@ -56,6 +56,9 @@ class Record(NamedTuple):
     distribution: str = ""
     version: str = ""
     communication: str = ""
+    #: `"a CUDA build"` or `"a ROCm build"` if the communication is the vendor's: both are `nccl`, but they
+    #: cannot exchange data. Empty for other communication.
+    build: str = ""
     #: How the backend was selected, as a clause.
     selection_reason: str = ""
     #: The reason against each backend that was not selected, by name.
@@ -81,11 +84,18 @@ class Record(NamedTuple):
     @property
     def choice(self) -> tuple[str, ...]:
         """Return the values that must be equal on every rank."""
-        return self.backend, self.distribution, self.version, self.communication
+        return (
+            self.backend,
+            self.distribution,
+            self.version,
+            self.communication,
+            self.build,
+        )
 
     def __str__(self) -> str:
         origin = f"{self.distribution} {self.version}".strip()
-        return f"{self.backend} ({origin}) over {self.communication}"
+        build = f" of {self.build} of torch" if self.build else ""
+        return f"{self.backend} ({origin}) over {self.communication}{build}"
 
 
 class AgreementRound(NamedTuple):
@@ -308,6 +318,13 @@ def _differences_message(records: Sequence[Record]) -> str:
     lines = ["the ranks did not choose the same accelerator:"]
     for group in ranks_by_choice.values():
         lines.append(f"  {_choice_line(group, backend_of_rank_0)}")
+    choices_without_build = {choice[:-1] for choice in ranks_by_choice}
+    if len(choices_without_build) == 1:
+        lines.append(
+            f"{records[0].communication} of one build of torch cannot exchange data with that of another. "
+            "Start one job on the hosts of each vendor, or set ACCEL_COMMUNICATION_BACKEND=gloo"
+        )
+        return "\n".join(lines)
     pin = f"DS_ACCELERATOR={backend_of_rank_0}"
     lines.append(
         f"Install the same version everywhere, or pin a backend that all hosts have: {pin} (on each host, "

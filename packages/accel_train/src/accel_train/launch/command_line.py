@@ -33,6 +33,10 @@ OPTIONS = {
         "torch.distributed's backend [the accelerator's own]",
     ),
     "--timeout": ("SECONDS", "time limit for each probe, as for accel list"),
+    "--folder": (
+        "FOLDER",
+        "as the first option: use the environment in FOLDER (accel setup --into) that fits this machine",
+    ),
 }
 #: `accel run`'s own options without a value: the help text of each.
 FLAGS = {

@@ -570,6 +570,7 @@ def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Rec
         host=me.host,
         backend=chosen.accelerator.name,
         communication=chosen.communication,
+        build=_build_of(chosen),
         selection_reason=How.SET.label,
     )
     provenance = chosen.accelerator.backend.provenance
@@ -586,6 +587,14 @@ def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Rec
     return record._replace(
         selection_reason=_selection_reason(selection), rejected=rejected
     )
+
+
+def _build_of(chosen: _Chosen) -> str:
+    """Return the kind of torch build that the communication needs; empty for gloo, which every build has."""
+    build = accel_core.torch_build()
+    if build is None or chosen.communication in ("", "gloo", "mpi"):
+        return ""
+    return build.kind
 
 
 def _selection_reason(selection: Selection) -> str:
