@@ -93,7 +93,7 @@ def test_what_a_device_other_than_cuda_lacks_is_refused_in_one_sentence(simulate
     assert sent.startswith(
         "UnsupportedError: a tensor on acme:0 cannot be sent to another process: "
     )
-    assert parallel.startswith("UnsupportedError: torch.nn.DataParallel, ")
+    assert parallel.startswith("UnsupportedError: torch.nn.DataParallel ")
     assert "DistributedDataParallel" in parallel
     assert product == "torch.float32"
 

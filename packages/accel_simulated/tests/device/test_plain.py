@@ -21,7 +21,7 @@ from accel_simulated import (
     prebuilt,
     provider,
 )
-from accel_simulated.building import _fit, ahead, find, ready
+from accel_simulated.building import _fit, build_into, find, ready
 
 # ---------------------------------------------------------------------------- plain
 # A device that has less than a GPU, and `TorchAccelerator` over it without an override.
@@ -362,7 +362,7 @@ def test_built_ahead_is_taken_without_a_compiler(
     cache, compiler, tmp_path, monkeypatch
 ):
     folder = tmp_path / "ahead"
-    made = ahead("HPU", folder)
+    made = build_into(folder, "HPU")
     assert compiler.read_text() == "built\n"
     assert [path.name for path in folder.iterdir()] == [
         made.parent.name
@@ -392,7 +392,7 @@ def test_built_ahead_is_taken_without_a_compiler(
 
 def test_built_ahead_and_damaged(cache, compiler, tmp_path, monkeypatch):
     monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", str(tmp_path / "ahead"))
-    made = ahead("HPU", tmp_path / "ahead")
+    made = build_into(tmp_path / "ahead", "HPU")
     for damage in (
         lambda: made.write_text("another"),
         lambda: made.with_name("manifest.json").write_text("{}"),
@@ -404,14 +404,14 @@ def test_built_ahead_and_damaged(cache, compiler, tmp_path, monkeypatch):
             match=r"is damaged, and was not loaded: .* again on a machine with a comp",
         ):
             build("HPU")
-        assert ahead("HPU", tmp_path / "ahead") == made  # as the error says
+        assert build_into(tmp_path / "ahead", "HPU") == made  # as the error says
         assert build("HPU") == made
 
 
 def test_building_ahead_where_that_cannot_be(cache, compiler, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(BuildError, match=r"file cannot be written: .* --output FOLDER"):
-        ahead("HPU", tmp_path / "file")
+        build_into(tmp_path / "file", "HPU")
 
 
 RUNS = """

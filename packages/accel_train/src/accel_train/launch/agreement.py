@@ -221,20 +221,30 @@ def _collect_records(
     records: dict[int, bytes] = {}
     answered: dict[int, bytes] = {}
     while True:
-        for rank in range(1, world_size):
-            if rank in records:
-                continue
+        missing = [rank for rank in range(1, world_size) if rank not in records]
+        for rank in missing:
             if round_store.check([f"record/{rank}"]):
                 records[rank] = round_store.get(f"record/{rank}")
-            elif store.check([f"word/{rank}"]):
-                word = store.get(f"word/{rank}")
-                # A word may be that of an earlier rank that has ended; then a new one follows.
-                if answered.get(rank) != word:
-                    answered[rank] = word
-                    store.set(f"answer/{word.decode()}", name)
+            else:
+                _answer_word(store, rank, name, answered)
         if len(records) == world_size - 1 or time.monotonic() > end:
             return records
         time.sleep(_POLL)
+
+
+def _answer_word(
+    store: Store, rank: int, name: str, answered: dict[int, bytes]
+) -> None:
+    """On rank 0: answer the word of `rank` with the round's name, unless it is in `answered`.
+
+    A word may be that of an earlier rank that has ended. Then the present rank's word follows.
+    """
+    if not store.check([f"word/{rank}"]):
+        return
+    word = store.get(f"word/{rank}")
+    if answered.get(rank) != word:
+        answered[rank] = word
+        store.set(f"answer/{word.decode()}", name)
 
 
 def _send_record(store: Store, me: Rank, own_record: str, timeout: float) -> Exchange:
