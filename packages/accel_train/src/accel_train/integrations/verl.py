@@ -20,7 +20,7 @@ from accel_train.integrations._warned import errors_as_warning, warn_user
 __all__ = ["Members"]
 
 _NEXT_STEP = (
-    "See why: accel why; or name a platform of verl's own: export VERL_PLATFORM=nvidia"
+    "See accel why, or name one of verl's platforms: export VERL_PLATFORM=nvidia"
 )
 #: Device types that verl 0.9.1 has platforms for (plugin/platform/platform_cuda.py:28, platform_npu.py:37).
 _NATIVE_DEVICE_TYPES = ("cuda", "npu")
