@@ -18,7 +18,8 @@ __all__ = ["FORMATS", "as_json", "as_markdown", "as_sarif", "format_of"]
 
 _HELP = (
     "The program ran on a simulated device. Each result is a place that has no effect, fails or takes "
-    "another branch on another vendor's device. Its message names the replacement in accel_core or torch.accelerator."
+    "another branch on another vendor's device. Its message names the replacement in accel_core or "
+    "torch.accelerator."
 )
 _PLACE_KEYS = (
     "file", "line", "package", "kind", "what", "type", "times", "raised", "text", "instead",
