@@ -134,7 +134,7 @@ class Members:
 
 
 def _register() -> None:
-    """Register the platform with verl, and select it if a pin names a device that verl does not know.
+    """Register the platform with verl, and select it if a pin names a device that verl does not support.
 
     Raises `TypeError` if this release of verl requires members that the platform lacks.
     """
