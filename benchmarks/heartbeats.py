@@ -1,7 +1,7 @@
 """`python -m benchmarks.heartbeats`: how fast a lost rank is named, and what the heartbeats cost rank 0.
 
 All ranks are processes that are forked when torch is imported. They are real ranks, except for those of the
-rows on rank 0's processor time: one process holds the connections of all other ranks, and sends their
+rows on rank 0's CPU time: one process holds the connections of all other ranks, and sends their
 heartbeats. Each connection is one of torch's store, so that the limit of open files must be above the ranks.
 
 The store looks up the name of each address: without a name server that answers, each connection may take
@@ -216,7 +216,7 @@ def cost_row(ranks: int) -> Row:
     used = (_processor_seconds(zero) - before) / (time.monotonic() - began)
     os.kill(zero, signal.SIGKILL)
     os.waitpid(zero, 0)
-    name = f"{ranks} ranks, a heartbeat every {interval:g} s: processor time of rank 0, with the store in it"
+    name = f"{ranks} ranks, a heartbeat every {interval:g} s: CPU time of rank 0, with the store in it"
     return Row(name, "each second", used, 1.0, used, _CPU)
 
 
