@@ -79,7 +79,7 @@ def test_a_reason_in_a_pipe_is_one_line_and_whole(accel):
         "npu", f"ProbeResult(False, {long!r} + chr(10) + 'second line', 'update it')"
     )
     row = line_of(accel("list").stdout, "npu")
-    assert " ".join(long.split()) + " second line; hint: update it" in row
+    assert " ".join(long.split()) + " second line; next step: update it" in row
 
 
 def test_escape_codes_do_not_reach_who_prints_our_errors(
@@ -115,10 +115,10 @@ def test_no_probe_asks_no_plugin(accel, backend):
 
 
 PINS = {
-    " NPU@Accel_Npu ": "* pinned by DS_ACCELERATOR=' NPU@Accel_Npu '; `accel why`",
+    " NPU@Accel_Npu ": "* pinned by DS_ACCELERATOR=' NPU@Accel_Npu '. Details: `accel why`",
     "gone,off,npu": "* preferred by DS_ACCELERATOR='gone,off,npu'",
     "off": "which cannot be used",
-    "bare": "* pinned by DS_ACCELERATOR='bare'; a program gets it, with the status 'no device'; `accel why`",
+    "bare": "* pinned by DS_ACCELERATOR='bare'. A program gets it, with the status 'no device'. Details: `accel why`",
     "gone": "DS_ACCELERATOR='gone' matches no backend that can be chosen",
 }
 
@@ -249,7 +249,7 @@ def test_what_serves_is_first_then_what_is_broken_then_what_is_not_here(
     for told in (
         "* works usable 2 devices counted: somebody's card",
         "torch_there is not installed, though the hardware is there",
-        "hint: pip install torch_there",
+        "next step: pip install torch_there",
         "libbad.so",
         "no Acme GPU found",
         "Vendor's package not installed: one, three, two.",
@@ -399,5 +399,5 @@ def test_so_few_that_lack_a_package_that_each_says_what_to_do(accel):
     )
     said = accel("list").stdout
     assert (
-        "not installed  torch_one is not installed; hint: pip install torch-one" in said
+        "not installed  torch_one is not installed; next step: pip install torch-one" in said
     )

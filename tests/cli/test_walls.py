@@ -74,7 +74,7 @@ def test_the_step_that_is_told_leaves_the_card_to_be_chosen(dying, variables):
     [
         (
             ["info"],
-            "card (accel-card 1.0): somebody's card\n  chosen as      the highest",
+            "card (accel-card 1.0): somebody's card\n  chosen as      the usable backend with the highest",
         ),
         (["env"], "export DS_ACCELERATOR=card"),
         (["ops", "FusedAdam"], "FusedAdamBuilder on card"),
@@ -138,7 +138,7 @@ def test_a_plugin_that_dies_at_its_import_costs_others_nothing(accel):
     )
     assert accel("list", "--no-probe").returncode == 0
     assert (
-        "bad (accel-bad 1.0) would end a program" in accel("list", COLUMNS="300").stdout
+        "bad (accel-bad 1.0) would crash a program" in accel("list", COLUMNS="300").stdout
     )
     assert accel("bench", "cpu", "--plot", "x.pdf").returncode == 2
 

@@ -23,7 +23,7 @@ def test_says_what_would_be_chosen_and_why_not_the_others(accel):
         "npu (accel-npu 1.5) would be used: the usable backend with the highest priority.\n"
     )
     assert "off (accel-off 1.5, priority 995): no device: switched off" in done.stdout
-    assert "hint: switch it on" in done.stdout
+    assert "next step: switch it on" in done.stdout
     assert "not probed: lower priority than npu" in done.stdout
     assert "ACCEL_BLOCK  'nothing'" in done.stdout
 

@@ -148,7 +148,7 @@ REFUSED = {
         [
             "The settings exclude every usable backend.",
             "npu (accel-npu 1.0): no device: nothing on the bus",
-            "mlu (accel-mlu 1.0): blocked: not listed in ACCEL_ALLOW. add mlu to ACCEL_ALLOW",
+            "mlu (accel-mlu 1.0): blocked: not listed in ACCEL_ALLOW. Next step: add mlu to ACCEL_ALLOW",
             "cpu (accel-core",
         ],
     ),

@@ -78,7 +78,7 @@ ROWS = {
     "its node is here": Row(None, (NODE,)),
     "none": Row((NONE, "", 0)),
     "none, without a name for people": Row(
-        (f"{NO_NODE}, PCI fade:0001", "", 0), backend=acme(hardware={"name": ""})
+        ("/dev/acme[0-9]*, PCI fade:0001 not found", "", 0), backend=acme(hardware={"name": ""})
     ),
     # The scheduler put the job where there is none, for nobody asked it for one.
     "none on this node of a Slurm cluster": Row(

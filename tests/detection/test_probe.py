@@ -204,7 +204,7 @@ ABSENT_HARDWARE = {
         FAILS,
         replace(GONE, pci_ids=("fffe",)),
         Status.NO_DEVICE,
-        f"{LACKS_NODE}, PCI fffe",
+        "/dev/no-such-npu[0-9]*, PCI fffe not found",
     ),
     # A driver may name its nodes otherwise; a container may show others: the vendor counts.
     "only a node could tell, and none is counted": Machine(

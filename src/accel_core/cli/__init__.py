@@ -44,7 +44,7 @@ SUMMARIES = {
     "completion": "Print the script for shell completion.",
     "help": "Explain a command, or the settings: accel help variables.",
     "list": "List the backends: what can be used, and why not the others.",
-    "why": "Show which backend would be chosen, and why the others were skipped.",
+    "why": "Show the choice, and why other backends were skipped.",
 }
 #: The first-party distribution of each command that the core does not contain.
 COMMAND_OWNERS = {

@@ -35,7 +35,7 @@ from accel_core.verdict import How, Selection, Status, Verdict
 @probe_timeout
 @as_json
 def command(name: Pin | None, *, timeout: float | None, as_json: bool) -> None:
-    """Show which backend would be chosen, and why the others were skipped.
+    """Show the choice, and why other backends were skipped.
 
     With NAME: whether that backend is usable, why, and what ranks above it. The exit
     status is 0 when something can be chosen, or NAME is usable, 1 when not, and 2 when

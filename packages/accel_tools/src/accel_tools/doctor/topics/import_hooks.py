@@ -79,7 +79,7 @@ _GROUPS = (
 #: Tried elsewhere: as torch does it, and by the verdicts on the backends.
 _TRIED = (TORCH_GROUP, ENTRY_POINT_GROUP)
 #: What is said where nothing came in time.
-_LATE = "no answer"
+_LATE = "no response"
 
 
 class _Act(NamedTuple):
