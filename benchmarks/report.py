@@ -132,7 +132,9 @@ def _legend(baseline: str) -> list[str]:
 
 def _bar(row: Row, top: int) -> list[str]:
     """Draw a row: its name above its bar, the value in the bar, the baseline, and the target."""
-    label = escape(f"{row.name} vs {row.peer}")
+    label = row.name
+    if row.peer != "the same, without accel":
+        label = escape(f"{row.name} vs {row.peer}")
     length, target = row.figure * ONE, row.bound * ONE
     colour = BAR if row.met else MISSED
     return [

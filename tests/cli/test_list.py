@@ -399,5 +399,6 @@ def test_so_few_that_lack_a_package_that_each_says_what_to_do(accel):
     )
     said = accel("list").stdout
     assert (
-        "not installed  torch_one is not installed; next step: pip install torch-one" in said
+        "not installed  torch_one is not installed; next step: pip install torch-one"
+        in said
     )
