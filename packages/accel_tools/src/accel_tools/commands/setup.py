@@ -6,6 +6,7 @@ import difflib
 import re
 import shlex
 import subprocess
+from pathlib import Path
 
 import click
 
@@ -13,6 +14,7 @@ from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
 from accel_core.text import one_line
+from accel_tools.commands import into as into_folder
 from accel_tools.setup import environment, installed, machines
 from accel_tools.setup.formats import FORMATS, HERE
 from accel_tools.setup.formats import command as line_of
@@ -44,9 +46,15 @@ _MAKERS = {
     "biren": "supa",
     "kunlunxin": "klxpu",
     "rebellions": "rbln",
+    "aws": "neuron",
+    "trainium": "neuron",
 }
 #: The first number of any driver of NVIDIA's for which torch has a build; no toolkit's is as high.
 _FIRST_DRIVER = 300
+_INTO = (
+    "--into takes names, such as: accel setup --into FOLDER cuda=12.6 rocm=7.2 cpu. It takes neither --run, "
+    "--python, --toolkit nor --json."
+)
 _SUCH = {"driver": "570.86", "toolkit": "12.8", "python": "3.12", "torch": "2.9.1"}
 
 
@@ -73,8 +81,27 @@ def _name(value: str) -> str:
     )
 
 
-@click.command("setup")
-@click.argument("name", required=False, metavar="[NAME]", default="")
+@click.command("setup", cls=into_folder.SetupCommand)
+@click.argument("given", nargs=-1, metavar="[NAME]... [-- PACKAGES]")
+@click.option(
+    "--into",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Make an environment for each NAME in FOLDER.",
+)
+@click.option(
+    "-r",
+    "--requirements",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --into: packages for every environment, as after --.",
+)
+@click.option(
+    "--torch-index",
+    metavar="URL",
+    default="",
+    help="With --into: a mirror of https://download.pytorch.org/whl.",
+)
 @click.option(
     "--format",
     "form",
@@ -103,13 +130,16 @@ def _name(value: str) -> str:
     help="Version of CUDA, ROCm or CANN to plan for.",
 )
 @click.option("--run", is_flag=True, help="Run the command, after asking.")
-@click.option("--yes", is_flag=True, help="With --run: do not ask.")
+@click.option("--yes", is_flag=True, help="With --run or --into: do not ask.")
 @options.as_json
 @click.pass_context
 def command(
     ctx: click.Context,
-    name: str,
+    given: tuple[str, ...],
     *,
+    into: Path | None,
+    requirements: Path | None,
+    torch_index: str,
     form: str | None,
     python: str,
     torch: str,
@@ -126,7 +156,26 @@ def command(
     files of drivers and toolkits, and runs nvidia-smi on Windows and in WSL2. It does not import torch, and
     installs nothing without --run. The command goes to stdout, the reasons to stderr. Exit status: 0 with a
     command, 1 without one.
+
+    With --into FOLDER, each NAME (`cuda`, or `cuda=12.6` with the toolkit's version) gets an environment in
+    FOLDER, with the same PACKAGES in each. `FOLDER/bin/python` starts the one that fits the machine.
     """
+    if into is not None:
+        if run or python or toolkit or as_json or not given:
+            raise click.UsageError(_INTO)
+        for each in given:
+            name, _, version = each.partition("=")
+            _check_given(_name(name), "", version)
+        request = into_folder.Request(into, given, ctx.obj, requirements, torch_index)
+        with answering(as_json=False):
+            chosen = into_folder.default_form(form)
+            into_folder.set_up(request, chosen, torch, driver, yes=yes)
+        return
+    if len(given) > 1 or ctx.obj or requirements or torch_index:
+        raise click.UsageError(
+            "Several names, packages and an index need --into FOLDER."
+        )
+    name = "".join(given)
     _check(run=run, yes=yes, form=form, python=python, as_json=as_json)
     name = _name(name)
     _check_given(name, driver, toolkit)
@@ -298,6 +347,7 @@ def _document(
         "torch": plan.torch,
         "torch_backend": plan.torch_backend,
         "packages": list(plan.packages),
+        "package_index": plan.package_index,
         "parts": [part._asdict() for part in plan.parts],
         "unknown": plan.unknown,
         "url": plan.url,

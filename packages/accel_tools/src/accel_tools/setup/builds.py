@@ -30,6 +30,7 @@ __all__ = [
     "is_vega",
     "lacks_volta",
     "oldest_driver",
+    "oldest_driver_of",
     "platform_fits",
     "python_fits",
     "runs",
@@ -205,6 +206,16 @@ def oldest_driver(system: str) -> str:
     return next(
         oldest[system == "win32"] for name, *oldest in _NVIDIA if name == _OLDEST
     )
+
+
+def oldest_driver_of(build: str, system: str = "linux") -> str:
+    """Return the oldest NVIDIA driver that runs that CUDA build."""
+    oldest = [
+        drivers[system == "win32"]
+        for name, *drivers in _NVIDIA
+        if int(name[2:-1]) >= int(build[2:-1])
+    ]
+    return min(oldest, key=Version)
 
 
 def for_amd(architecture: str, torch: str = "") -> Build:

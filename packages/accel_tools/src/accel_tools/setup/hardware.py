@@ -19,7 +19,9 @@ from accel_tools.setup.machines import (
 
 __all__ = [
     "BEFORE_ARC",
+    "INTEL_BEFORE_ARC",
     "KEPLER",
+    "RANKED",
     "TURING",
     "UNNAMED",
     "VOLTA",
@@ -30,11 +32,12 @@ __all__ = [
 
 #: Kinds of hardware that a plan can be for, best first: accelerators that were bought to train on, then GPUs
 #: in accel's order, then what most CPUs bring along. Names as `Vendor.label` has them.
-_RANKED = (
+RANKED = (
     "Ascend NPU",
     "Tecorigin SDAA card",
     "Intel Gaudi",
     "Google TPU",
+    "AWS Trainium",
     "Cambricon MLU",
     "Moore Threads GPU",
     "Biren GPU",
@@ -63,7 +66,7 @@ BEFORE_ARC = "older than Arc"
 UNNAMED = "of a model that no file names"
 #: The first bytes of the PCI ids of Intel's GPUs before Arc: Linux, include/drm/intel/pciids.h. For these
 #: torch warns that they are not officially supported: c10/xpu/XPUFunctions.cpp, `intel_gpu_acm_g10`.
-_BEFORE_ARC = frozenset(
+INTEL_BEFORE_ARC = frozenset(
     b"\x00\x01\x04\x0a\x0c\x0d\x0f\x16\x19\x1a\x22\x25\x27\x29\x2a\x2e\x31\x35\x3e\x45\x46\x49\x4c\x4e"
     b"\x59\x5a\x87\x8a\x9a\x9b\xa0\xa7"
 )
@@ -100,7 +103,7 @@ class Hardware(NamedTuple):
 def seen(machine: Machine) -> Hardware:
     """Return the accelerators of the machine and their drivers."""
     present = {found.label: found for found in _present(machine)}
-    ranked = sorted(present.values(), key=lambda found: _RANKED.index(found.label))
+    ranked = sorted(present.values(), key=lambda found: RANKED.index(found.label))
     return Hardware(
         tuple(ranked),
         driver_version(machine.root) or re.split("[,\n]", machine.nvidia_smi)[0],
@@ -193,7 +196,9 @@ def _intel(machine: Machine, labels: list[str]) -> str:
             UNNAMED  # by Windows' driver, which is the same for old ones and new ones
         )
     return (
-        BEFORE_ARC if ids and all(number >> 8 in _BEFORE_ARC for number in ids) else ""
+        BEFORE_ARC
+        if ids and all(number >> 8 in INTEL_BEFORE_ARC for number in ids)
+        else ""
     )
 
 
