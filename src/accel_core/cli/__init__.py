@@ -49,7 +49,7 @@ SUMMARIES = {
 #: The first-party distribution of each command that the core does not contain.
 COMMAND_OWNERS = {
     **dict.fromkeys(
-        ("bench", "declarations", "doctor", "info", "setup"), "accel-tools"
+        ("bench", "declarations", "doctor", "info", "python", "setup"), "accel-tools"
     ),
     **dict.fromkeys(("deepspeed", "env", "frameworks", "ops", "run"), "accel-train"),
     **dict.fromkeys(("new", "simulate", "try", "verify"), "accel-testing"),
@@ -142,6 +142,23 @@ def remarks(verdicts: Iterable[Verdict]) -> list[str]:
     def read(package: Any) -> Iterable[object]:
         return package.remarks(verdicts) if hasattr(package, "remarks") else ()
 
+    return _lines_from_packages(read)
+
+
+def environments() -> list[str]:
+    """Return lines about the environment that runs this Python, from the function
+    `environment` of each first-party package of commands.
+    """
+
+    def read(package: Any) -> Iterable[object]:
+        line = package.environment() if hasattr(package, "environment") else ""
+        return [line] if line else []
+
+    return _lines_from_packages(read)
+
+
+def _lines_from_packages(read: Callable[[Any], Iterable[object]]) -> list[str]:
+    """Return the lines that `read` gets from each first-party package of commands."""
     by_module = {}
     for name, entry_point in installed_commands().items():
         if entry_point is not None and name in COMMAND_OWNERS:

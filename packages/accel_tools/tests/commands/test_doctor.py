@@ -72,7 +72,13 @@ def test_the_page_of_a_healthy_machine_has_one_line_a_topic(healthy):
     assert done.stderr == ""
     first, _, *rest = done.stdout.splitlines()
     assert first == "npu is chosen, and nothing is wrong in: Backends."
-    assert rest == ["✓  Backends", "", "All observations: `accel doctor --all`."]
+    assert rest[:3] == ["✓  Backends", "", "All observations: `accel doctor --all`."]
+
+
+def test_the_page_ends_with_the_guide_to_devices_that_are_not_found(healthy):
+    last = healthy(*ONE).succeeded().stdout.splitlines()[-1]
+    assert last.startswith("Why is my GPU not found? See ")
+    assert "docs/howto/not-found.md" in last
 
 
 def test_the_document_of_a_healthy_machine_is_ok(healthy):

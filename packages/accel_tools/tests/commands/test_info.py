@@ -191,6 +191,33 @@ def test_members_that_are_told_otherwise(accel, member, status, words):
     assert ("unknown" in done.stdout) is bool(status)
 
 
+#: A member as plugins write it: whether Triton is there, and what else it needs.
+SUPPORTS_TRITON = (
+    "def is_triton_supported(self): return accel_core.is_installed('triton') and {0}"
+)
+WITHOUT_TRITON = [
+    ("pass", False, "the backend card never runs Triton kernels"),
+    (SUPPORTS_TRITON.format(True), False, "the package triton is not installed"),
+    (SUPPORTS_TRITON.format(False), True, "Card 0 is not supported by Triton"),
+    (
+        "def device_count(self): return 0\n    " + SUPPORTS_TRITON.format(False),
+        True,
+        "no device is available",
+    ),
+    (SUPPORTS_TRITON.format(True), True, None),
+]
+
+
+@pytest.mark.parametrize(("member", "installed", "why"), WITHOUT_TRITON)
+def test_why_there_is_no_triton(accel, member, installed, why):
+    accel.install_card(more=f"global accel_core; import accel_core\n    {member}")
+    if installed:
+        accel.world.module("triton", "")
+    assert accel.json("info", "card")["why_no_triton"] == why
+    line = re.search("Triton +(.*)", accel("info", "card", COLUMNS="120").stdout)
+    assert line.group(1).strip() == (f"no: {why}" if why else "yes")
+
+
 def test_other_warnings_stay_as_they_are(accel):
     accel.install_card()
     accel.world.plugin(

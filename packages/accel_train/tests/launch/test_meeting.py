@@ -90,6 +90,22 @@ def test_many_ranks_fill_one_line_each_kind(store):
     assert len(message.splitlines()) == 4
 
 
+def test_nccl_of_a_cuda_build_and_of_a_rocm_build_do_not_meet(store):
+    """Both backends are `cuda`, of one plugin; torch's builds differ."""
+    shared = {"backend": "cuda", "communication": "nccl"}
+    builds = ("a CUDA build", "a ROCm build")
+    errors = all_agree(
+        store,
+        [record(rank, build=build, **shared) for rank, build in enumerate(builds)],
+    )
+    for error in errors:
+        assert isinstance(error, RankMismatchError)
+        assert "rank 1 (host host1): cuda () over nccl of a ROCm build of torch" in str(
+            error
+        )
+        assert str(error).endswith("ACCEL_COMMUNICATION_BACKEND=gloo")
+
+
 def test_a_rank_that_is_late_is_waited_for(store):
     with ThreadPoolExecutor() as pool:
         zero = pool.submit(agree, store, record(0), 2, 20)

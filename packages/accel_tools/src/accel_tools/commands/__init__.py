@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from accel_core import Verdict
 
-__all__ = ["SUMMARIES", "remarks"]
+__all__ = ["SUMMARIES", "environment", "remarks"]
 
 #: Each command and its line in `accel --help`, which is the first sentence of its own help.
 SUMMARIES = {
@@ -17,8 +17,16 @@ SUMMARIES = {
     "doctor": "Report what is wrong here, or with each NAME, and the next step.",
     "declarations": "Print what each backend, or NAME, declares, as JSON.",
     "info": "Show what the chosen accelerator, or NAME, is and can do.",
+    "python": "Start Python in the environment of a folder that fits this machine.",
     "setup": "Print the command that installs the right torch here.",
 }
+
+
+def environment() -> str:
+    """Return which environment of a folder runs, and why, for `accel why`; empty outside a folder."""
+    from accel_tools.setup import folder  # here, as `accel --help` has no need of it
+
+    return folder.own_environment()
 
 
 def remarks(verdicts: Iterable[Verdict]) -> Iterator[str]:

@@ -10,10 +10,12 @@ import click
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
+from accel_core.explain.messages import troubleshooting_line
 from accel_core.settings import Pin
 from accel_core.text import one_line
 from accel_tools.cli import fixes
 from accel_tools.cli.progress import Progress
+from accel_tools.commands import examined_folder
 from accel_tools.doctor.issue import MESSAGES_WARNING, issue_markdown
 from accel_tools.doctor.records import (
     DiagnosticContext,
@@ -33,7 +35,7 @@ _MAX_COLUMN = 24
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
 
-@click.command("doctor")
+@click.command("doctor", cls=examined_folder.FolderOrNames)
 @options.backend_names
 @click.option(
     "--all", "show_all", is_flag=True, help="Show all findings and observations."
@@ -97,7 +99,8 @@ def command(
     """Report what is wrong here, or with each NAME, and the next step.
 
     All topics run in child processes, in parallel. If a program fails, or devices are missing, experiments
-    in child processes look for the cause; they change nothing here.
+    in child processes look for the cause; they change nothing here. With the FOLDER of accel setup --into:
+    its environments, whether each is whole, and which one this machine takes.
 
     Exit status: 0 = healthy (missing devices or vendor packages don't count), 1 = warnings or errors, 2 = bad
     usage. These are errors: no backend works; a pinned backend does not work; a present device does not work;
@@ -105,6 +108,8 @@ def command(
     """
     _check_options(as_issue=as_issue, with_messages=with_messages, as_json=as_json)
     fix_options.check(as_json=as_json)
+    if ctx.obj is not None:
+        ctx.exit(examined_folder.report(ctx.obj, as_json=as_json))
     # The report for an issue contains no text of an experiment.
     budget = seconds if experiments and not as_issue else 0
     with answering(as_json=as_json) as output:
@@ -183,11 +188,10 @@ def _page(report: Report, *, in_unicode: bool, show_all: bool) -> list[page.Part
             if show_all or finding.level is not Level.OK:
                 shown.append(_without_repetition(finding, reported))
         parts += _topic(topic, shown, in_unicode=in_unicode, show_all=show_all)
+    parts.append(page.paragraph())
     if not show_all:
-        parts += [
-            page.paragraph(),
-            page.paragraph(("All observations: `accel doctor --all`.", "dim")),
-        ]
+        parts.append(page.paragraph(("All observations: `accel doctor --all`.", "dim")))
+    parts.append(page.paragraph((troubleshooting_line(), "dim")))
     return parts
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from accel_core import Accelerator, DeviceProperties, HostStream
+from accel_core import Accelerator, DeviceProperties, HostStream, is_installed
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
@@ -201,6 +201,9 @@ def _document(accelerator: Accelerator, query: _Query) -> dict[str, Any]:
         ),
         "streams": query("Stream", lambda: not _is_host_stream(accelerator.Stream)),
         "capabilities": capabilities.to_dict() if capabilities else {},
+        "why_no_triton": query(
+            "is_triton_supported()", lambda: _why_no_triton(accelerator)
+        ),
         "op_builders": dict(query("op_builders()", accelerator.op_builders) or {}),
         "visible_devices_envs": query(
             "visible_devices_envs()", accelerator.visible_devices_envs
@@ -209,6 +212,24 @@ def _document(accelerator: Accelerator, query: _Query) -> dict[str, Any]:
         "export_envs": query("export_envs()", accelerator.export_envs),
         "problems": query.problems,
     }
+
+
+def _why_no_triton(accelerator: Accelerator) -> str | None:
+    """Return why `is_triton_supported()` is False; `None` if it is True."""
+    if accelerator.is_triton_supported():
+        return None
+    if _never_runs_triton(accelerator):
+        return f"the backend {accelerator.name} never runs Triton kernels"
+    if not is_installed("triton"):
+        return "the package triton is not installed"
+    if not accelerator.is_available():
+        return "no device is available"
+    return f"{accelerator.device_properties(0).name} is not supported by Triton"
+
+
+def _never_runs_triton(accelerator: Accelerator) -> bool:
+    """Whether the accelerator's class leaves the interface's `is_triton_supported`."""
+    return type(accelerator).is_triton_supported is Accelerator.is_triton_supported
 
 
 def _device_document(
@@ -326,7 +347,10 @@ def _capabilities(doc: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "fp64", _yes_or_no(has.get("is_fp64_supported"))
     yield "communication", _communication(doc)
     yield "compile backend", str(doc["compile_backend"])
-    yield "Triton", _yes_or_no(has.get("is_triton_supported"))
+    no_triton = "no"
+    if doc["why_no_triton"]:
+        no_triton = f"no: {doc['why_no_triton']}"
+    yield "Triton", _yes_or_no(has.get("is_triton_supported"), no=no_triton)
     yield "graphs", _yes_or_no(has.get("supports_graphs"))
     yield "streams", _yes_or_no(doc["streams"], no=no_streams)
     yield "operators", one_line(", ".join(sorted(doc["op_builders"]))) or "none"

@@ -6,6 +6,7 @@ import difflib
 import re
 import shlex
 import subprocess
+from pathlib import Path
 
 import click
 
@@ -13,6 +14,7 @@ from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
 from accel_core.text import one_line
+from accel_tools.commands import into as into_folder
 from accel_tools.setup import environment, installed, machines
 from accel_tools.setup.formats import FORMATS, HERE
 from accel_tools.setup.formats import command as format_plan
@@ -44,9 +46,15 @@ _ALIASES = {
     "biren": "supa",
     "kunlunxin": "klxpu",
     "rebellions": "rbln",
+    "aws": "neuron",
+    "trainium": "neuron",
 }
 #: Every NVIDIA driver with a build of torch has a higher major version, and every toolkit a lower one.
 _MIN_DRIVER = 300
+_INTO = (
+    "--into needs names, such as: accel setup --into FOLDER cuda=12.6 rocm=7.2 cpu. It does not go with "
+    "--run, --python, --toolkit or --json."
+)
 #: A valid value of each option, for messages.
 _EXAMPLES = {"driver": "570.86", "toolkit": "12.8", "python": "3.12", "torch": "2.9.1"}
 
@@ -77,8 +85,27 @@ def _name(value: str) -> str:
     raise click.UsageError(message)
 
 
-@click.command("setup")
-@click.argument("name", required=False, metavar="[NAME]", default="")
+@click.command("setup", cls=into_folder.SetupCommand)
+@click.argument("requested", nargs=-1, metavar="[NAME]... [-- PACKAGES]")
+@click.option(
+    "--into",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Make an environment for each NAME in FOLDER.",
+)
+@click.option(
+    "-r",
+    "--requirements",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --into: packages for every environment, as after --.",
+)
+@click.option(
+    "--torch-index",
+    metavar="URL",
+    default="",
+    help="With --into: a mirror of https://download.pytorch.org/whl.",
+)
 @click.option(
     "--format",
     "form",
@@ -107,13 +134,16 @@ def _name(value: str) -> str:
     help="Version of CUDA, ROCm or CANN to plan for.",
 )
 @click.option("--run", is_flag=True, help="Run the command, after asking.")
-@click.option("--yes", is_flag=True, help="With --run: do not ask.")
+@click.option("--yes", is_flag=True, help="With --run or --into: do not ask.")
 @options.as_json
 @click.pass_context
 def command(
     ctx: click.Context,
-    name: str,
+    requested: tuple[str, ...],
     *,
+    into: Path | None,
+    requirements: Path | None,
+    torch_index: str,
     form: str | None,
     python: str,
     torch: str,
@@ -130,9 +160,27 @@ def command(
     files of drivers and toolkits, and runs nvidia-smi on Windows and in WSL2. It does not import torch, and
     installs nothing without --run. The command goes to stdout, the reasons to stderr. Exit status: 0 =
     success, 1 = no command is known, or it failed, 2 = usage error.
+
+    With --into FOLDER, each NAME (`cuda`, or `cuda=12.6` with the toolkit's version) gets an environment in
+    FOLDER, with the same PACKAGES in each. `FOLDER/bin/python` starts the one that fits the machine.
     """
+    if into is not None:
+        if run or python or toolkit or as_json or not requested:
+            raise click.UsageError(_INTO)
+        _check_names(requested)
+        request = into_folder.Request(
+            into, requested, ctx.obj, requirements, torch_index
+        )
+        with answering(as_json=False):
+            installer = into_folder.default_form(form)
+            into_folder.set_up(request, installer, torch, driver, yes=yes)
+        return
+    if len(requested) > 1 or ctx.obj or requirements or torch_index:
+        raise click.UsageError(
+            "Several names, packages and an index need --into FOLDER."
+        )
     _check_options(run=run, yes=yes, form=form, python=python, as_json=as_json)
-    name = _name(name)
+    name = _name("".join(requested))
     _check_given(name, driver, toolkit)
     with answering(as_json=as_json) as output:
         machine = machines.here(python)
@@ -181,6 +229,13 @@ def _check_options(
         raise click.UsageError(
             f"--run needs --format pip or uv; {form} is a file to save."
         )
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    """Raise `click.UsageError` for a malformed name of `--into`, such as `cuda=12.6`."""
+    for each in names:
+        name, _, toolkit = each.partition("=")
+        _check_given(_name(name), "", toolkit)
 
 
 def _check_given(name: str, driver: str, toolkit: str) -> None:
@@ -331,6 +386,7 @@ def _document(
         "torch": plan.torch,
         "torch_backend": plan.torch_backend,
         "packages": list(plan.packages),
+        "package_index": plan.package_index,
         "parts": [part._asdict() for part in plan.parts],
         "unknown": plan.unknown,
         "url": plan.url,

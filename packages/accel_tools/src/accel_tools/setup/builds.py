@@ -31,6 +31,7 @@ __all__ = [
     "is_vega",
     "lacks_volta",
     "oldest_driver",
+    "oldest_driver_of",
     "toolkits",
     "why_no_platform",
     "why_no_python",
@@ -256,6 +257,15 @@ def oldest_driver(system: str) -> str:
     """Return the oldest NVIDIA driver for which a supported torch has a build."""
     drivers = {name: oldest for name, *oldest in _NVIDIA}
     return drivers[_OLDEST][system == "win32"]
+
+
+def oldest_driver_of(build: str, system: str = "linux") -> str:
+    """Return the oldest NVIDIA driver that runs that CUDA build."""
+    drivers = []
+    for name, *oldest in _NVIDIA:
+        if _cuda_major(name) >= _cuda_major(build):
+            drivers.append(oldest[system == "win32"])
+    return min(drivers, key=Version)
 
 
 def is_retired(name: str) -> bool:

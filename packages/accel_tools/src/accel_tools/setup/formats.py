@@ -40,16 +40,27 @@ def _pip_arguments(plan: Plan) -> list[str]:
     return [vendors.pip_argument(package) for package in plan.packages]
 
 
+def _index_options(plan: Plan) -> list[str]:
+    """Return the options that add the vendor's index to PyPI; empty if PyPI has all packages.
+
+    Either index can then supply any name, so this is only for vendors whose instructions require it.
+    """
+    if not plan.package_index:
+        return []
+    return ["--extra-index-url", plan.package_index]
+
+
 def _pip_commands(plan: Plan, *options: str) -> list[str]:
     """Return the commands of pip: two if torch is from its own index, which lacks other packages."""
     packages = _pip_arguments(plan)
     install = ["pip", "install", *options]
+    index_options = _index_options(plan)
     if not plan.torch_backend:
-        return [shlex.join([*install, plan.torch, *packages])]
+        return [shlex.join([*install, plan.torch, *packages, *index_options])]
     index = builds.index_of(plan.torch_backend)
     commands = [shlex.join([*install, plan.torch, "--index-url", index])]
     if packages:
-        commands.append(shlex.join([*install, *packages]))
+        commands.append(shlex.join([*install, *packages, *index_options]))
     return commands
 
 
@@ -61,6 +72,7 @@ def _uv(plan: Plan) -> str:
     words = ["uv", "pip", "install", plan.torch, *_pip_arguments(plan)]
     if plan.torch_backend:
         words.append(f"--torch-backend={plan.torch_backend}")
+    words += _index_options(plan)
     if plan.torch_backend == AUTO and plan.uv and plan.uv.variables:
         words = ["env", *plan.uv.variables, *words]
     return shlex.join(words)
@@ -121,6 +133,14 @@ def _pyproject(plan: Plan) -> str:
             f'url = "{builds.index_of(plan.torch_backend)}"',
             "explicit = true",
         ]
+    if plan.package_index:
+        # Not explicit: the index also has the dependencies of the vendor's package.
+        lines += [
+            "",
+            "[[tool.uv.index]]",
+            f'name = "{plan.backend}"',
+            f'url = "{plan.package_index}"',
+        ]
     return "\n".join(lines)
 
 
@@ -129,12 +149,16 @@ def _requirements(plan: Plan) -> str:
 
     Otherwise that index could serve other names than torch, too.
     """
+    index_options = _index_options(plan)
     if not plan.torch_backend:
-        return "\n".join([plan.torch, *map(_pep508, plan.packages)])
+        lines = [" ".join(index_options)] if index_options else []
+        lines += [plan.torch, *map(_pep508, plan.packages)]
+        return "\n".join(lines)
     lines = [f"--index-url {builds.index_of(plan.torch_backend)}", plan.torch]
     packages = _pip_arguments(plan)
     if packages:
-        lines.append(f"# then: {shlex.join(['pip', 'install', *packages])}")
+        install = shlex.join(["pip", "install", *packages, *index_options])
+        lines.append(f"# then: {install}")
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
 """Vendors' tables: the supported combinations of torch, vendor package, toolkit and Python.
 
 A plugin declares its table as an entry point of the group `accel.recipes`, with the name of
-its backend; the value is a `dict` of strings, lists and numbers (docs/howto/setup.md). The
+its backend; the value is a `dict` of strings, lists and numbers (docs/howto/writing-a-plugin.md). The
 tables of accel's plugins are in `first_party.json` too, for machines without any plugin;
 `./dev docs --write` copies them.
 """
@@ -76,6 +76,8 @@ class Recipe(NamedTuple):
     toolkit: Toolkit | None = None
     #: Index of torch by architecture; others take torch from PyPI.
     torch_index: Mapping[str, str] = {}
+    #: Index of the vendor's package if PyPI lacks it; empty for PyPI.
+    package_index: str = ""
     #: A remark for users.
     note: str = ""
 
@@ -122,7 +124,7 @@ def parsed(backend: str, table: Any) -> Recipe:
     """
     if not isinstance(table, Mapping):
         raise ValueError(f"expected a dict, got {type(table).__name__}")
-    known = {"url", "rows", "toolkit", "torch_index", "note"}
+    known = {"url", "rows", "toolkit", "torch_index", "package_index", "note"}
     unknown = sorted(set(table) - known)
     if unknown:
         raise ValueError(
@@ -132,7 +134,7 @@ def parsed(backend: str, table: Any) -> Recipe:
         raise ValueError("url: expected the address of the vendor's instructions")
     rows = tuple(_row(number, row) for number, row in enumerate(table.get("rows", ())))
     toolkit = Toolkit(**table["toolkit"]) if table.get("toolkit") else None
-    texts = {key: str(table.get(key, "")) for key in ("url", "note")}
+    texts = {key: str(table.get(key, "")) for key in ("url", "package_index", "note")}
     return Recipe(
         backend,
         rows=rows,

@@ -95,7 +95,8 @@ def _why_no_row(
 
 def _newness(row: Row) -> tuple[Version, Version]:
     """Return the versions of torch and of the vendor's package, to sort by."""
-    return Version(row.torch), Version(row.packages[0].partition("==")[2] or "0")
+    release = row.packages[0].partition("==")[2].removesuffix(".*")
+    return Version(row.torch), Version(release or "0")
 
 
 def _with_row(
@@ -110,6 +111,7 @@ def _with_row(
         torch=requirement,
         torch_backend=index,
         packages=row.packages,
+        package_index=recipe.package_index,
         parts=tuple(parts),
         url=recipe.url,
         needs=needs,

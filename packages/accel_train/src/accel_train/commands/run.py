@@ -41,6 +41,8 @@ def command(arguments: tuple[str, ...]) -> None:
     of torchrun's; --help-all shows all. The exit status is torchrun's: 0 if every rank succeeded.
     """
     try:
+        if arguments[:1] == ("--folder",):
+            _start_in_folder(arguments)
         start = forked.way_to_start()  # before the parser imports torch
         # Not click's parser: torchrun's is what knows torchrun's options, and takes ours beside them.
         parsed = command_line.parse(arguments)
@@ -58,6 +60,19 @@ def command(arguments: tuple[str, ...]) -> None:
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(status_of(error))
+
+
+def _start_in_folder(arguments: tuple[str, ...]) -> None:
+    """Replace this process by the `accel run` of a folder, whose launcher chooses the environment.
+
+    Raises `LaunchError` if the folder has no launcher.
+    """
+    launcher = Path("".join(arguments[1:2]), "bin", "accel").absolute()
+    if not launcher.is_file():
+        raise LaunchError(
+            f"--folder needs a folder of accel setup --into, and {launcher} does not exist"
+        )
+    os.execv(launcher, [str(launcher), "run", *arguments[2:]])
 
 
 def _print_notices(machine: Machine) -> None:

@@ -51,6 +51,9 @@ class Record(NamedTuple):
     distribution: str = ""
     version: str = ""
     communication: str = ""
+    #: `"a CUDA build"` or `"a ROCm build"` where the communication is the vendor's: both are `nccl`, and one
+    #: cannot speak with the other. Else empty.
+    build: str = ""
     #: How it came to that, as a clause.
     how: str = ""
     #: Why it did not choose others: reason by backend.
@@ -76,11 +79,18 @@ class Record(NamedTuple):
     @property
     def choice(self) -> tuple[str, ...]:
         """Return the values that must be equal on every rank."""
-        return self.backend, self.distribution, self.version, self.communication
+        return (
+            self.backend,
+            self.distribution,
+            self.version,
+            self.communication,
+            self.build,
+        )
 
     def __str__(self) -> str:
         origin = f"{self.distribution} {self.version}".strip()
-        return f"{self.backend} ({origin}) over {self.communication}"
+        build = f" of {self.build} of torch" if self.build else ""
+        return f"{self.backend} ({origin}) over {self.communication}{build}"
 
 
 class Round(NamedTuple):
@@ -293,6 +303,12 @@ def _differences(records: list[Record]) -> str:
             f"  {enumerated([record.rank for record in group])} (host {hosts}): {group[0]}, "
             f"{group[0].how}" + (f"; {first.backend} there: {why}" if why else "")
         )
+    if len({choice[:-1] for choice in groups}) == 1:
+        lines.append(
+            f"{first.communication} of one build of torch cannot exchange data with that of another. Start a "
+            "job on the hosts of each maker, or set ACCEL_COMMUNICATION_BACKEND=gloo"
+        )
+        return "\n".join(lines)
     lines.append(
         f"Install the same version everywhere, or pin what all hosts have: DS_ACCELERATOR={first.backend} "
         "(on each host, accel why shows what is chosen there)."

@@ -32,6 +32,10 @@ OPTIONS = {
         "torch.distributed's backend [the accelerator's own]",
     ),
     "--timeout": ("SECONDS", "how long each probe may take, as for accel list"),
+    "--folder": (
+        "FOLDER",
+        "as the first option: use the environment in FOLDER (accel setup --into) that fits this machine",
+    ),
 }
 #: Its own options without a value, and their help texts.
 FLAGS = {

@@ -481,6 +481,7 @@ def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Rec
         distribution=provenance.distribution if provenance else "",
         version=provenance.version if provenance else "",
         communication=chosen.communication,
+        build=_build_of(chosen),
         how=_HOW[selection.how.value].format(asked=_asked(selection))
         if selection
         else _HOW["set"],
@@ -488,6 +489,13 @@ def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Rec
         if selection
         else {},
     )
+
+
+def _build_of(chosen: _Chosen) -> str:
+    """Return the kind of torch's build for a vendor's communication; empty for gloo, which all builds share."""
+    build = accel_core.torch_build()
+    is_shared = chosen.communication in ("", "gloo", "mpi")
+    return build.kind if build is not None and not is_shared else ""
 
 
 def _asked(selection: Selection) -> str:
