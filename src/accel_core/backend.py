@@ -22,7 +22,9 @@ PROJECT = "accel"
 #: Builds of torch that a backend can require, by their names in `torch.version`.
 TORCH_BUILDS = ("cuda", "hip", "xpu")
 #: Grammars of visible-devices variables, which `hardware.visible_devices` parses.
-GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
+GRAMMARS = (
+    "cuda", "ascending", "modules", "mlu", "level-zero", "indices", "ranges",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, order=True)

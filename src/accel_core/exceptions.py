@@ -41,7 +41,7 @@ def root_place(error: BaseException) -> str:
         file = frame.f_code.co_filename
         if file.startswith("<"):  # Python's own import
             continue
-        if _is_own(frame):
+        if is_own_frame(frame):
             place = ""
         else:
             place = f"{file}, line {line}"
@@ -57,7 +57,7 @@ def user_stacklevel() -> int:
         file = frame.f_code.co_filename
         if "importlib._bootstrap" not in file:  # `warnings` does not count those frames
             level += 1
-        if _is_own(frame):
+        if is_own_frame(frame):
             continue
         if not nearest:
             nearest = level
@@ -68,7 +68,8 @@ def user_stacklevel() -> int:
     return nearest or 1
 
 
-def _is_own(frame: FrameType) -> bool:
+def is_own_frame(frame: FrameType) -> bool:
+    """Whether the frame runs code of accel-core, its packages or plugins."""
     module = str(frame.f_globals.get("__name__"))
     return module.partition(".")[0] in OWN_MODULES
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 _CORE = ("core", "train", "tools", "testing", "simulated")
 _VENDORS = (
-    "cuda", "hpu", "klxpu", "mlu", "mps", "musa", "npu", "rbln", "sdaa", "supa", "tpu",
+    "cuda", "hpu", "klxpu", "mlu", "mps", "musa", "neuron", "npu", "rbln", "sdaa", "supa", "tpu",
     "xpu",
 )  # fmt: skip
 #: The distributions of accel itself.

@@ -21,7 +21,7 @@ from accel_core.interface.memory import lacks_page_locks
 
 @forked("torch")
 def test_a_device_without_hooks_has_ordinary_memory_for_page_locked():
-    """docs/howto/writing-a-plugin.md, "A device that has less than a GPU": torch raises RuntimeError.
+    """docs/howto/writing-a-plugin.md, "If your device lacks a feature": torch raises RuntimeError.
 
     As packages of PrivateUse1's simplest kind bring it: a name and a module, and no hooks from C++.
     """

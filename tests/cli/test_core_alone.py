@@ -109,3 +109,9 @@ def test_a_pinned_backend_of_a_plugin(core_alone):
         "Error: accel why npu: no installed distribution declares npu. Installed: generic, cpu. "
         f"Next step: pip install {place('plugins/accel_npu')}.\n"
     )
+
+
+def test_the_guide_is_a_file_of_the_checkout(core_alone):
+    last = core_alone("why").stdout.splitlines()[-1]
+    assert f"{CHECKOUT}/docs/howto/not-found.md" in last
+    assert (CHECKOUT / "docs/howto/not-found.md").is_file()

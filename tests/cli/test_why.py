@@ -54,6 +54,26 @@ def test_what_is_pinned_has_the_verdict_that_it_has_as_a_pin(accel):
     )
 
 
+GUIDE = "docs/howto/not-found.md"
+
+
+def test_a_choice_of_the_cpu_ends_with_the_guide(accel):
+    accel.install("off", OFF)
+    assert accel("why").succeeded().stdout.splitlines()[-1].startswith("Why is my GPU ")
+    assert GUIDE in accel("why").stdout
+
+
+def test_an_unusable_backend_ends_with_the_guide(accel):
+    accel.install("off", OFF)
+    assert GUIDE in accel("why", "off").stdout
+
+
+def test_a_usable_backend_needs_no_guide(accel):
+    accel.install("npu")
+    assert GUIDE not in accel("why").stdout
+    assert GUIDE not in accel("why", "npu").stdout
+
+
 @pytest.fixture
 def outranked(accel):
     """A machine where npu is usable, and top ranks above it."""

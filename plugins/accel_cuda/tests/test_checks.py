@@ -82,7 +82,7 @@ def test_a_driver_that_was_updated_under_a_running_kernel_is_an_error(updated_dr
     assert found.level == "error"
     assert (
         found.what
-        == "the kernel runs the NVIDIA driver 535.104.05 and libcuda.so is of 550.54.14"
+        == "the kernel has NVIDIA driver 535.104.05, but libcuda.so has version 550.54.14"
     )
 
 

@@ -91,6 +91,8 @@ def _choice_page(selection: Selection) -> list[page.Part]:
     if selection.environ:
         facts = [(name, repr(value)) for name, value in selection.environ.items()]
         parts += [page.heading("Environment"), page.facts(facts)]
+    if selection.chosen is None or selection.how is How.FALLBACK:
+        parts += _troubleshooting()
     return parts
 
 
@@ -139,6 +141,12 @@ def _not_mentioned(selection: Selection, headline: str) -> list[Verdict]:
         if verdict.usable or one_line(verdict.reason) not in headline:
             others.append(verdict)
     return others
+
+
+def _troubleshooting() -> list[page.Part]:
+    """Return the line that names the page on devices that are not used."""
+    line = (messages.troubleshooting_line(), "dim")
+    return [page.paragraph(), page.paragraph(line)]
 
 
 def _section(heading: str, lines: Sequence[str]) -> list[page.Part]:
@@ -222,6 +230,8 @@ def _answer_on_backend(pin: Pin, settings: Settings) -> _Answer:
     autoload = surveyed.selection.autoload
     parts = _backend_pages(standings) + _section(page.AUTOLOAD, autoload)
     is_usable = any(standing.verdict.usable for standing in standings)
+    if not is_usable:
+        parts += _troubleshooting()
     document = {
         "name": str(pin),
         "backends": [standing.to_dict() for standing in standings],

@@ -203,6 +203,12 @@ def uninstalled_clause(verdicts: Iterable[Verdict]) -> str:
     return "; ".join(clauses)
 
 
+def troubleshooting_line() -> str:
+    """Return a line that names the page on devices that are not used."""
+    page = vendors.documentation_page("howto/not-found.md")
+    return f"Why is my GPU not found? See {page}."
+
+
 # --- The fallback -----------------------------------------------------------------------
 
 

@@ -224,6 +224,14 @@ VENDORS = (
         pci=("1eff",),
     ),
     Vendor(
+        label="AWS Trainium",
+        backend="neuron",
+        # AWS's documentation of Neuron, deploy/environments/docker-setup.rst; the
+        # header neuron_device.h of aws-neuron-driver 2.24.7.0 has Trainium2's id.
+        nodes=("/dev/neuron[0-9]*",),
+        pci=("1d0f:7364",),
+    ),
+    Vendor(
         label="Apple GPU",
         backend="mps",
         # torch 2.13, torch/backends/mps/__init__.py. The GPU is a part of Apple silicon
@@ -327,6 +335,21 @@ def pip_argument_by_name(distribution: str, extra: str = "", version: str = "") 
     return argument
 
 
+def documentation_page(path: str) -> str:
+    """Return where the page at `path` in the folder `docs` is.
+
+    This is a file of the checkout that this accel-core was installed from; otherwise the
+    file's place in the repository.
+    """
+    place = f"docs/{path}"
+    origin = _origin()
+    if "dir_info" in origin and origin.get("url", "").startswith("file:"):
+        file = _checkout(origin, place)
+        if hardware.path_exists(file):
+            return file
+    return f"{place} in accel's repository"
+
+
 def _repository_url(origin: Mapping[str, Any], folder: str) -> str:
     """Return pip's URL of a folder in the repository that the core came from."""
     vcs = origin["vcs_info"]
@@ -337,7 +360,7 @@ def _repository_url(origin: Mapping[str, Any], folder: str) -> str:
 
 
 def _checkout(origin: Mapping[str, Any], folder: str) -> str:
-    """Return the path of a folder in the checkout that the core came from."""
+    """Return the path of a folder or file in the checkout that the core came from."""
     from urllib.request import url2pathname  # takes 20 ms to import
 
     root = url2pathname(urlsplit(origin["url"]).path)

@@ -18,6 +18,7 @@ from accel_core import errors
 from accel_core.backend import Backend
 from accel_core.hardware.visible_devices import parse_visible_devices
 from accel_core.interface.records import DeviceProperties, read_properties
+from accel_core.interface.with_block import warn_if_entered
 from accel_core.torch_import import import_torch
 
 if TYPE_CHECKING:
@@ -230,6 +231,10 @@ class Devices(Base):
     use these three.
     """
 
+    #: Whether programs for this device expect that `with accelerator.device(i):` selects
+    #: the device; such a block gets a warning.
+    _warns_of_device_blocks = False
+
     # Nature
 
     def is_synchronized_device(self) -> bool:
@@ -291,6 +296,8 @@ class Devices(Base):
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
+        if self._warns_of_device_blocks and device_index is not None:
+            self._warn_of_block(device_index)
         index = None if device_index is None else self._device_number(device_index)
         try:
             return self._torch.device(self._named(index))
@@ -298,6 +305,11 @@ class Devices(Base):
             raise self._unsupported(
                 "device", f"torch knows no device type {self._device_type!r}"
             ) from error
+
+    def _warn_of_block(self, device_index: Device) -> None:
+        # Dynamo cannot trace a look at the caller.
+        if not self._torch.compiler.is_compiling():
+            warn_if_entered(self.name, device_index)
 
     def device_guard(
         self, device_index: Device = None, device: Device = None

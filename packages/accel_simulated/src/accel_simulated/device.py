@@ -282,6 +282,8 @@ def _visible(vendor: Vendor, present: int) -> int:
         if (value := os.environ.get(variable)) is not None:
             if vendor.ascending:
                 return _ascending(value, present)
+            if vendor.ranges:
+                value = _listed(value)
             ids = [part.strip() for part in value.split(",")]
             exist = [part.isdigit() and int(part) < present for part in ids]
             if vendor.kind == "CUDA" and not all(
@@ -292,6 +294,18 @@ def _visible(vendor: Vendor, present: int) -> int:
                 {int(part) for part, here in zip(ids, exist, strict=False) if here}
             )
     return present
+
+
+def _listed(value: str) -> str:
+    """Return the value with each range written out: `"0,1,2"` for `"0-2"`."""
+    entries: list[str] = []
+    for entry in value.split(","):
+        ends = re.fullmatch(r"\s*([0-9]{1,3})-([0-9]{1,3})\s*", entry)
+        if ends is None:
+            entries.append(entry)
+        else:
+            entries += map(str, range(int(ends[1]), int(ends[2]) + 1))
+    return ",".join(entries)
 
 
 def _ascending(value: str, present: int) -> int:

@@ -51,6 +51,8 @@ def _add_interface(module: ModuleType, name: str) -> None:
 
 
 def _interface(base: type[DeviceInterface], name: str) -> type[DeviceInterface]:
+    from accel_simulated.parts import devices
+
     accelerator, of_vendor = torch.accelerator, torch.get_device_module(name)
 
     def properties(device: Any = None) -> Any:
@@ -60,7 +62,7 @@ def _interface(base: type[DeviceInterface], name: str) -> type[DeviceInterface]:
     class Interface(base):  # type: ignore[misc, valid-type]
         """The device interface that dynamo and inductor ask, on `torch.accelerator`."""
 
-        device = of_vendor.device
+        device = getattr(of_vendor, "device", devices.device)
         Event, Stream = torch.Event, torch.Stream
         Worker = SimpleNamespace(get_device_properties=properties)
         get_device_properties = staticmethod(properties)

@@ -28,6 +28,8 @@ class Vendor:
     visible: tuple[str, ...] = ()
     #: The variable takes ascending integers alone: others end the list, a descent hides every device.
     ascending: bool = False
+    #: The variable takes inclusive ranges too: `"0-3"`.
+    ranges: bool = False
     #: Less than a GPU: one queue, no events, no pinned memory, no graphs, no `record_stream`.
     plain: bool = False
     #: How many devices there are where `ACCEL_SIMULATE` names no count.
@@ -80,6 +82,14 @@ VENDORS = {
             "torch_musa",
             "mccl",
             visible=("MUSA_VISIBLE_DEVICES",),
+        ),
+        Vendor(
+            "neuron",
+            "AWS's Trainium, as torch_neuronx",
+            "torch_neuronx",
+            "neuron",
+            visible=("NEURON_RT_VISIBLE_CORES",),
+            ranges=True,
         ),
         Vendor(
             "supa",

@@ -214,6 +214,47 @@ def test_a_package_that_ends_its_process_is_told_as_accel_why_tells_it(install):
     assert "reinstall the vendor's package, or set ACCEL_BLOCK=crash" in why
 
 
+@pytest.fixture
+def remote(install, monkeypatch):
+    """The folder of `Remote`, whose server is there."""
+    folder = install("remote", accelerator="wild_devices:Remote")
+    server = folder / "server"
+    server.touch()
+    monkeypatch.setenv("SIM_SERVER", str(server))
+    return folder
+
+
+def test_a_lost_connection_fails_one_check(remote):
+    names = ("answers.host_memory", "answers.vendor_defaults")
+    assert outcomes_of(remote, *names, backend="remote") == {
+        "answers.host_memory": (
+            "failed",
+            "ConnectionResetError: the connection was reset",
+        ),
+        "answers.vendor_defaults": ("passed", ""),
+    }
+
+
+def test_a_lost_server_ends_the_run_and_is_named(remote):
+    names = (
+        "interface.answers.identity", "interface.answers.identifiers",
+        "compute.arithmetic.claimed_dtypes_compute",
+    )  # fmt: skip
+    words = [word for name in names for word in ("--check", name)]
+    done = verify("remote", "--json", *words, folder=remote)
+    outcomes = [
+        (row["outcome"], row["message"]) for row in json.loads(done.stdout)["checks"]
+    ]
+    error = "ConnectionRefusedError: no server at port 9720"
+    process = "a process with one tensor on it exited with status 1"
+    gone = ("failed", error)
+    lost = (
+        "not run",
+        f"the device no longer answers: {process}; last words: {error}",
+    )
+    assert outcomes == [("passed", ""), gone, lost]
+
+
 STARTING = ("traces.making_starts_no_device", "traces.making_keeps_the_environment")
 
 

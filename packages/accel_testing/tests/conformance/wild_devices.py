@@ -8,6 +8,7 @@ import ctypes
 import os
 import signal
 import time
+from pathlib import Path
 
 import torch
 
@@ -50,4 +51,24 @@ class Starting(CPUAccelerator):
 
     def device(self, *arguments):
         start()
+        return super().device(*arguments)
+
+
+class Remote(CPUAccelerator):
+    """A device that is reached until its server is gone, which a file says.
+
+    The file of the variable SIM_SERVER is the server. A check that asks for the UUID takes it away; one
+    that registers host memory loses its own connection alone.
+    """
+
+    def device_uuid(self, device_index=None):
+        Path(os.environ["SIM_SERVER"]).unlink()
+        return self.device()
+
+    def pin_memory_alignment(self):
+        raise ConnectionResetError("the connection was reset")
+
+    def device(self, *arguments):
+        if not Path(os.environ["SIM_SERVER"]).exists():
+            raise ConnectionRefusedError("no server at port 9720")
         return super().device(*arguments)

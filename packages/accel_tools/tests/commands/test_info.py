@@ -77,7 +77,7 @@ def test_the_page_leaves_out_no_capability():
         "is_fp64_supported",
         "is_triton_supported",
     }
-    assert names - of_other_lines == info._IN_WORDS.keys()
+    assert names - of_other_lines == info._CAPABILITY_WORDS.keys()
 
 
 def test_the_page_has_the_value_of_the_variable_of_visible_devices(accel):
@@ -99,7 +99,7 @@ def test_the_page_has_the_rest_beside_what_failed(accel):
     accel.install_card(more=WEDGED)
     done = accel("info")
     assert done.returncode == 1
-    assert "What failed" in done.stdout
+    assert "\nFailed\n" in done.stdout
     assert "device_properties(1)  RuntimeError: wedged" in done.stdout
     assert "gloo 2.27.3" in done.stdout
 
@@ -149,11 +149,11 @@ def test_an_answer_of_another_kind_is_a_problem(document_of_lies):
     problems = document_of_lies["problems"]
     assert (
         problems["device_name(0)"]
-        == "TypeError: it gave {'index': 0} (dict), expected str"
+        == "TypeError: it returned {'index': 0} (dict), expected str"
     )
     assert (
         problems["available_memory(0)"]
-        == "TypeError: it gave nan (float), expected int"
+        == "TypeError: it returned nan (float), expected int"
     )
     assert (
         problems["device_properties(0)"]
@@ -188,7 +188,34 @@ def test_members_that_are_told_otherwise(accel, member, status, words):
     done = accel("info", "card")
     assert done.returncode == status, done.stderr
     assert words in done.stdout
-    assert ("not known" in done.stdout) is bool(status)
+    assert ("unknown" in done.stdout) is bool(status)
+
+
+#: A member as plugins write it: whether Triton is there, and what else it needs.
+SUPPORTS_TRITON = (
+    "def is_triton_supported(self): return accel_core.is_installed('triton') and {0}"
+)
+WITHOUT_TRITON = [
+    ("pass", False, "the backend card never runs Triton kernels"),
+    (SUPPORTS_TRITON.format(True), False, "the package triton is not installed"),
+    (SUPPORTS_TRITON.format(False), True, "Card 0 is not supported by Triton"),
+    (
+        "def device_count(self): return 0\n    " + SUPPORTS_TRITON.format(False),
+        True,
+        "no device is available",
+    ),
+    (SUPPORTS_TRITON.format(True), True, None),
+]
+
+
+@pytest.mark.parametrize(("member", "installed", "why"), WITHOUT_TRITON)
+def test_why_there_is_no_triton(accel, member, installed, why):
+    accel.install_card(more=f"global accel_core; import accel_core\n    {member}")
+    if installed:
+        accel.world.module("triton", "")
+    assert accel.json("info", "card")["why_no_triton"] == why
+    line = re.search("Triton +(.*)", accel("info", "card", COLUMNS="120").stdout)
+    assert line.group(1).strip() == (f"no: {why}" if why else "yes")
 
 
 def test_other_warnings_stay_as_they_are(accel):

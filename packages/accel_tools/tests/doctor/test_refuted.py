@@ -1,7 +1,7 @@
 """What the computation on the devices refutes is an observation without a step."""
 
-from accel_tools.doctor.records import Examined, Finding, Level
-from accel_tools.doctor.refuted import without_refuted
+from accel_tools.doctor.records import Finding, Level, TopicResult
+from accel_tools.doctor.refuted import drop_refuted
 from accel_tools.doctor.topics.compute import COMPUTED
 
 LACKS = Finding(Level.ERROR, "checks.cann", "npu needs CANN", "accel setup npu", "npu")
@@ -14,8 +14,8 @@ DIFFERS = Finding(
 
 
 def judged(*findings, chosen="npu"):
-    topics = (Examined("any", "Any", findings, 1.0),)
-    [topic] = without_refuted(topics, chosen)
+    topics = (TopicResult("any", "Any", findings, 1.0),)
+    [topic] = drop_refuted(topics, chosen)
     return topic.findings
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from accel_core.settings import read
-from accel_tools.doctor.records import Level, Visit
+from accel_tools.doctor.records import DiagnosticContext, Level
 from accel_tools.doctor.topics.frameworks import TOPIC
 
 ACCELERATE = """
@@ -21,7 +21,7 @@ class PartialState:
 
 def said(seconds=30.0, **variables):
     settings = replace(read(variables), probe_timeout=seconds)
-    return list(TOPIC.examine(Visit(settings, variables)))
+    return list(TOPIC.examine(DiagnosticContext(settings, variables)))
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch)
     [finding] = said()
     assert (finding.level, finding.code) == (Level.OK, "frameworks.same")
     assert finding.what == "Accelerate 1.15.0 would choose npu too"
-    assert finding.facts == {"asked": "accelerate.PartialState().device"}
+    assert finding.facts == {"call": "accelerate.PartialState().device"}
     [finding] = said(ACCEL_BLOCK="npu")
     assert (finding.level, finding.code) == (Level.WARNING, "frameworks.differs")
     assert (
@@ -67,13 +67,14 @@ def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch)
     ("source", "level", "code", "what"),
     [
         ("raise RuntimeError('CANN is not sourced')", Level.WARNING, "frameworks.fails",
-         "Accelerate 1.15.0 chooses nothing: RuntimeError: CANN is not sourced"),
+         "Accelerate 1.15.0 cannot choose a device: RuntimeError: CANN is not sourced"),
         ("import no_such_module", Level.WARNING, "frameworks.fails",
-         "Accelerate 1.15.0 chooses nothing: ModuleNotFoundError: No module named 'no_such_module'"),
+         "Accelerate 1.15.0 cannot choose a device: ModuleNotFoundError: No module named 'no_such_module'"),
         ("import os; os._exit(7)", Level.WARNING, "frameworks.fails",
-         "Accelerate 1.15.0 chooses nothing: its process exited with status 7"),
+         "Accelerate 1.15.0 cannot choose a device: its process exited with status 7"),
         ("import time; time.sleep(60)", Level.OK, "frameworks.unknown",
-         "the choice of Accelerate 1.15.0 is not known: no response within 3 s (--timeout allows more)"),
+         ("could not determine the device of Accelerate 1.15.0: "
+          "no response within 3 s (--timeout allows more)")),
     ],
     ids=["raises", "lacks", "dies", "hangs"],
 )  # fmt: skip
@@ -81,7 +82,7 @@ def test_one_that_does_not_answer(accelerate, source, level, code, what):
     accelerate.module("accelerate", source)
     [finding] = said(3)
     assert (finding.level, finding.code, finding.what) == (level, code, what)
-    assert (finding.step == "install what pip check names") == ("no_such" in source)
+    assert finding.step.startswith("run `pip check`") == ("no_such" in source)
 
 
 def test_the_trainer_is_not_asked_without_accelerate(torch_world):

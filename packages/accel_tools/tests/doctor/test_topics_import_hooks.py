@@ -12,7 +12,7 @@ from accel_tests import layouts
 from accel_core import torch_import
 from accel_core.settings import read
 from accel_tools.doctor import start_files as start_files_module
-from accel_tools.doctor.records import Level, Visit
+from accel_tools.doctor.records import DiagnosticContext, Level
 from accel_tools.doctor.topics.import_hooks import TOPIC
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
@@ -46,7 +46,7 @@ def _not_pythons_own(name):
 
 
 def said(**variables):
-    return list(TOPIC.examine(Visit(read(variables), variables)))
+    return list(TOPIC.examine(DiagnosticContext(read(variables), variables)))
 
 
 def acts(world, distribution, group, source, attribute=""):
@@ -60,7 +60,7 @@ def acts(world, distribution, group, source, attribute=""):
 
 def test_nobody_acts(world):
     [finding] = said()
-    assert (finding.level, finding.code) == (Level.OK, "import-hooks.nobody")
+    assert (finding.level, finding.code) == (Level.OK, "import-hooks.none")
 
 
 def test_each_is_named_and_who_fails_is_found_whatever_it_does(world):
@@ -87,10 +87,10 @@ def test_each_is_named_and_who_fails_is_found_whatever_it_does(world):
     found = said(ACCEL_PROBE_TIMEOUT="10")
     named = {f.what: f for f in found if f.code == "import-hooks.group"}
     assert list(named) == [
-        "triton.backends: borealis-triton 1.0 acts when triton is imported",
-        "vllm.platform_plugins: aurora-vllm 1.0 acts when vLLM looks for its platform",
-        "vllm.general_plugins: calima-vllm 1.0 acts when vLLM starts",
-        "verl.plugins: derecho-verl 1.0 acts when verl is imported, if verl were installed",
+        "triton.backends: borealis-triton 1.0 runs code when triton is imported",
+        "vllm.platform_plugins: aurora-vllm 1.0 runs code when vLLM looks for its platform",
+        "vllm.general_plugins: calima-vllm 1.0 runs code when vLLM starts",
+        "verl.plugins: derecho-verl 1.0 runs code when verl is imported (verl is not installed)",
     ]
     assert {f.level for f in named.values()} == {Level.OK}
     triton, vllm = [f for f in found if f.code == "import-hooks.fails"]
@@ -99,7 +99,10 @@ def test_each_is_named_and_who_fails_is_found_whatever_it_does(world):
         "borealis-triton 1.0 (triton.backends: borealis_triton = borealis_triton) fails when triton is "
         "imported: its process exited with status 3"
     )
-    assert triton.step == "pip install --upgrade borealis-triton, or pip uninstall it"
+    assert (
+        triton.step
+        == "pip install --upgrade borealis-triton, or pip uninstall borealis-triton"
+    )
     assert vllm.what == (
         "aurora-vllm 1.0 (vllm.platform_plugins: aurora_vllm = aurora_vllm:register) fails when vLLM looks "
         "for its platform: OSError: libaurora.so"
@@ -111,11 +114,11 @@ def test_one_that_hangs_is_named_and_the_others_are_not_blamed(world):
     acts(world, "aurora-triton", "triton.backends", "import time; time.sleep(60)")
     acts(world, "borealis-triton", "triton.backends", "fine = True")
     [late] = [f for f in said(ACCEL_PROBE_TIMEOUT="2") if f.level is not Level.OK]
-    assert late.what.startswith("whether aurora-triton 1.0 ")
-    assert late.what.endswith(" is not known: no response within 2 s")
+    assert late.what.startswith("could not determine whether aurora-triton 1.0 ")
+    assert late.what.endswith(": no response within 2 s")
     assert (late.code, late.step) == (
         "import-hooks.unknown",
-        "give it longer: --timeout 300",
+        "allow more time: --timeout 300",
     )
 
 
@@ -134,7 +137,9 @@ def test_what_torch_loads_is_an_error_where_it_fails(world):
     world.set_path([world.site])
     group, compiler, failed = said()
     assert len(compiler.facts) == 2
-    assert group.what == "torch.backends: torch-npu 1.0 acts when torch is imported"
+    assert (
+        group.what == "torch.backends: torch-npu 1.0 runs code when torch is imported"
+    )
     assert (failed.level, failed.code) == (Level.ERROR, "import-hooks.torch-fails")
     assert failed.what.startswith("torch-npu 1.0 fails when torch loads it")
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in failed.step

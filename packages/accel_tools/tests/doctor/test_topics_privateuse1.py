@@ -9,7 +9,7 @@ from accel_tests.plugins import NO_DEVICE
 
 from accel_core.backend import TorchIntegration
 from accel_core.settings import read
-from accel_tools.doctor.records import Level, Visit
+from accel_tools.doctor.records import DiagnosticContext, Level
 from accel_tools.doctor.topics import monkeypatches, privateuse1
 
 # ---------------------------------------------------------------------------- topics privateuse1
@@ -35,7 +35,9 @@ def wants(world, name, priority, *, torch_loads=False, extra=""):
 
 
 def said(**variables):
-    return list(privateuse1.TOPIC.examine(Visit(read(variables), variables)))
+    return list(
+        privateuse1.TOPIC.examine(DiagnosticContext(read(variables), variables))
+    )
 
 
 def only(level, code, **variables):
@@ -50,7 +52,7 @@ def test_nobody_and_one(torch_world):
     wants(torch_world, "aurora", 600)
     one = only(Level.OK, "one")
     assert one.about == "aurora"
-    assert "aurora (accel-aurora 1.0), which is chosen, gets it" in one.what
+    assert "aurora (accel-aurora 1.0) gets it, because it is chosen" in one.what
     assert (
         "cpu is chosen, so the slot stays free"
         in only(Level.OK, "one", DS_ACCELERATOR="cpu").what
@@ -61,8 +63,10 @@ def test_of_two_the_chosen_one_gets_it_and_the_other_is_named(torch_world):
     wants(torch_world, "aurora", 600)
     wants(torch_world, "borealis", 300)
     finding = only(Level.WARNING, "several")
-    gets = "aurora and borealis want torch's one slot; aurora (accel-aurora 1.0), which is chosen, gets it"
-    assert finding.what.startswith(gets)
+    assert finding.what.startswith(
+        "aurora and borealis claim torch's one slot; "
+        "aurora (accel-aurora 1.0) gets it, because it is chosen"
+    )
     assert finding.step.startswith("DS_ACCELERATOR=borealis ")
     assert list(finding.facts) == [
         "aurora (accel-aurora 1.0)",
@@ -70,7 +74,7 @@ def test_of_two_the_chosen_one_gets_it_and_the_other_is_named(torch_world):
     ]
     pinned = only(Level.WARNING, "several", DS_ACCELERATOR="borealis")
     assert pinned.step.startswith("DS_ACCELERATOR=aurora ")
-    assert "borealis (accel-borealis 1.0), which is chosen" in pinned.what
+    assert "borealis (accel-borealis 1.0) gets it" in pinned.what
     assert only(Level.OK, "one", ACCEL_BLOCK="aurora").about == "borealis"
 
 
@@ -116,7 +120,7 @@ def test_a_package_that_registers_a_device_and_tells_nobody_is_named(torch_world
     )  # as torchcts 0.4.1 does
     finding, _ = said()
     assert (finding.level, finding.about) == (Level.WARNING, "torch_zpu")
-    assert finding.code == "privateuse1.unannounced"
+    assert finding.code == "privateuse1.no-entry-point"
     assert finding.what.startswith(
         "torch-zpu 0.2 registers a device with torch when it is imported (torch_"
     )
@@ -135,7 +139,7 @@ def test_a_package_that_registers_a_device_and_tells_nobody_is_named(torch_world
     finding, _ = said()
     assert (
         finding.what
-        == "torch-xla 0.2 has the device 'xla', of which torch.accelerator has no word"
+        == "torch-xla 0.2 has the device 'xla', which torch.accelerator does not support"
     )
     assert finding.step == "write its plugin: accel new xla --no-private-use1"
 
@@ -206,7 +210,9 @@ threading.Thread(target=threading.Event().wait, name="borealis watcher", daemon=
 
 
 def changes(**variables):
-    return list(monkeypatches.TOPIC.examine(Visit(read(variables), variables)))
+    return list(
+        monkeypatches.TOPIC.examine(DiagnosticContext(read(variables), variables))
+    )
 
 
 def test_nothing_is_changed_by_those_that_behave(torch_world):
@@ -246,7 +252,7 @@ def test_what_a_vendors_package_replaces_is_named_with_where_it_comes_from(world
         ),
     }  # fmt: skip
     assert found["monkeypatches.python"].what == (
-        "importing torch_borealis replaces Python's os.environ.get, sorted, subprocess.run"
+        "importing torch_borealis replaces functions of Python: os.environ.get, sorted, subprocess.run"
     )
     assert found["monkeypatches.python"].step.startswith("ACCEL_BLOCK=borealis ")
 
@@ -289,10 +295,10 @@ def test_a_plugin_that_changes_the_process_is_named_with_its_line(torch_world):
         "def quoted(*arguments): pass"
     )
     assert finding.what == (
-        "the plugin accel-borealis 1.0 replaces subprocess.list2cmdline while it is discovered "
+        "the plugin accel-borealis 1.0 replaces subprocess.list2cmdline during discovery "
         f"(accel_borealis.py, line {line})"
     )
-    assert finding.step.endswith("report this to the maintainers of accel-borealis")
+    assert finding.step.startswith("report this to the maintainers of accel-borealis: ")
     assert subprocess.list2cmdline is before  # nobody imported it here
 
 

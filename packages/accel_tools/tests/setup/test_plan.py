@@ -14,6 +14,7 @@ IRIS = "8086:9a49/030000@0000:00:02.0"
 LUNAR_LAKE = "8086:64a0/030000@0000:00:02.0"
 ASCEND = "19e5:d802/120000"
 RBLN = "1eff:1220/120000"
+TRAINIUM = "1d0f:7364/120000"
 CANN = (
     "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_install.info"
 )
@@ -44,6 +45,10 @@ CHOSEN = [
     (APPLE, "Apple GPU", "", ["torch", "accel-mps"]),
     ({"system": "win32", "architecture": "AMD64"}, "CPU", "", ["torch"]),
     ({"pci": ["1ae0:0063/088000"]}, "Google TPU", "cpu", ["torch==2.13.0", "torch-tpu==0.2.0", "accel-tpu"]),
+    (
+        {"pci": [TRAINIUM], "python": "3.12"},
+        "AWS Trainium", "cpu", ["torch==2.14.0", "torch-neuronx==2.14.3.0.*", "accel-neuron"],
+    ),
     ({"pci": [RBLN]}, "Rebellions NPU", "cpu", ["torch==2.13.0", "torch-rbln==0.12.0", "accel-rbln"]),
     (
         {"pci": [ASCEND], "files": {CANN: "version=8.5.0"}},

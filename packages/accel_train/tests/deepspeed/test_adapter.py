@@ -154,4 +154,6 @@ def test_a_half_written_class_is_of_use():
     accel_core.set_accelerator(half)
     acc = activated()[0].accelerator
     assert torch.nn.Linear(1, 1).to(acc.device(0)).weight.device.type == "acme"
+    with pytest.warns(UserWarning, match=r"device_guard\(0\)"), acc.device(0):
+        pass
     assert acc.operators()["FusedLambBuilder"].used.provider == "accel-train portable"

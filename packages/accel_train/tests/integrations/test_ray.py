@@ -18,7 +18,7 @@ DECLARED = [
 
 def test_the_plugins_with_a_name_in_ray():
     assert sorted({backend.name for backend in DECLARED}) == [
-        "cuda", "hpu", "npu", "rbln", "tpu", "xpu", "xpu.external",
+        "cuda", "hpu", "neuron", "npu", "rbln", "tpu", "xpu", "xpu.external",
     ]  # fmt: skip
 
 

@@ -55,6 +55,22 @@ def test_everything_is_kept_but_what_accelerate_refuses(run_on_acme):
     ]  # fmt: skip
 
 
+@pytest.mark.nightly(reason="acme's, which Transformers does not know, by day")
+def test_transformers_trains_on_trainium_which_it_knows_itself():
+    """Transformers and Accelerate call torch.neuron where they find torch_neuronx."""
+    pytest.importorskip("accel_neuron")
+    names = [each.name for each in checks() if "frameworks.transformers" in each.name]
+    named = [word for name in names for word in ("--check", name)]
+    run = run_on(
+        "neuron", VERIFY, "verify", "neuron", "--json", *named,
+        environ={"DS_ACCELERATOR": "neuron"}, timeout=600,
+    )  # fmt: skip
+    document = json.loads(run.ended[0].stdout)
+    other = [row["name"] for row in document["checks"] if row["outcome"] != "passed"]
+    assert len(names) == 5
+    assert other == ["frameworks.transformers.train_in_float16"]  # Accelerate has none
+
+
 GAUDI = """
 import json, os
 from accel_train.accelerate import partial_state

@@ -74,6 +74,10 @@ def nature_and_devices(device):
 
         return select
 
+    def in_a_block(acc):
+        with acc.device(device.last):
+            return acc.current_device()
+
     return {
         **members(
             "is_synchronized_device", "use_host_timers", "resolves_data_dependency",
@@ -84,6 +88,7 @@ def nature_and_devices(device):
             f"{name}: of device {device.last}": member(name, device.last)
             for name in ("device_name", "device", "synchronize")
         },
+        "device: in a block": in_a_block,
         "set_device": member("set_device", 0),
         "set_device: the last": selected(device.last),
         "set_device: out of range": selected(7),
@@ -185,6 +190,11 @@ def data_types(device):
             f"{name}: the attribute": lambda acc, name=name: getattr(acc, name)
             for name in TENSORS
         },
+        "FloatTensor: of a size": lambda acc: tuple(acc.FloatTensor(3).shape),
+        "FloatTensor: for isinstance": lambda acc: isinstance(
+            host.to(device.type), acc.FloatTensor
+        ),
+        "FloatTensor: for Tensor.type": lambda acc: host.type(acc.FloatTensor).device,
         "on_accelerator": lambda acc: [
             acc.on_accelerator(host),
             acc.on_accelerator(host.to(device.type)),

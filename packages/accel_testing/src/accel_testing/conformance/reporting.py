@@ -59,6 +59,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             outcome=result,
             message=_message(report, call),
             seconds=report.duration,
+            is_lost=_is_connection_lost(report, call),
         )
 
 
@@ -78,6 +79,16 @@ def _outcome_name(report: pytest.TestReport) -> str:
     if report.failed and str(report.longrepr).startswith("[XPASS(strict)]"):
         return "unexpected pass"
     return report.outcome
+
+
+def _is_connection_lost(report: pytest.TestReport, call: pytest.CallInfo[None]) -> bool:
+    """Return whether the check failed because the connection to the device was lost."""
+    error = call.excinfo.value if call.excinfo and report.failed else None
+    while error is not None:
+        if isinstance(error, ConnectionError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _skip_reason(report: pytest.TestReport) -> str:

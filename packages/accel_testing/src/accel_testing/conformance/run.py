@@ -24,6 +24,7 @@ from accel_core.survey import survey
 from accel_testing.conformance import simulated
 from accel_testing.conformance.catalogue import Check, select
 from accel_testing.conformance.forks import scale_timeout
+from accel_testing.conformance.reach import device_failure
 from accel_testing.conformance.records import (
     INTERRUPTED,
     ConformanceReport,
@@ -67,9 +68,10 @@ def run(
         if obstacle:
             results += _not_run(members, obstacle)
         else:
-            new = _with_cause(list(_run_process(members, settings)), verdict)
+            new, obstacle = _run_process(members, settings)
+            new = _with_cause(new, verdict)
             results += new
-            obstacle = _obstacle(new)
+            obstacle = obstacle or _obstacle(new)
     position = {check.name: number for number, check in enumerate(selected)}
     return ConformanceReport(
         backend=verdict.name,
@@ -165,29 +167,38 @@ class _Settings(NamedTuple):
     on_begin: Callable[[str], object]
 
 
-def _run_process(members: list[Check], settings: _Settings) -> Iterator[Result]:
-    """Yield the results of one process's checks; if a check ends the process, another runs the rest."""
+def _run_process(members: list[Check], settings: _Settings) -> tuple[list[Result], str]:
+    """Return the results of one process's checks, and why no later check can run.
+
+    If a check ends the process, or loses the connection to its device, another process runs the rest.
+    """
+    results: list[Result] = []
     remaining = list(members)
     fruitless = 0
     while remaining:
         records = _Records(remaining, settings.on_begin)
         ending = _run_child(remaining, settings, records)
-        yield from records.results
+        results += records.results
         remaining = [check for check in remaining if check not in records.ended]
-        if not remaining:
-            return
         fruitless = 0 if records.ended else fruitless + 1
-        fatal = records.current
-        was_interrupted = ending.reason == INTERRUPTED
-        if fatal is None or was_interrupted:
-            yield from _not_run(remaining, ending.reason)
-            return
-        outcome = Outcome.HUNG if ending.is_hung else Outcome.DIED
-        yield Result(fatal, outcome, ending.reason, ending.seconds)
-        remaining.remove(fatal)
+        if not records.is_lost:
+            if records.current is None or ending.reason == INTERRUPTED:
+                return results + _not_run(remaining, ending.reason), ""
+            results.append(_fatal_result(records.current, ending))
+            remaining.remove(records.current)
+        if records.is_lost or ending.is_hung:
+            failure = device_failure(settings.pin)
+            if failure:
+                return results + _not_run(remaining, failure), failure
         if fruitless > _MAX_FRUITLESS:
-            yield from _not_run(remaining, ending.reason)
-            return
+            return results + _not_run(remaining, ending.reason), ""
+    return results, ""
+
+
+def _fatal_result(check: Check, ending: _Ending) -> Result:
+    """Return the result of the check in which the process crashed or hung."""
+    outcome = Outcome.HUNG if ending.is_hung else Outcome.DIED
+    return Result(check, outcome, ending.reason, ending.seconds)
 
 
 class _Ending(NamedTuple):
@@ -206,6 +217,8 @@ class _Records:
         self.ended: set[Check] = set()
         #: The check that has begun and not ended.
         self.current: Check | None = None
+        #: Whether a check lost the connection to its device.
+        self.is_lost = False
         #: When the last record was read, by `time.monotonic()`.
         self.updated = time.monotonic()
         self._by_node = {check.node: check for check in members}
@@ -245,6 +258,7 @@ class _Records:
             )
         self.ended.add(check)
         self.current = None
+        self.is_lost = self.is_lost or record["is_lost"]
 
 
 def _run_child(members: list[Check], settings: _Settings, records: _Records) -> _Ending:
@@ -267,6 +281,8 @@ def _run_child(members: list[Check], settings: _Settings, records: _Records) -> 
         try:
             while process.poll() is None:
                 records.read_new(results_file)
+                if records.is_lost:
+                    break  # the next process has a connection of its own
                 waited = time.monotonic() - records.updated
                 if waited > _time_limit(records.current, settings):
                     reason = f"it did not end in {waited:.0f} s, and was ended"

@@ -30,19 +30,22 @@ def environment() -> str:
 
 
 def remarks(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """Yield remarks for `accel list` and `accel why` on packages with a device that is not registered."""
-    from accel_tools.doctor import (
-        unannounced,
-    )  # here, as `accel --help` has no need of it
+    """Yield remarks for `accel list` and `accel why` on packages whose device is not registered."""
+    from accel_tools.doctor.unregistered import (
+        find_unregistered,  # `accel --help` needs none of it
+    )
 
-    modules = [
-        *os.environ.get("ACCEL_IMPORT", "").split(","),
-        *(m for v in verdicts for m in v.vendor_import),
-    ]
-    for package in unannounced.found(
-        {module.strip().partition(".")[0] for module in modules}
+    modules = os.environ.get("ACCEL_IMPORT", "").split(",")
+    for verdict in verdicts:
+        modules += verdict.vendor_import
+    for package in find_unregistered(
+        module.strip().partition(".")[0] for module in modules
     ):
-        more = f", but neither torch nor a plugin imports it. To try it: accel --import {package.module} list"
         if package.device_type:
-            more = f". Next step: write its plugin: accel new {package.device_type} --no-private-use1"
-        yield package.told + more
+            new = f"accel new {package.device_type} --no-private-use1"
+            yield f"{package.description}. Next step: write its plugin: {new}"
+        else:
+            yield (
+                f"{package.description}, but neither torch nor a plugin imports it. "
+                f"Next step: to try it, accel --import {package.module} list"
+            )

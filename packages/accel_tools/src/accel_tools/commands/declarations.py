@@ -25,12 +25,13 @@ __all__ = ["command"]
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
 _PAIRS = {"type": "array", "items": {**_TEXTS, "minItems": 2, "maxItems": 2}}
-#: How JSON holds a field, by the type of its default; and fields of which that says too little.
+#: The JSON Schema of a field, by the type of its default.
 _TYPES: dict[type, dict[str, Any]] = {
     str: _TEXT,
     bool: {"type": "boolean"},
     tuple: _TEXTS,
 }
+#: The JSON Schema of fields whose default is not enough.
 _FIELDS: dict[str, dict[str, Any]] = {
     "name": _TEXT,
     "priority": {"type": "integer"},
@@ -38,14 +39,15 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "hints": _PAIRS,
     "known_differences": _PAIRS,
 }
-#: 2: the fields stand in their records, as in a declaration.
+#: 2: fields are nested in their records, as in a declaration.
 _VERSION = 2
-#: What is known besides the fields, each a text.
+#: Fields that are not part of the declaration, each a text.
 _ORIGIN = {
     "distribution": "The distribution that declares it.",
     "version": "That distribution's version.",
     "entry_point": "The value of its entry point; empty if built in.",
 }
+#: Fields of a plugin without a readable declaration.
 _UNREAD = {
     "name": "The entry point's name.",
     **_ORIGIN,
@@ -74,50 +76,53 @@ def command(
     """Print what each backend, or NAME, declares, as JSON.
 
     Each field of the declarations: variables for visible devices, device nodes, PCI ids, resource names,
-    communication and compile backends, and more. It reads installed plugins, and does not need torch. The
-    exit status is 1 if a plugin fails.
+    communication and compile backends, and more. Reads installed plugins; does not need torch. Exit status:
+    0 = success, 1 = a plugin failed, 2 = usage error.
     """
     with answering(as_json=True) as output:
         if schema:
             output.write(json.dumps(_schema(), indent=2))
             return
         settings = options.read_settings(timeout)
-        found = find_backends(name, settings, IsolatedLoader(settings.probe_timeout))
-        if name is not None and not found:
-            asked = f"accel declarations {name}"
-            raise BackendNotFoundError(messages.not_found_message(asked, name))
-        unread = [each for each in found if each.backend is None]
-        output.write_json(
-            {
-                "schema": _VERSION,
-                "backends": [
-                    _facts(each) for each in found if each.backend is not None
-                ],
-                "unread": [_why(each) for each in unread],
-            }
-        )
-    ctx.exit(1 if any(each.status.is_failure for each in unread) else 0)
+        verdicts = find_backends(name, settings, IsolatedLoader(settings.probe_timeout))
+        if name is not None and not verdicts:
+            message = messages.not_found_message(f"accel declarations {name}", name)
+            raise BackendNotFoundError(message)
+        output.write_json(_document(verdicts))
+    failed = any(v.status.is_failure for v in verdicts if v.backend is None)
+    ctx.exit(1 if failed else 0)
 
 
-def _facts(candidate: Verdict) -> dict[str, Any]:
-    """Give every field of the declaration, so that a new one appears by itself."""
-    declared = asdict(candidate.declaration)
-    del declared["provenance"]
-    return {**declared, **_origin(candidate)}
+def _document(verdicts: Iterable[Verdict]) -> dict[str, Any]:
+    backends, unread = [], []
+    for verdict in verdicts:
+        if verdict.backend is None:
+            unread.append(_unread(verdict))
+        else:
+            backends.append(_declaration(verdict))
+    return {"schema": _VERSION, "backends": backends, "unread": unread}
 
 
-def _why(unread: Verdict) -> dict[str, Any]:
+def _declaration(verdict: Verdict) -> dict[str, Any]:
+    """Return every field of the declaration, so that a new field appears by itself."""
+    fields_of_backend = asdict(verdict.declaration)
+    del fields_of_backend["provenance"]
+    return {**fields_of_backend, **_origin(verdict)}
+
+
+def _unread(verdict: Verdict) -> dict[str, Any]:
+    """Return why a plugin has no readable declaration."""
     return {
-        "name": unread.name,
-        **_origin(unread),
-        "status": unread.status.value,
-        "reason": unread.reason,
-        "hint": unread.hint,
+        "name": verdict.name,
+        **_origin(verdict),
+        "status": verdict.status.value,
+        "reason": verdict.reason,
+        "hint": verdict.hint,
     }
 
 
-def _origin(each: Verdict) -> dict[str, str]:
-    source = each.provenance
+def _origin(verdict: Verdict) -> dict[str, str]:
+    source = verdict.provenance
     return {
         "distribution": source.distribution,
         "version": source.version,
@@ -126,7 +131,7 @@ def _origin(each: Verdict) -> dict[str, str]:
 
 
 def _schema() -> dict[str, Any]:
-    """Describe the document, in the words of the declaration's own docstring."""
+    """Return the JSON Schema of the document; descriptions come from the docstring of `Backend`."""
     declared = [field for field in fields(Backend) if field.name != "provenance"]
     backend = {**_described(Backend, declared), **_texts(_ORIGIN)}
     failure = {"type": _TEXT, "message": _TEXT}
@@ -147,9 +152,10 @@ def _schema() -> dict[str, Any]:
 
 
 def _described(kind: type, declared: Iterable[Field[Any]]) -> dict[str, Any]:
-    """Describe the fields of `Backend` or of one of its records."""
-    lines = inspect.getdoc(kind) or ""
-    words = dict(re.findall(r"^    (\w+): (.*(?:\n        .*)*)", lines, re.MULTILINE))
+    """Return the JSON Schema of each field of `Backend`, or of one of its records."""
+    docstring = inspect.getdoc(kind) or ""
+    attribute = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
+    descriptions = dict(attribute.findall(docstring))
     described: dict[str, Any] = {}
     for field in declared:
         if is_dataclass(field.default):
@@ -157,16 +163,17 @@ def _described(kind: type, declared: Iterable[Field[Any]]) -> dict[str, Any]:
         else:
             form = _FIELDS.get(field.name) or _TYPES[type(field.default)]
         described[field.name] = {
-            "description": " ".join(words[field.name].split()),
+            "description": " ".join(descriptions[field.name].split()),
             **form,
         }
     return described
 
 
-def _texts(described: dict[str, str]) -> dict[str, Any]:
-    return {name: {"description": words, **_TEXT} for name, words in described.items()}
+def _texts(descriptions: dict[str, str]) -> dict[str, Any]:
+    """Return the JSON Schema of fields that are texts."""
+    return {name: {"description": text, **_TEXT} for name, text in descriptions.items()}
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    """Require all of them; a later release may add some."""
+    """Return the JSON Schema of an object with all these properties; a later release may add some."""
     return {"type": "object", "required": [*properties], "properties": properties}

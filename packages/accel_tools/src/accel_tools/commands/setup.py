@@ -46,6 +46,8 @@ _MAKERS = {
     "biren": "supa",
     "kunlunxin": "klxpu",
     "rebellions": "rbln",
+    "aws": "neuron",
+    "trainium": "neuron",
 }
 #: The first number of any driver of NVIDIA's for which torch has a build; no toolkit's is as high.
 _FIRST_DRIVER = 300
@@ -345,6 +347,7 @@ def _document(
         "torch": plan.torch,
         "torch_backend": plan.torch_backend,
         "packages": list(plan.packages),
+        "package_index": plan.package_index,
         "parts": [part._asdict() for part in plan.parts],
         "unknown": plan.unknown,
         "url": plan.url,

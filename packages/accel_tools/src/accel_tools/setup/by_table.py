@@ -66,7 +66,8 @@ def _fits(row: Row, machine: Machine, torch: str) -> bool:
 
 
 def _newness(row: Row) -> tuple[Version, Version]:
-    return Version(row.torch), Version(row.packages[0].partition("==")[2] or "0")
+    release = row.packages[0].partition("==")[2].removesuffix(".*")
+    return Version(row.torch), Version(release or "0")
 
 
 def _range(text: str) -> SpecifierSet:
@@ -113,6 +114,7 @@ def _of_row(
         torch=f"torch=={row.torch}",
         torch_backend=index,
         packages=row.packages,
+        package_index=recipe.package_index,
         parts=tuple(parts),
         url=recipe.url,
         needs=needs,

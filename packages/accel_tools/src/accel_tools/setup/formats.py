@@ -40,19 +40,28 @@ def _arguments(plan: Plan) -> list[str]:
     return [vendors.pip_argument(package) for package in plan.packages]
 
 
+def _index_options(plan: Plan) -> list[str]:
+    """The options that add the vendor's index to PyPI, from which the rest comes.
+
+    Either index can then supply any name: only the vendor's instructions are reason enough.
+    """
+    return ["--extra-index-url", plan.package_index] if plan.package_index else []
+
+
 def _pip_commands(plan: Plan, *options: str) -> list[str]:
     """Two commands where torch comes from an index of its own: that has no other packages."""
     packages = _arguments(plan)
     install = ("pip", "install", *options)
+    more = _index_options(plan)
     if not plan.torch_backend:
-        return [_quoted(*install, plan.torch, *packages)]
+        return [_quoted(*install, plan.torch, *packages, *more)]
     commands = [
         _quoted(
             *install, plan.torch, "--index-url", builds.index_of(plan.torch_backend)
         )
     ]
     if packages:
-        commands.append(_quoted(*install, *packages))
+        commands.append(_quoted(*install, *packages, *more))
     return commands
 
 
@@ -62,7 +71,10 @@ def _pip(plan: Plan) -> str:
 
 def _uv(plan: Plan) -> str:
     backend = [f"--torch-backend={plan.torch_backend}"] if plan.torch_backend else []
-    install = _quoted("uv", "pip", "install", plan.torch, *_arguments(plan), *backend)
+    install = _quoted(
+        "uv", "pip", "install", plan.torch, *_arguments(plan), *backend,
+        *_index_options(plan),
+    )  # fmt: skip
     if plan.torch_backend == AUTO and plan.uv and plan.uv.variables:
         return f"{_quoted('env', *plan.uv.variables)} {install}"
     return install
@@ -117,15 +129,26 @@ def _pyproject(plan: Plan) -> str:
             f'url = "{builds.index_of(plan.torch_backend)}"',
             "explicit = true",
         ]
+    if plan.package_index:
+        # Not explicit: what the vendor's package needs is there too.
+        lines += [
+            "",
+            "[[tool.uv.index]]",
+            f'name = "{plan.backend}"',
+            f'url = "{plan.package_index}"',
+        ]
     return "\n".join(lines)
 
 
 def _requirements(plan: Plan) -> str:
     """A file's lines: torch's index beside PyPI could serve any other name, so that it stands alone."""
     if not plan.torch_backend:
-        return "\n".join([plan.torch, *map(_reference, plan.packages)])
+        index = " ".join(_index_options(plan))
+        lines = [index, plan.torch, *map(_reference, plan.packages)]
+        return "\n".join(filter(None, lines))
     packages = _arguments(plan)
-    then = [f"# then: {_quoted('pip', 'install', *packages)}"] if packages else []
+    command = _quoted("pip", "install", *packages, *_index_options(plan))
+    then = [f"# then: {command}"] if packages else []
     return "\n".join(
         [f"--index-url {builds.index_of(plan.torch_backend)}", plan.torch, *then]
     )

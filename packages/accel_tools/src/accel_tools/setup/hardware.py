@@ -37,6 +37,7 @@ RANKED = (
     "Tecorigin SDAA card",
     "Intel Gaudi",
     "Google TPU",
+    "AWS Trainium",
     "Cambricon MLU",
     "Moore Threads GPU",
     "Biren GPU",

@@ -56,8 +56,10 @@ class Plan(NamedTuple):
     torch: str = ""
     #: PyTorch's index by name, `"cu130"`; empty for PyPI; `AUTO` if uv chooses.
     torch_backend: str = ""
-    #: Requirements that PyPI has.
+    #: The other requirements.
     packages: tuple[str, ...] = ()
+    #: The vendor's index that has some of them; empty if PyPI has all.
+    package_index: str = ""
     parts: tuple[Part, ...] = ()
     #: Why there is no command, and the address to read on at.
     unknown: str = ""

@@ -1,7 +1,7 @@
 """Vendors' tables: which torch, vendor package, toolkit and Python go together.
 
 A plugin declares its table as an entry point of group `accel.recipes`, named as its backend, that leads to a
-`dict` of strings, lists and numbers (docs/howto/setup.md). Tables of our own plugins are in
+`dict` of strings, lists and numbers (docs/howto/writing-a-plugin.md). Tables of our own plugins are in
 `first_party.json` too, so that a machine without any plugin gets an answer; `./dev docs --write` copies them.
 """
 
@@ -75,6 +75,8 @@ class Recipe(NamedTuple):
     toolkit: Toolkit | None = None
     #: Index that has the right build of torch, by architecture; others take PyPI's.
     torch_index: Mapping[str, str] = {}
+    #: Index that has the vendor's package, which PyPI lacks; empty for PyPI.
+    package_index: str = ""
     #: What a user must know besides.
     note: str = ""
 
@@ -120,7 +122,7 @@ def parsed(backend: str, table: Any) -> Recipe:
     """
     if not isinstance(table, Mapping):
         raise ValueError(f"expected a dict, got {type(table).__name__}")
-    known = {"url", "rows", "toolkit", "torch_index", "note"}
+    known = {"url", "rows", "toolkit", "torch_index", "package_index", "note"}
     if unknown := sorted(set(table) - known):
         raise ValueError(
             f"unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}"
@@ -129,7 +131,7 @@ def parsed(backend: str, table: Any) -> Recipe:
         raise ValueError("url: expected the address of the vendor's instructions")
     rows = tuple(_row(number, row) for number, row in enumerate(table.get("rows", ())))
     toolkit = Toolkit(**table["toolkit"]) if table.get("toolkit") else None
-    texts = {key: str(table.get(key, "")) for key in ("url", "note")}
+    texts = {key: str(table.get(key, "")) for key in ("url", "package_index", "note")}
     return Recipe(
         backend,
         rows=rows,

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from accel_core import Accelerator, Backend, OpProvider
 from accel_core.errors import InvalidAcceleratorError
+from accel_core.interface.with_block import warn_if_entered
 from accel_core.op_providers import providers
 from accel_core.torch_import import import_torch
 from accel_train.deepspeed import _install, _op_registry, op_builders
@@ -184,6 +185,8 @@ def _delegating_member(foreign_class: type, name: str) -> Any:
         if isinstance(device, torch.device):
             return device
         index = next(iter((*args, *options.values())), None)
+        if index is not None and hasattr(device, "__enter__"):
+            warn_if_entered(self.name, index)
         return torch.device(self.backend.device_type, index)
 
     return torch_device if name == "device" else call_foreign

@@ -35,7 +35,8 @@ class Framework(NamedTuple):
     usage: str = ""
 
 
-_TRAINERS_PAGE = "docs/howto/trainers.md"
+_LIGHTNING_PAGE = "docs/howto/lightning.md"
+_HUGGING_FACE_PAGE = "docs/howto/hugging-face.md"
 _FRAMEWORKS_PAGE = "docs/howto/frameworks.md"
 _TRANSFORMERS_DEVICES = (
     "cuda",
@@ -90,9 +91,9 @@ FRAMEWORKS = (
     Framework(
         "Lightning",
         "lightning",
-        _TRAINERS_PAGE,
+        _LIGHTNING_PAGE,
         adapter="accel_train.lightning",
-        limitation="its DeepSpeed strategy accepts CUDA alone",
+        limitation="its DeepSpeed strategy supports only CUDA",
         native_devices=("cuda", "mps"),
         integration="lightning",
         module="lightning",
@@ -101,9 +102,9 @@ FRAMEWORKS = (
     Framework(
         "PyTorch Lightning",
         "pytorch-lightning",
-        _TRAINERS_PAGE,
+        _LIGHTNING_PAGE,
         adapter="accel_train.lightning",
-        limitation="its DeepSpeed strategy accepts CUDA alone",
+        limitation="its DeepSpeed strategy supports only CUDA",
         native_devices=("cuda", "mps"),
         integration="lightning",
         module="pytorch_lightning",
@@ -112,9 +113,9 @@ FRAMEWORKS = (
     Framework(
         "Accelerate",
         "accelerate",
-        _TRAINERS_PAGE,
+        _HUGGING_FACE_PAGE,
         adapter="accel_train.accelerate",
-        limitation="fp16 and device_map go by its lists of devices",
+        limitation="fp16 and device_map support only listed devices",
         native_devices=(
             "cuda",
             "mps",
@@ -133,9 +134,9 @@ FRAMEWORKS = (
     Framework(
         "Transformers",
         "transformers",
-        _TRAINERS_PAGE,
+        _HUGGING_FACE_PAGE,
         adapter="accel_train.transformers",
-        limitation="the device's random numbers are missing in its checkpoints",
+        limitation="checkpoints lack the device's random state",
         native_devices=_TRANSFORMERS_DEVICES,
         integration="accelerate",
         module="transformers.trainer",
@@ -145,18 +146,18 @@ FRAMEWORKS = (
     Framework(
         "TRL",
         "trl",
-        _TRAINERS_PAGE,
+        _HUGGING_FACE_PAGE,
         adapter="accel_train.transformers",
-        limitation="as in Transformers, whose Trainer it uses",
+        limitation="the limits of Transformers, whose Trainer it uses",
         native_devices=_TRANSFORMERS_DEVICES,
         integration="accelerate",
     ),
     Framework(
         "PEFT",
         "peft",
-        _TRAINERS_PAGE,
+        _HUGGING_FACE_PAGE,
         adapter="accel_train.transformers",
-        limitation="saved adapters are loaded to the CPU first",
+        limitation="saved adapters are loaded onto the CPU first",
         native_devices=("cuda", "mps", "mlu", "xpu", "npu"),
         integration="accelerate",
     ),
@@ -165,7 +166,7 @@ FRAMEWORKS = (
         "nemo-toolkit",
         _FRAMEWORKS_PAGE,
         adapter="accel_train.lightning",
-        limitation="restore_from loads to the CPU first",
+        limitation="restore_from loads onto the CPU first",
         native_devices=("cuda",),
     ),
     # These adapters are loaded by the framework, through an entry point of accel_train.
@@ -191,7 +192,7 @@ FRAMEWORKS = (
         _FRAMEWORKS_PAGE,
         adapter="accel_train.integrations.verl",
         group="verl.plugins",
-        limitation="PPO counts Ray's GPU and NPU alone; no training on the CPU",
+        limitation="PPO counts only Ray's GPU and NPU; no training on the CPU",
         native_devices=("cuda", "npu"),
     ),
     Framework(
@@ -200,7 +201,7 @@ FRAMEWORKS = (
         _FRAMEWORKS_PAGE,
         adapter="accel_train.integrations.axolotl",
         group="axolotl.plugins",
-        limitation="fp16; FSDP, and packing in several ranks, were not tried",
+        limitation="fp16; FSDP and packing in several ranks are not tested",
         native_devices=("cuda", "mps", "npu"),
     ),
     Framework(
@@ -209,7 +210,7 @@ FRAMEWORKS = (
         _FRAMEWORKS_PAGE,
         adapter="accel_train.integrations.lmcache",
         group="lmcache.device_plugins",
-        limitation="handles between processes and cache contexts",
+        limitation="no handles between processes, no cache contexts",
         native_devices=("cuda", "hpu", "musa", "neuron", "npu", "rbln", "xpu"),
     ),
     Framework(
@@ -227,7 +228,7 @@ FRAMEWORKS = (
         "vllm",
         _FRAMEWORKS_PAGE,
         adapter="accel_train.integrations.vllm",
-        limitation="attention, kernels and workers are those of a vendor's own Platform",
+        limitation="the vendor's Platform must supply attention, kernels and workers",
         native_devices=("cuda", "xpu", "tpu"),
     ),
     # These frameworks accept a device, and need no adapter.
@@ -235,7 +236,7 @@ FRAMEWORKS = (
         "fastai",
         "fastai",
         _FRAMEWORKS_PAGE,
-        limitation="else it takes CUDA, MPS or the CPU, silently",
+        limitation="without this argument it uses CUDA, MPS or the CPU, silently",
         native_devices=("cuda", "mps"),
         module="fastai.learner",
         usage=f"DataLoaders(..., {_DEVICE_ARGUMENT})",
@@ -244,7 +245,7 @@ FRAMEWORKS = (
         "Ignite",
         "pytorch-ignite",
         _FRAMEWORKS_PAGE,
-        limitation="idist.device() is the CPU, silently",
+        limitation="idist.device() returns the CPU, silently",
         native_devices=("cuda",),
         module="ignite.engine",
         usage=f"create_supervised_trainer(..., {_DEVICE_ARGUMENT})",

@@ -492,7 +492,7 @@ def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Rec
 
 
 def _build_of(chosen: _Chosen) -> str:
-    """Return the kind of torch's build for a vendor's communication; empty for gloo, which all share."""
+    """Return the kind of torch build that the communication needs; empty for gloo, which every build has."""
     build = accel_core.torch_build()
     is_shared = chosen.communication in ("", "gloo", "mpi")
     return build.kind if build is not None and not is_shared else ""

@@ -1,150 +1,163 @@
-"""The choices of other frameworks on this machine, compared with ours.
+"""The devices that other frameworks would choose on this machine, compared with accel's choice.
 
-A script that another framework starts runs on the device that the framework chooses, not on that of
-`get_accelerator()`.
+A script that another framework starts runs on the device that the framework chooses, not
+on the device of `get_accelerator()`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
+from typing import NamedTuple
 
 from accel_core import builtin, hardware, torch_build
 from accel_core.survey import Survey
 from accel_core.text import one_line
-from accel_tools.doctor.frameworks import FRAMEWORKS, Framework, ask
-from accel_tools.doctor.records import Finding, Level, Topic, Visit
+from accel_tools.doctor.frameworks import FRAMEWORKS, Framework, query
+from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
 __all__ = ["TOPIC"]
 
-#: Names the frameworks to which accel-train hands our accelerator.
+#: The variable that names the frameworks to which accel-train passes accel's device.
 _INTEGRATIONS = "ACCEL_INTEGRATIONS"
 
 
-def _examine(visit: Visit) -> Iterator[Finding]:
-    installed = [
-        (framework, version)
-        for framework in FRAMEWORKS
-        if (version := _version(framework))
-    ]
-    if not installed:
-        names = ", ".join(framework.name for framework in FRAMEWORKS)
-        yield Finding(
-            Level.OK, "frameworks.not-installed", f"none of {names} is installed"
-        )
-        return
+class _Answer(NamedTuple):
+    """A framework's choice; one of the fields is not empty."""
+
+    #: torch's name of the device.
+    device: str = ""
+    #: Why the framework fails.
+    failure: str = ""
+    #: Why its choice could not be determined.
+    unknown: str = ""
+
+
+class _Choice(NamedTuple):
+    """accel's choice; empty if no backend can be chosen."""
+
+    backend: str
+    #: torch's name of the backend's device.
+    device: str
+
+
+def _examine(context: DiagnosticContext) -> Iterator[Finding]:
     from accel_core.sandbox import child
 
-    integrated = (
-        visit.environ.get(_INTEGRATIONS, "").lower().replace(" ", "").split(",")
+    installed = _installed_frameworks()
+    if not installed:
+        names = ", ".join(framework.name for framework in FRAMEWORKS)
+        what = f"none of {names} is installed"
+        yield Finding(Level.OK, "frameworks.not-installed", what)
+        return
+    integrated = _integrated_names(context.environ)
+    seconds = context.settings.probe_timeout
+    queried = []
+    for framework in installed:
+        if framework.distributions[0] not in integrated:
+            queried.append(framework)
+    answers = child.run_in_parallel(
+        lambda framework: _query(framework, seconds), queried, hardware.usable_cores()
     )
-    seconds = visit.settings.probe_timeout
-    asked = [
-        framework
-        for framework, _ in installed
-        if framework.distributions[0] not in integrated
-    ]
-    answers = iter(
-        child.run_in_parallel(
-            lambda framework: _answer(framework, seconds),
-            asked,
-            hardware.usable_cores(),
-        )
-    )
-    ours, device = _ours(visit.survey())
-    for framework, version in installed:
-        who = f"{framework.name} {version}"
-        if framework in asked:
-            yield _compared(framework, who, next(answers), ours, device)
+    answer_of = {
+        framework.name: answer
+        for framework, answer in zip(queried, answers, strict=True)
+    }
+    choice = _accel_choice(context.survey())
+    for framework, version in installed.items():
+        title = f"{framework.name} {version}"
+        answer = answer_of.get(framework.name)
+        if answer is not None:
+            yield _compare(framework, title, answer, choice)
         else:
-            what = f"{who} uses {ours}, because {_INTEGRATIONS} names it"
+            what = f"{title} uses {choice.backend}, because {_INTEGRATIONS} names it"
             yield Finding(Level.OK, "frameworks.integrated", what)
 
 
-def _version(framework: Framework) -> str:
-    """Return the version that is installed; empty where something of it is missing."""
-    try:
-        versions = [metadata.version(name) for name in framework.distributions]
-    except metadata.PackageNotFoundError:
-        return ""
-    return versions[0]
+def _installed_frameworks() -> dict[Framework, str]:
+    """Return the frameworks whose distributions are all installed, with their versions."""
+    installed = {}
+    for framework in FRAMEWORKS:
+        try:
+            versions = [metadata.version(name) for name in framework.distributions]
+        except metadata.PackageNotFoundError:
+            continue
+        installed[framework] = versions[0]
+    return installed
 
 
-def _answer(framework: Framework, seconds: float) -> tuple[str, str, str]:
-    """Return the device that it chooses; else how it fails; else why that is not known."""
+def _integrated_names(environ: Mapping[str, str]) -> list[str]:
+    names = environ.get(_INTEGRATIONS, "").lower().split(",")
+    return [name.strip() for name in names]
+
+
+def _query(framework: Framework, seconds: float) -> _Answer:
+    """Query the framework in a child process that has `seconds`."""
     from accel_core.sandbox import child
 
     try:
-        # With torch's autoload, as the user's program has it.
-        report = child.run(ask, {"framework": framework.name}, seconds, autoload=True)
+        # With torch's autoload, as in the user's program.
+        report = child.run(query, {"framework": framework.name}, seconds, autoload=True)
     except OSError as error:
-        return "", "", f"no child process could be started to probe it: {error}"
+        return _Answer(unknown=f"no child process could be started: {error}")
     if report.answer is not None:
-        return (
-            one_line(str(report.answer["device"])),
-            one_line(str(report.answer["fails"])),
-            "",
-        )
+        device, failure = report.answer["device"], report.answer["fails"]
+        return _Answer(one_line(str(device)), one_line(str(failure)))
     if report.timed_out:
-        return "", "", f"no response within {report.waited:g} s (--timeout allows more)"
-    return "", f"its process {report.ending}", ""
+        late = f"no response within {report.waited:g} s (--timeout allows more)"
+        return _Answer(unknown=late)
+    return _Answer(failure=f"its process {report.ending}")
 
 
-def _compared(
-    framework: Framework, who: str, answer: tuple[str, str, str], ours: str, device: str
+def _compare(
+    framework: Framework, title: str, answer: _Answer, choice: _Choice
 ) -> Finding:
-    """Compare its answer with `ours`, a backend's name, and `device`, torch's name of the same."""
-    theirs, fails, unknown = answer
-    facts = {"asked": framework.question}
-    if unknown:
-        what = f"the choice of {who} is not known: {unknown}"
+    """Return the finding on a framework whose name and version are `title`."""
+    facts = {"call": framework.call}
+    if answer.unknown:
+        what = f"could not determine the device of {title}: {answer.unknown}"
         return Finding(Level.OK, "frameworks.unknown", what, facts=facts)
-    if fails:
-        what = f"{who} chooses nothing: {fails}"
-        incomplete = fails.startswith("ModuleNotFoundError")
-        step = (
-            "install what pip check names"
-            if incomplete
-            else framework.step(ours or "cpu", "")
-        )
+    if answer.failure:
+        what = f"{title} cannot choose a device: {answer.failure}"
+        step = framework.step(choice.backend or "cpu", "")
+        if answer.failure.startswith("ModuleNotFoundError"):
+            step = "run `pip check`, and install the packages that it lists"
         return Finding(Level.WARNING, "frameworks.fails", what, step, facts=facts)
-    if not ours:
-        return Finding(
-            Level.OK, "frameworks.alone", f"{who} would choose {theirs}", facts=facts
-        )
-    if theirs == device:
-        return Finding(
-            Level.OK, "frameworks.same", f"{who} would choose {theirs} too", facts=facts
-        )
-    what = f"{who} would choose {theirs}, but accel_core chooses {ours}"
-    return Finding(
-        Level.WARNING,
-        "frameworks.differs",
-        what,
-        framework.step(ours, theirs),
-        facts=facts,
-    )
+    what = f"{title} would choose {answer.device}"
+    if not choice.backend:
+        return Finding(Level.OK, "frameworks.alone", what, facts=facts)
+    if answer.device == choice.device:
+        return Finding(Level.OK, "frameworks.same", f"{what} too", facts=facts)
+    what = f"{what}, but accel_core chooses {choice.backend}"
+    step = framework.step(choice.backend, answer.device)
+    return Finding(Level.WARNING, "frameworks.differs", what, step, facts=facts)
 
 
-def _ours(surveyed: Survey) -> tuple[str, str]:
-    """Return the backend that is chosen, and torch's name of its device; of `generic` torch's for both."""
-    chosen = (surveyed.selection.name if surveyed.selection else "") or ""
-    if chosen == builtin.GENERIC.name:
-        return _of_the_build(), _of_the_build()
-    return chosen, next(
-        (v.device_type for v in surveyed.verdicts if v.name == chosen), chosen
-    )
+def _accel_choice(survey: Survey) -> _Choice:
+    """Return accel's choice; for `generic`, torch's name of the device stands for the backend."""
+    name = survey.selection.name if survey.selection else None
+    if name is None:
+        return _Choice("", "")
+    if name == builtin.GENERIC.name:
+        device = _device_of_torch_build()
+        return _Choice(device, device)
+    for verdict in survey.verdicts:
+        if verdict.name == name:
+            return _Choice(name, verdict.device_type)
+    return _Choice(name, name)
 
 
-def _of_the_build() -> str:
+def _device_of_torch_build() -> str:
     """Return the device that torch was built for; empty for its CPU build."""
     build = torch_build()
     if build is None:
         return ""
     if build.cuda or build.hip:
         return "cuda"
-    return "xpu" if build.xpu else "mps" if sys.platform == "darwin" else ""
+    if build.xpu:
+        return "xpu"
+    return "mps" if sys.platform == "darwin" else ""
 
 
 TOPIC = Topic("frameworks", "Devices other frameworks would use", _examine)

@@ -1,15 +1,17 @@
 """Packages that run code when another package is imported, or when Python starts.
 
-Each is reported with its distribution, and tried in a child process: first all in one, then each in its own
-if that child crashes. A file is not tried if the package that reads it is not installed.
+Each hook is reported with its distribution, and tried in a child process: first all hooks
+in one child, then, if it crashes, each in a child of its own. An entry point is not tried
+if the package that reads it is not installed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from accel_core import Provenance, hardware, is_installed, packages
 from accel_core.backend import ENTRY_POINT_GROUP
@@ -17,24 +19,24 @@ from accel_core.explain.autoload import AutoloadConflict, autoload_conflicts
 from accel_core.settings import permitted_entry_points
 from accel_core.text import one_line
 from accel_core.torch_import import TORCH_GROUP, autoload_is_on
-from accel_tools.doctor.in_child import try_acts
-from accel_tools.doctor.records import Finding, Level, Topic, Visit
+from accel_tools.doctor.child_functions import run_hooks
+from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 from accel_tools.doctor.start_files import StartFile, start_files
 
 __all__ = ["TOPIC"]
 
 
 class _Group(NamedTuple):
-    """An entry-point group, who reads it and when."""
+    """An entry-point group: who reads it, and when."""
 
     name: str
     #: The package that reads it.
     reader: str
     #: When it is read, as a clause.
     when: str
-    #: Whether what the entry point names is called at once, without arguments.
+    #: Whether the loaded object is called, without arguments.
     called: bool = False
-    #: Whether the reader loads an entry point only when a program asks for its name.
+    #: Whether the reader loads an entry point only when a program uses its name.
     by_name: bool = False
 
 
@@ -76,230 +78,266 @@ _GROUPS = (
     _Group("verl.plugins", "verl", "when verl is imported"),
     _Group(ENTRY_POINT_GROUP, "accel_core", "when accel_core chooses or lists"),
 )
-#: Tried elsewhere: as torch does it, and by the verdicts on the backends.
-_TRIED = (TORCH_GROUP, ENTRY_POINT_GROUP)
-#: What is said where nothing came in time.
-_LATE = "no answer"
+#: Groups that are tried elsewhere: by `autoload_conflicts`, and by the verdicts on the backends.
+_TRIED_ELSEWHERE = (TORCH_GROUP, ENTRY_POINT_GROUP)
 
 
-class _Act(NamedTuple):
-    """One thing to try."""
+class _Hook(NamedTuple):
+    """Code that another package, or Python, runs."""
 
     #: The distribution with its version, or the file.
-    who: str
-    #: Where it stands: `"torch_dynamo_backends: npu = torch_npu.dynamo:entry"`.
+    owner: str
+    #: Where it is declared: `"torch_dynamo_backends: npu = torch_npu.dynamo:entry"`.
     where: str
+    #: When it runs, as a clause.
     when: str
-    #: What helps against it.
+    #: The next step if it fails.
     step: str
+    #: A hook of `child_functions.run_hooks`.
     job: dict[str, object]
 
 
-def _examine(visit: Visit) -> Iterator[Finding]:
-    found = {
-        # accel-train's own does nothing unless a parent process asks for it.
-        group.name: [
-            e
-            for e in packages.entry_points(group.name)
-            if e.distribution != "accel-train"
-        ]
-        for group in _GROUPS
-    }
-    acts: list[_Act] = []
+class _Failure(NamedTuple):
+    """A hook that failed, and how."""
+
+    hook: _Hook
+    error: str
+    timed_out: bool = False
+
+
+def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+    hooks: list[_Hook] = []
+    is_anything_found = False
     for group in _GROUPS:
-        announced = sorted(found[group.name], key=lambda e: (e.distribution, e.name))
-        if not announced:
-            continue
-        read = is_installed(group.reader)
-        yield _acting(group, announced, read=read)
-        if read and group.name not in _TRIED:
-            # torch's wheel may name what it lacks (2.15: nccl4py), which no program has asked for.
-            others = [
-                e
-                for e in announced
-                if not (group.by_name and e.distribution == group.reader)
-            ]
-            acts += [
-                _act(group, e)
-                for e in others
-                if e in permitted_entry_points(group.name)
-            ]
+        entry_points = _entry_points(group)
+        if entry_points:
+            is_anything_found = True
+            yield _group_finding(group, entry_points)
+            hooks += _tried_entry_points(group, entry_points)
     files = start_files()
     if files:
-        yield _starting(files)
-    acts += [_start(file) for file in files]
-    if not acts and not any(found.values()):
-        yield Finding(
-            Level.OK,
-            "import-hooks.nobody",
-            "no package runs code when another one is imported",
-        )
-    yield from _tried_all(acts, visit.settings.probe_timeout)
+        is_anything_found = True
+        yield _start_files_finding(files)
+        hooks += [_start_file_hook(file) for file in files]
+    if not is_anything_found:
+        what = "no package runs code when another one is imported"
+        yield Finding(Level.OK, "import-hooks.none", what)
+    yield from _try_all(hooks, context.settings.probe_timeout)
 
 
-def _tried_all(acts: Sequence[_Act], timeout: float) -> Iterator[Finding]:
-    """Yield what fails of `acts` and of torch's autoload; failures with one reason are one finding."""
-    from accel_core.sandbox import child
-
-    looks: list[Callable[[], Any]] = [
-        lambda: _failures(acts, timeout),
-        lambda: _spoilers(timeout),
-    ]
-    failures, spoiling = child.run_in_parallel(
-        lambda look: look(), looks, len(looks)
-    )  # each imports torch
-    alike: dict[tuple[str, str, str], list[_Act]] = {}
-    for act, how in failures:
-        if not any(
-            act.who in spoiler.reason and how in spoiler.reason for spoiler in spoiling
-        ):
-            alike.setdefault((act.who, act.when, how), []).append(act)
-    for (who, when, how), group in alike.items():
-        where = "; ".join(act.where for act in group)
-        if how.startswith(_LATE):
-            what = f"whether {who} ({where}) works {when} is not known: {how}"
-            yield Finding(
-                Level.WARNING,
-                "import-hooks.unknown",
-                what,
-                "give it longer: --timeout 300",
-            )
-        else:
-            what = f"{who} ({where}) fails {when}: {how}"
-            yield Finding(Level.WARNING, "import-hooks.fails", what, group[0].step)
-    for spoiler in spoiling:
-        if spoiler.known:
-            yield Finding(
-                Level.ERROR, "import-hooks.torch-fails", spoiler.reason, spoiler.hint
-            )
-        else:
-            yield Finding(
-                Level.WARNING, "import-hooks.unknown", spoiler.reason, spoiler.hint
-            )
+# --- What is declared ----------------------------------------------------------------
 
 
-def _spoilers(timeout: float) -> tuple[AutoloadConflict, ...]:
-    return (
-        autoload_conflicts(None, timeout)
-        if is_installed("torch") and autoload_is_on()
-        else ()
-    )
+def _entry_points(group: _Group) -> list[Provenance]:
+    """Return the group's entry points in order of distribution and name.
+
+    Those of accel-train are left out: they do nothing in a program that accel-train has not started.
+    """
+    found = []
+    for entry_point in packages.entry_points(group.name):
+        if entry_point.distribution != "accel-train":
+            found.append(entry_point)
+    return sorted(found, key=lambda entry: (entry.distribution, entry.name))
 
 
-def _acting(
-    group: _Group, entry_points: Sequence[Provenance], *, read: bool
-) -> Finding:
-    who = list(
-        dict.fromkeys(
-            f"{one_line(e.distribution)} {one_line(e.version)}" for e in entry_points
-        )
-    )
-    idle = "" if read else f", if {group.reader} were installed"
-    facts = {f"{one_line(e.name)} = {one_line(e.value)}": f"{one_line(e.distribution)} {one_line(e.version)}"
-             for e in entry_points}  # fmt: skip
-    what = f"{group.name}: {', '.join(who)} {'acts' if len(who) == 1 else 'act'} {group.when}{idle}"
+def _group_finding(group: _Group, entry_points: Sequence[Provenance]) -> Finding:
+    """Return which distributions the group's reader runs code of, and when."""
+    facts = {}
+    for entry in entry_points:
+        facts[f"{one_line(entry.name)} = {one_line(entry.value)}"] = _owner(entry)
+    owners = list(dict.fromkeys(facts.values()))
+    run = "runs" if len(owners) == 1 else "run"
+    what = f"{group.name}: {', '.join(owners)} {run} code {group.when}"
+    if not is_installed(group.reader):
+        what += f" ({group.reader} is not installed)"
     return Finding(Level.OK, "import-hooks.group", what, facts=facts)
 
 
-def _starting(files: Sequence[StartFile]) -> Finding:
-    facts = {
-        file.path: f"{file.distribution or 'no distribution'}: {'; '.join(file.lines)}"
-        for file in files
-    }
-    number = "one file runs" if len(files) == 1 else f"{len(files)} files run"
-    return Finding(
-        Level.OK,
-        "import-hooks.start",
-        f"{number} code whenever Python starts",
-        facts=facts,
-    )
+def _owner(entry_point: Provenance) -> str:
+    return f"{one_line(entry_point.distribution)} {one_line(entry_point.version)}"
 
 
-def _act(group: _Group, package: Provenance) -> _Act:
-    return _Act(
-        f"{one_line(package.distribution)} {one_line(package.version)}",
-        f"{group.name}: {one_line(package.name)} = {one_line(package.value)}",
-        group.when,
-        f"pip install --upgrade {one_line(package.distribution)}, or pip uninstall it",
-        {
-            "what": f"importing {package.module}",
-            "entry_point": asdict(package),
+def _tried_entry_points(
+    group: _Group, entry_points: Sequence[Provenance]
+) -> Iterator[_Hook]:
+    """Yield the hooks of the permitted entry points that this topic tries."""
+    if group.name in _TRIED_ELSEWHERE or not is_installed(group.reader):
+        return
+    permitted = permitted_entry_points(group.name)
+    for entry_point in entry_points:
+        # torch's wheel may name a package that it lacks (2.15: nccl4py), which no program uses.
+        is_of_reader = group.by_name and entry_point.distribution == group.reader
+        if entry_point in permitted and not is_of_reader:
+            yield _entry_point_hook(group, entry_point)
+
+
+def _entry_point_hook(group: _Group, entry_point: Provenance) -> _Hook:
+    name, value = one_line(entry_point.name), one_line(entry_point.value)
+    distribution = one_line(entry_point.distribution)
+    return _Hook(
+        owner=_owner(entry_point),
+        where=f"{group.name}: {name} = {value}",
+        when=group.when,
+        step=f"pip install --upgrade {distribution}, or pip uninstall {distribution}",
+        job={
+            "what": f"importing {entry_point.module}",
+            "entry_point": asdict(entry_point),
             "call": group.called,
         },
     )
 
 
-def _start(file: StartFile) -> _Act:
-    name = file.distribution.partition(" ")[0]
-    step = (
-        f"pip install --force-reinstall {name}"
-        if name
-        else f"repair or remove {file.path}"
-    )
-    return _Act(
-        file.path,
-        file.distribution or "of no distribution",
-        "whenever Python starts",
-        step,
-        {"what": f"running {file.path}", "lines": file.lines},
-    )
-
-
-# --- In child processes --------------------------------------------------------------------------------
-
-
-def _failures(acts: Sequence[_Act], timeout: float) -> list[tuple[_Act, str]]:
-    """Those that fail, each with how; `timeout`: seconds for each."""
-    if not acts:
-        return []
-    from accel_core.sandbox import child
-
-    tried = _tried(acts, timeout)
-    wrong = dict(tried.wrong)
-    if tried.hangs:
-        wrong[tried.at] = tried.ending
-    if tried.ending:  # who was at work when it died need not be to blame: another's thread may have ended it
-        rest = range(tried.at + tried.hangs, len(acts))
-        alone = child.run_in_parallel(
-            lambda i: _tried(acts[i : i + 1], timeout), rest, hardware.usable_cores()
+def _start_files_finding(files: Sequence[StartFile]) -> Finding:
+    facts = {}
+    for file in files:
+        facts[file.path] = (
+            f"{file.distribution or 'no distribution'}: {'; '.join(file.lines)}"
         )
-        hows = (
-            (index, found.wrong.get(0) or found.ending)
-            for index, found in zip(rest, alone, strict=True)
+    number = "one file runs" if len(files) == 1 else f"{len(files)} files run"
+    what = f"{number} code whenever Python starts"
+    return Finding(Level.OK, "import-hooks.start", what, facts=facts)
+
+
+def _start_file_hook(file: StartFile) -> _Hook:
+    step = f"repair or remove {file.path}"
+    if file.distribution:
+        name = file.distribution.partition(" ")[0]
+        step = f"pip install --force-reinstall {name}"
+    return _Hook(
+        owner=file.path,
+        where=file.distribution or "of no distribution",
+        when="whenever Python starts",
+        step=step,
+        job={"what": f"running {file.path}", "lines": file.lines},
+    )
+
+
+# --- What fails ----------------------------------------------------------------------
+
+
+def _try_all(hooks: Sequence[_Hook], timeout: float) -> Iterator[Finding]:
+    """Yield what fails of the hooks and of torch's autoload; failures of one reason are one finding."""
+    # In parallel, because both import torch in child processes.
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        autoload = pool.submit(_autoload_conflicts, timeout)
+        failures = _failures(hooks, timeout)
+        conflicts = autoload.result()
+    by_reason: dict[tuple[str, str, str], list[_Failure]] = {}
+    for failure in failures:
+        if not _is_reported(failure, conflicts):
+            hook = failure.hook
+            reason = (hook.owner, hook.when, failure.error)
+            by_reason.setdefault(reason, []).append(failure)
+    for same in by_reason.values():
+        yield _failure_finding(same)
+    for conflict in conflicts:
+        yield _autoload_finding(conflict)
+
+
+def _autoload_conflicts(timeout: float) -> tuple[AutoloadConflict, ...]:
+    if not is_installed("torch") or not autoload_is_on():
+        return ()
+    return autoload_conflicts(None, timeout)
+
+
+def _is_reported(failure: _Failure, conflicts: Sequence[AutoloadConflict]) -> bool:
+    """Return whether a conflict of torch's autoload reports the same failure."""
+    owner, error = failure.hook.owner, failure.error
+    return any(
+        owner in conflict.reason and error in conflict.reason for conflict in conflicts
+    )
+
+
+def _failure_finding(failures: Sequence[_Failure]) -> Finding:
+    """Return the finding on hooks of one owner that fail for one reason."""
+    first = failures[0]
+    owner, when = first.hook.owner, first.hook.when
+    where = "; ".join(failure.hook.where for failure in failures)
+    if first.timed_out:
+        what = (
+            f"could not determine whether {owner} ({where}) works {when}: {first.error}"
         )
-        wrong.update((index, how) for index, how in hows if how)
-    return [(acts[index], wrong[index]) for index in sorted(wrong)]
+        step = "allow more time: --timeout 300"
+        return Finding(Level.WARNING, "import-hooks.unknown", what, step)
+    what = f"{owner} ({where}) fails {when}: {first.error}"
+    return Finding(Level.WARNING, "import-hooks.fails", what, first.hook.step)
 
 
-class _Tried(NamedTuple):
-    """Report of a child process."""
+def _autoload_finding(conflict: AutoloadConflict) -> Finding:
+    level, code = Level.WARNING, "import-hooks.unknown"
+    if conflict.known:
+        level, code = Level.ERROR, "import-hooks.torch-fails"
+    return Finding(level, code, conflict.reason, conflict.hint)
 
-    #: How they fail, by number.
-    wrong: dict[int, str]
-    #: How the process ended before it had tried all; empty where it had.
+
+# --- In child processes --------------------------------------------------------------
+
+
+class _Run(NamedTuple):
+    """Report of a child process that ran hooks one after the other."""
+
+    #: Errors by the index of the hook.
+    errors: dict[int, str]
+    #: How the process ended before its last hook; empty if it ran all hooks.
     ending: str = ""
-    #: The one that was at work then.
-    at: int = 0
-    #: Whether it is to blame, for it did not come back.
-    hangs: bool = False
+    #: The index of the hook that ran then; `None` if the process ended before the first one.
+    last: int | None = None
+    timed_out: bool = False
 
 
-def _tried(acts: Sequence[_Act], timeout: float) -> _Tried:
+def _failures(hooks: Sequence[_Hook], timeout: float) -> list[_Failure]:
+    """Return the hooks that fail; each may take `timeout` seconds."""
+    if not hooks:
+        return []
+    run = _run(hooks, timeout)
+    failures: dict[int, _Failure] = {}
+    for index, error in run.errors.items():
+        failures[index] = _Failure(hooks[index], error)
+    if run.ending:
+        # A thread of another hook may have ended the process: the last hook is tried again.
+        first = run.last or 0
+        if run.last is not None and run.timed_out:
+            hook = hooks[run.last]
+            failures[run.last] = _Failure(hook, run.ending, timed_out=True)
+            first = run.last + 1
+        failures.update(_failures_alone(hooks, range(first, len(hooks)), timeout))
+    return [failures[index] for index in sorted(failures)]
+
+
+def _failures_alone(
+    hooks: Sequence[_Hook], indices: Sequence[int], timeout: float
+) -> Iterator[tuple[int, _Failure]]:
+    """Yield the hooks of these indices that fail in a child process of their own."""
     from accel_core.sandbox import child
 
-    report = child.run(try_acts, {"jobs": [act.job for act in acts]}, timeout)
-    if report.answer is not None:
-        return _Tried({int(index): str(how) for index, how in report.answer.items()})
-    ending = (
-        f"{_LATE} within {report.waited:g} s"
-        if report.timed_out
-        else f"its process {report.ending}"
+    runs = child.run_in_parallel(
+        lambda index: _run([hooks[index]], timeout), indices, hardware.usable_cores()
     )
+    for index, run in zip(indices, runs, strict=True):
+        error = run.errors.get(0) or run.ending
+        if error:
+            yield index, _Failure(hooks[index], error, run.timed_out)
+
+
+def _run(hooks: Sequence[_Hook], timeout: float) -> _Run:
+    """Run the hooks in one child process that may take `timeout` seconds."""
+    from accel_core.sandbox import child
+
+    report = child.run(run_hooks, {"hooks": [hook.job for hook in hooks]}, timeout)
+    if report.answer is not None:
+        return _Run(_by_index(report.answer))
+    ending = f"its process {report.ending}"
+    if report.timed_out:
+        ending = f"no response within {report.waited:g} s"
     if not report.stage.startswith("["):
-        return _Tried({}, ending)
-    _, at, told = json.loads(report.stage)
-    wrong = {int(index): str(how) for index, how in told.items()}
-    return _Tried(wrong, ending, int(at), report.timed_out)
+        return _Run({}, ending, timed_out=report.timed_out)
+    _, index, errors = json.loads(report.stage)
+    return _Run(_by_index(errors), ending, int(index), report.timed_out)
+
+
+def _by_index(errors: dict[str, object]) -> dict[int, str]:
+    """Return the errors with their indices as numbers, which JSON makes texts."""
+    return {int(index): str(error) for index, error in errors.items()}
 
 
 TOPIC = Topic("import-hooks", "Import-time hooks", _examine)

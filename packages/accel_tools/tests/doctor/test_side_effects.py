@@ -1,7 +1,7 @@
 """What a plugin does too early, each with its line and what to write instead."""
 
 from accel_core import Provenance
-from accel_tools.doctor.plugin_conduct import conduct
+from accel_tools.doctor.side_effects import find_side_effects
 
 EARLY = '''"""A plugin that cannot wait."""
 import os
@@ -41,14 +41,16 @@ def test_a_plugin_that_does_more_than_declare_is_told_what_and_where(torch_world
     )
     torch_world.plugin("early", EARLY)
     torch_world.backend("npu")
-    missteps = conduct(Provenance("accel-early", "1.0", "early", "accel_early"), 20)
+    side_effects = find_side_effects(
+        Provenance("accel-early", "1.0", "early", "accel_early"), 20
+    )
     later = "import it in the module of the accelerator's class, or inside accel_probe"
     started = "start it where the accelerator is built, or inside accel_probe"
     declare, leave = (
         "declare it in Backend.environment.defaults",
         "leave the environment to the user of the program",
     )
-    assert [tuple(misstep) for misstep in missteps] == [
+    assert [tuple(side_effect) for side_effect in side_effects] == [
         ("imports torch", "accel_early.py, line 5", later),
         ("imports early_vendor", "accel_early.py, line 6", later),
         ("writes the environment variable EARLY", "accel_early.py, line 7", declare),
@@ -56,4 +58,6 @@ def test_a_plugin_that_does_more_than_declare_is_told_what_and_where(torch_world
         ("removes the environment variable EARLY", "accel_early.py, line 18", leave),
         ("starts the process true", "accel_early.py, line 19", started),
     ]
-    assert conduct(Provenance("accel-npu", "1.0", "npu", "accel_npu"), 20) == ()
+    assert (
+        find_side_effects(Provenance("accel-npu", "1.0", "npu", "accel_npu"), 20) == ()
+    )

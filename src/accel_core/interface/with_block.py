@@ -1,0 +1,52 @@
+"""A warning for `with accelerator.device(i):`, which selects no device.
+
+A `torch.device` cannot be subclassed, and entering it cannot be observed. So the
+caller's next instruction is read.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+import warnings
+from traceback import walk_stack
+from types import FrameType
+
+from accel_core.exceptions import is_own_frame, user_stacklevel
+
+#: The instruction that enters a `with` block: Python 3.10, and 3.11 to 3.13.
+_ENTERS = ("SETUP_WITH", "BEFORE_WITH")
+#: The same from Python 3.14 on (CPython 3.14, Python/codegen.c, `codegen_with_inner`).
+_ENTERS_314 = ["COPY", "LOAD_SPECIAL"]
+#: Instructions to read after a call. A call has at most 4 cache entries.
+_READ = 10
+
+
+def warn_if_entered(accelerator: str, device: object) -> None:
+    """Warn if the nearest caller outside accel is about to enter the result in a `with`
+    statement.
+
+    `device` is the argument of `device()`, for the advice.
+    """
+    for frame, _ in walk_stack(sys._getframe(1)):
+        if not is_own_frame(frame):
+            break
+    if not _enters_result(frame):
+        return
+    warnings.warn(
+        f"{accelerator}: `with accelerator.device({device!r}):` does not select the "
+        "device, because device() returns a torch.device. "
+        f"Write `with accelerator.device_guard({device!r}):`",
+        stacklevel=user_stacklevel(),
+    )
+
+
+def _enters_result(frame: FrameType) -> bool:
+    """Whether the frame's instruction after the running call enters a `with` block."""
+    start = frame.f_lasti + 2
+    opcodes = frame.f_code.co_code[start : start + 2 * _READ : 2]
+    names = [dis.opname[opcode] for opcode in opcodes]
+    following = [name for name in names if name != "CACHE"]
+    if not following:
+        return False
+    return following[0] in _ENTERS or following[:2] == _ENTERS_314
