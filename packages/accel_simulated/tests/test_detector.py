@@ -444,7 +444,10 @@ def test_reports_that_cannot_be_written(report, said, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["acme"], "Missing a command"), (["--list"], "--list or --build, which run no command")],
+    [
+        (["acme"], "Missing a command"),
+        (["--list"], "--list or --build, which run no command"),
+    ],
 )
 def test_reports_need_a_command(words, said):
     done = CliRunner().invoke(accel, ["simulate", "--report", "cuda.md", *words])

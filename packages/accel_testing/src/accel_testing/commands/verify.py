@@ -359,7 +359,7 @@ def _not_claimed(report: ConformanceReport) -> list[page.Part]:
             names_by_reason.setdefault(result.message, []).append(result.check.name)
     if not names_by_reason:
         return []
-    parts = [page.heading("Not supported by the device")]
+    parts = [page.heading("Not claimed")]
     for reason, names in names_by_reason.items():
         line = [(f"{reason}: ", ""), (", ".join(names), "dim")]
         parts.append(page.hanging([(("–", "dim"), line)], 2))
