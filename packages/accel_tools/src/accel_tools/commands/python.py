@@ -22,7 +22,7 @@ _UNKNOWN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
     metavar="FOLDER",
     help="The folder of accel setup --into. [default: the one that this accel is in]",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Print the environment and why.")
+@click.option("--verbose", "-v", is_flag=True, help="Print the environment and why.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(given: Path | None, *, verbose: bool, arguments: tuple[str, ...]) -> None:
     """Start Python in the environment of a folder that fits this machine.

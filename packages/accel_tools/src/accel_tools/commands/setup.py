@@ -94,8 +94,8 @@ def _name(value: str) -> str:
     help="Make an environment for each NAME in FOLDER.",
 )
 @click.option(
-    "-r",
     "--requirements",
+    "-r",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="With --into: packages for every environment, as after --.",
