@@ -10,7 +10,7 @@ import pytest
 
 from accel_core.hardware import vendors
 from accel_tools.setup import choice, folder
-from accel_tools.setup.hardware import seen
+from accel_tools.setup.hardware import detect_hardware
 from accel_tools.setup.machines import Machine
 
 pytestmark = pytest.mark.skipif(
@@ -97,7 +97,7 @@ def test_the_best_hardware_comes_first_as_for_accel_setup(
     folder.write_hardware(tmp_path)
     found = choice.devices(str(tmp_path), str(described.root))
     assert [device.row["label"] for device in found] == [
-        present.label for present in seen(described).present
+        present.label for present in detect_hardware(described).present
     ]
 
 
@@ -131,7 +131,7 @@ def test_a_driver_that_is_too_old_for_every_build_takes_the_cpu_with_a_warning(c
     name, found = chosen(OLD_DRIVER, ("cuda=13.0", "cpu"))
     assert name == "cpu"
     assert (
-        "cuda-13.0 needs NVIDIA's driver 580 or newer, and 550.54.15 is here"
+        "cuda-13.0 needs NVIDIA's driver 580 or newer, but 550.54.15 is here"
         in found.warning
     )
 
