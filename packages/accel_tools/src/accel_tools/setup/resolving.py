@@ -92,7 +92,7 @@ def _option(name: str, value: str) -> list[str]:
 
 
 def _accel_packages(plan: Plan) -> list[str]:
-    """Return the distributions of accel that every environment has, and those of the plan."""
+    """Return accel's distributions for every environment, and those of the plan."""
     names = ["accel-core", "accel-train", "accel-tools", *plan.packages]
     return [name for name in dict.fromkeys(names) if name in vendors.FOLDERS]
 
