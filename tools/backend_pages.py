@@ -283,7 +283,7 @@ These operations return wrong results without an error:
 {items}
 """
 DECLARATION = """\
-These are the [fields](../reference/declaration.md) of the backend's declaration.
+These are the [fields](../reference/plugin.md#backend) of the backend's declaration.
 `accel declarations {name}`, of accel-tools, prints them as JSON."""
 PAGE = """\
 <!-- Written by tools/backend_pages.py from the declaration, notes/{name}.md and notes/train.py.

@@ -25,7 +25,7 @@ PUBLIC = (
 #: `Backend` has a page of its own; the others are plain values.
 TOLD_ELSEWHERE = {
     *("accel_core.Backend", "accel_core.__version__", "accel_testing.AcceleratorTests"),
-    # Parts of a declaration: reference/declaration.md is made from their docstrings.
+    # Parts of a declaration: reference/plugin.md is made from their docstrings.
     *(
         f"accel_core.{name}"
         for name in (

@@ -107,7 +107,7 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(
         for name, record in RECORDS.items()
         for f in fields(record)
     }
-    pages["What fails"].add("error")
+    pages["Errors"].add("error")
     said = {
         "accel list": accel.json("list"),
         "accel why": accel.json("why"),
@@ -123,7 +123,7 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(
         "accel declarations": accel.json("declarations", ACCEL_BLOCK="checked"),
         "accel verify": {"schema": 1, **to_dict(CARD)},
         "accel verify --list": accel.json("verify", "cpu", "--list"),
-        "What fails": accel.json("why", "nowhere", status=2),
+        "Errors": accel.json("why", "nowhere", status=2),
     }
     assert pages.keys() == said.keys()
     for title, document in said.items():

@@ -118,7 +118,7 @@ PINS = {
     " NPU@Accel_Npu ": "* pinned by DS_ACCELERATOR=' NPU@Accel_Npu '. Details: `accel why`",
     "gone,off,npu": "* preferred by DS_ACCELERATOR='gone,off,npu'",
     "off": "which cannot be used",
-    "bare": "* pinned by DS_ACCELERATOR='bare'. A program gets it, with the status 'no device'. Details: `accel why`",
+    "bare": "* pinned by DS_ACCELERATOR='bare'. A program gets it, with the status 'no device'.",
     "gone": "DS_ACCELERATOR='gone' matches no backend that can be chosen",
 }
 
@@ -399,5 +399,6 @@ def test_so_few_that_lack_a_package_that_each_says_what_to_do(accel):
     )
     said = accel("list").stdout
     assert (
-        "not installed  torch_one is not installed; next step: pip install torch-one" in said
+        "not installed  torch_one is not installed; next step: pip install torch-one"
+        in said
     )

@@ -138,7 +138,8 @@ def test_a_plugin_that_dies_at_its_import_costs_others_nothing(accel):
     )
     assert accel("list", "--no-probe").returncode == 0
     assert (
-        "bad (accel-bad 1.0) would crash a program" in accel("list", COLUMNS="300").stdout
+        "bad (accel-bad 1.0) would crash a program"
+        in accel("list", COLUMNS="300").stdout
     )
     assert accel("bench", "cpu", "--plot", "x.pdf").returncode == 2
 

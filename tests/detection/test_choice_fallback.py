@@ -163,7 +163,8 @@ def test_that_one_device_is_missing_is_no_news_beside_the_other(
     (caught,) = fallback_warnings()
     text = str(caught.message)
     assert (
-        "acme (accel-acme 1.0): no device: its driver is not loaded. Next step: get one\n" in text
+        "acme (accel-acme 1.0): no device: its driver is not loaded. Next step: get one\n"
+        in text
     )
     assert "no B" not in text
     assert "no B" in str(accel_core.selection())

@@ -18,7 +18,7 @@ MACHINES = [
     for file in sorted(Path(__file__).with_name("machines").glob("*.jsonl"))
     for line in file.read_text("utf-8").splitlines()
 ]
-PAGE = Path(__file__).parents[4] / "docs/evidence/from-setup.md"
+PAGE = Path(__file__).parents[4] / "docs/evidence/versions.md"
 _KEYS = {
     "architecture",
     "files",
