@@ -284,9 +284,9 @@ def test_accel_python_starts_the_folders_python_and_verbose_gives_the_reason(
     folder_with,
 ):
     into = folder_with("cpu", "xpu")
-    program = "from accel_tools.commands.python import command; command()"
-    options = ["--folder", into, "-v", "train.py", "-v", "--folder"]
-    done = run(sys.executable, "-c", program, *options, DS_ACCELERATOR="xpu")
+    words = ["-m", "accel_core", "-v", "python", "--folder", into]
+    script = ["train.py", "-v", "--folder"]
+    done = run(sys.executable, *words, *script, DS_ACCELERATOR="xpu")
     assert done.stdout.startswith("xpu ")
     assert done.stdout.endswith(" train.py -v --folder\n")
     assert done.stderr.endswith("DS_ACCELERATOR=xpu\n")
