@@ -156,7 +156,7 @@ def command(
     listing: bool,
     as_json: bool,
 ) -> None:
-    """Check that the accelerator, or NAME, conforms to the interface.
+    """Check the accelerator, or NAME, against the interface.
 
     Runs the checks of accel_testing.conformance level by level, each group in a process of its own. The exit
     status is 0 if all checks passed, and 1 if a check failed or could not run. After Ctrl-C or SIGTERM, the
