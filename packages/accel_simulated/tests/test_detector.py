@@ -698,16 +698,16 @@ def test_a_script_that_lies_elsewhere_is_named_as_its_module(monkeypatch):
         "torchrun": "torch[.]distributed[.]run",
         "none": "none",
     }.items():
-        with pytest.raises(accel_core.LaunchError, match=f"python -m {module}$"):
+        with pytest.raises(accel_core.LaunchError, match=rf"python -m {module}\.$"):
             simulate._find_program(name)
 
 
 @pytest.mark.parametrize(
     ("words", "completed"),
     [
-        (["simulate"], ["npu"]),
-        (["simulate", "--build"], ["npu"]),
-        (["simulate", "--build", "acme"], ["npu"]),
+        (["simulate"], ["npu", "neuron"]),
+        (["simulate", "--build"], ["npu", "neuron"]),
+        (["simulate", "--build", "acme"], ["npu", "neuron"]),
         (["simulate", "acme"], ["n"]),  # the command: a file
     ],
 )

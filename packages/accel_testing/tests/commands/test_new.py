@@ -80,13 +80,13 @@ def test_a_folder_that_is_there_is_left_alone():
 def test_a_file_in_the_place_of_the_folder_is_left_alone():
     Path("file").touch()
     _, error = refused("zing", "--output", "file")
-    assert error.startswith("file is there already")
+    assert error.startswith("file already exists")
 
 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--output", "a/b", "Make it first: mkdir -p "),
+        ("--output", "a/b", "Create it first: mkdir -p "),
         ("--author", "a\nb", "expected one line of plain text"),
         ("--license", "GPL", "'GPL' is not one of 'Apache-2.0'"),
     ],

@@ -1,6 +1,6 @@
-"""Devices that a distribution simulates: which one this process has, and what can simulate one.
+"""Find the simulated device of this process, and the package that can simulate devices.
 
-The simulator is an entry point of the group `accel.simulators`; a simulation starts with Python or never.
+That package has an entry point of the group `accel.simulators`. A simulation can only start with Python.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 __all__ = ["description", "simulated_device", "simulator"]
 
-#: The module that is imported where a device is simulated.
+#: The module that is imported in a process with a simulated device.
 _STARTED = "accel_simulated.at_start"
 _GROUP = "accel.simulators"
 
 
 def description() -> str:
-    """Return what this process simulates, such as `"acme:2 by accel-simulated 0.1.0"`; empty if nothing."""
+    """Return a description of the simulation: `"acme:2 by accel-simulated 0.1.0"`; empty if there is none."""
     simulation = sys.modules.get(_STARTED)
     if simulation is None or not simulated_device()[0]:
         return ""
@@ -29,15 +29,15 @@ def description() -> str:
 
 
 def simulated_device() -> tuple[str, str]:
-    """Return the backend that this process simulates, and torch's device type: `("klxpu", "cuda")`.
+    """Return the simulated backend, and torch's device type for it: `("klxpu", "cuda")`.
 
-    Both are empty if nothing is simulated.
+    Both are empty if this process has no simulated device.
     """
     simulation = sys.modules.get(_STARTED)
     if simulation is None:
         return "", ""
-    device: tuple[str, str] = simulation.backend_and_device_type()
-    return device
+    names: tuple[str, str] = simulation.backend_and_device_type()
+    return names
 
 
 def simulator() -> Provenance | None:
