@@ -287,7 +287,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         unknown = mark.kwargs.keys() - {"devices"}
         if unknown:
             raise pytest.UsageError(
-                f"the mark accel got the unknown arguments {', '.join(sorted(unknown))}; expected devices=N"
+                f"unknown arguments of the mark `accel`: {', '.join(sorted(unknown))}; expected devices=N"
             )
         import accel_core
 

@@ -242,7 +242,7 @@ def _unused_warning(accelerator: Any, *, on_cpu: bool) -> str:
     if not frameworks:
         location = " and kept its parameters on the CPU" if on_cpu else ""
         return (
-            f"accel selected {accelerator_name}, but the program never used it{location}. Move the model and "
+            f"{accelerator_name} was selected, but the program never used it{location}. Move the model and "
             f"the data: {_DEVICE_LINE}. Set ACCEL_UNUSED=ignore if that is intended."
         )
     likeliest, *others = frameworks
@@ -251,6 +251,6 @@ def _unused_warning(accelerator: Any, *, on_cpu: bool) -> str:
         names = ", ".join(framework.name for framework in others)
         also_imported = f" (also imported: {names})"
     return (
-        f"accel selected {accelerator_name}, but the program never used it: {likeliest.name} took the "
+        f"{accelerator_name} was selected, but the program never used it: {likeliest.name} took the "
         f"CPU{also_imported}. Add: {likeliest.usage}. Set ACCEL_UNUSED=ignore if that is intended."
     )

@@ -18,7 +18,7 @@ _UNKNOWN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 @click.option(
     "--folder",
     "given",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     metavar="FOLDER",
     help="The folder of accel setup --into. [default: the one that this accel is in]",
 )
@@ -34,8 +34,8 @@ def command(ctx: click.Context, given: Path | None, arguments: tuple[str, ...]) 
     into = given or folder.own_folder()
     if into is None:
         raise click.UsageError(
-            "this accel is not in a folder of environments: give --folder FOLDER, or make one with accel "
-            "setup --into FOLDER cpu."
+            "this command is not in a folder of environments. Give --folder FOLDER, or make a folder: "
+            "accel setup --into FOLDER cpu."
         )
     launcher = into.absolute() / "bin" / "python"
     if not launcher.is_file():

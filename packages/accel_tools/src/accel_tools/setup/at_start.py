@@ -1,4 +1,4 @@
-"""Prepare a Python that the launcher of a folder of environments starts (`accel-folder.pth`).
+"""Prepare a Python that the launcher of a folder of environments starts (`choice.pth`).
 
 It imports nothing that takes milliseconds.
 """

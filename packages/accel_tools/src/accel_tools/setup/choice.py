@@ -1,6 +1,6 @@
 """Choose one environment of a folder by this machine's hardware, and start its Python.
 
-`accel setup --into FOLDER` copies this module to `FOLDER/lib/accel_choice.py`. Each program in `FOLDER/bin`
+`accel setup --into FOLDER` copies this module to the folder `lib` in FOLDER, as `accel_choice.py`. Each program in `FOLDER/bin`
 runs it before Python starts, so it imports only what Python itself imports: the hardware checks of accel-core
 take 60 ms to import, `re` and `json` 7 ms. The files that it reads have blocks of lines `key = value`, as
 `pyvenv.cfg`; a value that is a list has its items separated by spaces.
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 #: The file of an environment that is whole: what it is. It is written last.
-MARK = "accel-environment.cfg"
+MARK = "environment.cfg"
 #: The accelerators that accel knows, best first.
 HARDWARE = "lib/hardware.cfg"
 CPU = "cpu"

@@ -184,7 +184,7 @@ def _without_code(plan: Plan, architecture: str) -> list[str]:
 def mark(path: Path, record: Mapping[str, str]) -> None:
     """Finish an environment: its start file, and then its mark."""
     for site in path.glob("lib/python*/site-packages"):
-        (site / "accel-folder.pth").write_text(_START_FILE, "utf-8")
+        (site / "choice.pth").write_text(_START_FILE, "utf-8")
     write_atomically(path / choice.MARK, _block(record))
 
 
