@@ -297,6 +297,7 @@ def _document(
         "backend": plan.backend,
         "torch": plan.torch,
         "torch_backend": plan.torch_backend,
+        "torch_index": plan.torch_index,
         "packages": list(plan.packages),
         "parts": [part._asdict() for part in plan.parts],
         "unknown": plan.unknown,

@@ -9,7 +9,14 @@ from accel_tools.setup import builds
 from accel_tools.setup.hardware import KEPLER, UNNAMED, VOLTA
 from accel_tools.setup.installed import OWN_BUILDS, unfit
 from accel_tools.setup.machines import Machine
-from accel_tools.setup.plan import Part, Plan, UvChoice, requirement, with_plugin
+from accel_tools.setup.plan import (
+    Part,
+    Plan,
+    UvChoice,
+    requirement,
+    with_extra,
+    with_plugin,
+)
 
 __all__ = ["PYTORCH", "by_build"]
 
@@ -231,9 +238,11 @@ def _of_toolkit(plan: Plan, build: builds.Build, toolkit: str) -> str:
 
 
 def _amd(plan: Plan, machine: Machine, torch: str) -> Plan:
-    if machine.system == "win32" or plan.kind == "WSL2":
+    if plan.kind == "WSL2":
         what = "PyTorch has no ROCm wheels for Windows, and AMD has its own for WSL2 and some Radeons"
         return plan._replace(unknown=what, url=_VENDORS_OWN["AMD"])
+    if machine.system == "win32":
+        return _amd_on_windows(plan, torch)
     if plan.toolkit:
         return _rocm(plan, torch)
     if not plan.hardware.gfx:
@@ -242,9 +251,7 @@ def _amd(plan: Plan, machine: Machine, torch: str) -> Plan:
     found = [(gfx, builds.for_amd(gfx, torch)) for gfx in plan.hardware.gfx]
     gfx, build = next(((g, b) for g, b in found if b.name), found[0])
     if not build.name:
-        of_torch = f" of torch {torch}" if torch else ""
-        what = f"PyTorch has no wheels{of_torch} for {', '.join(plan.hardware.gfx)}, by {build.source}"
-        return plan._replace(unknown=what, url=_GFX)
+        return _amd_own(plan, torch, build)
     without = [other for other, its in found if not its.name]
     notes = (
         (f"PyTorch has no wheels for {', '.join(without)}, which is here too",)
@@ -259,9 +266,54 @@ def _amd(plan: Plan, machine: Machine, torch: str) -> Plan:
     return with_plugin(_pytorch(plan, torch, build, why))._replace(notes=notes)
 
 
+def _amd_own(plan: Plan, torch: str, build: builds.Build) -> Plan:
+    """The plan for GPUs that PyTorch has no wheels for: AMD's own, if they have code for one of the GPUs."""
+    of_torch = f" of torch {torch}" if torch else ""
+    lacking = f"PyTorch has no wheels{of_torch} for {', '.join(plan.hardware.gfx)}, by {build.source}"
+    known = [gfx for gfx in plan.hardware.gfx if gfx in builds.AMD_TARGETS]
+    right = [gfx for gfx in known if gfx not in builds.AMD_WRONG]
+    if known and not right:
+        what = f"{lacking}; AMD's own are reported to give wrong results"
+        return plan._replace(unknown=what, url=builds.AMD_WRONG[known[0]])
+    if not right:
+        return plan._replace(unknown=lacking, url=_GFX)
+    if unfit := builds.amd_own_fits(plan.python, torch):
+        return plan._replace(unknown=f"{lacking}; {unfit}", url=_GFX)
+    why = f"AMD's build for ROCm 7.14 has code for {right[0]}, and PyTorch's has none"
+    return _from_amd(plan, torch, f"device-{right[0]}", why)
+
+
+def _amd_on_windows(plan: Plan, torch: str) -> Plan:
+    """The plan for Windows, where no file names the GPU's architecture."""
+    lacking = "PyTorch has no ROCm wheels for Windows"
+    if plan.toolkit:
+        what = f"{lacking}, and AMD's own bring their ROCm: give no --toolkit"
+        return plan._replace(unknown=what, url=_VENDORS_OWN["AMD"])
+    if unfit := builds.amd_own_fits(plan.python, torch):
+        return plan._replace(unknown=f"{lacking}; {unfit}", url=_VENDORS_OWN["AMD"])
+    why = f"{lacking}; AMD's build for ROCm 7.14 with code for all of its GPUs (10 GB)"
+    targets = [gfx for gfx in builds.AMD_TARGETS if gfx not in builds.AMD_WRONG]
+    notes = (
+        f"AMD's build has code for {', '.join(targets)}, and for no other GPU",
+        "If you know the architecture, replace device-all by device-gfxNNNN: about 2 GB",
+    )
+    return _from_amd(plan, torch, "device-all", why)._replace(notes=notes)
+
+
+def _from_amd(plan: Plan, torch: str, extra: str, why: str) -> Plan:
+    """The plan with torch from AMD's index, which lacks every package that torch does not need."""
+    needed = with_extra(requirement(torch), extra)
+    part = Part(needed, why, builds.AMD_SOURCE)
+    return with_plugin(
+        plan._replace(torch=needed, torch_index=builds.AMD_INDEX, parts=(part,))
+    )
+
+
 def _rocm(plan: Plan, torch: str) -> Plan:
     """The plan for a version of ROCm that was given, and the GPUs of this machine, if it has AMD's."""
     build = builds.for_toolkit("rocm", plan.toolkit, torch)
+    if not build.name and plan.toolkit.partition(".")[0] == "10":
+        return _rocm_10(plan, torch)
     if not build.name:
         return _no_build(plan, "ROCm", builds.toolkits("rocm"), torch)
     gpus = builds.gpus_of(build.name)
@@ -280,3 +332,20 @@ def _rocm(plan: Plan, torch: str) -> Plan:
         )
     )
     return with_plugin(_pytorch(plan, torch, build, why))._replace(notes=notes)
+
+
+def _rocm_10(plan: Plan, torch: str) -> Plan:
+    """The plan for ROCm 10, which AMD's index alone has, on GPUs with which AMD tested it."""
+    gpus = builds.AMD_NEXT_TARGETS
+    here = [gfx for gfx in plan.hardware.gfx if gfx in gpus]
+    if not here:
+        what = (
+            f"AMD's index of ROCm 10 is known to have code for {', '.join(gpus)} alone"
+        )
+        return plan._replace(unknown=what, url=builds.AMD_NEXT_SOURCE)
+    needed = with_extra(requirement(torch), f"device-{here[0]}")
+    why = f"AMD's build for ROCm 10 has code for {here[0]}"
+    part = Part(needed, why, builds.AMD_NEXT_SOURCE)
+    return with_plugin(
+        plan._replace(torch=needed, torch_index=builds.AMD_NEXT_INDEX, parts=(part,))
+    )

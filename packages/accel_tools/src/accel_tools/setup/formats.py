@@ -40,17 +40,21 @@ def _arguments(plan: Plan) -> list[str]:
     return [vendors.pip_argument(package) for package in plan.packages]
 
 
+def _index_of(plan: Plan) -> str:
+    """The address of the index that has torch; empty for PyPI."""
+    if plan.torch_index:
+        return plan.torch_index
+    return builds.index_of(plan.torch_backend) if plan.torch_backend else ""
+
+
 def _pip_commands(plan: Plan, *options: str) -> list[str]:
     """Two commands where torch comes from an index of its own: that has no other packages."""
     packages = _arguments(plan)
     install = ("pip", "install", *options)
-    if not plan.torch_backend:
+    index = _index_of(plan)
+    if not index:
         return [_quoted(*install, plan.torch, *packages)]
-    commands = [
-        _quoted(
-            *install, plan.torch, "--index-url", builds.index_of(plan.torch_backend)
-        )
-    ]
+    commands = [_quoted(*install, plan.torch, "--index-url", index)]
     if packages:
         commands.append(_quoted(*install, *packages))
     return commands
@@ -61,6 +65,9 @@ def _pip(plan: Plan) -> str:
 
 
 def _uv(plan: Plan) -> str:
+    if plan.torch_index:
+        # AMD's index answers 403 for packages that it lacks, at which uv stops.
+        return " && ".join(f"uv {line}" for line in _pip_commands(plan))
     backend = [f"--torch-backend={plan.torch_backend}"] if plan.torch_backend else []
     install = _quoted("uv", "pip", "install", plan.torch, *_arguments(plan), *backend)
     if plan.torch_backend == AUTO and plan.uv and plan.uv.variables:
@@ -105,6 +112,14 @@ def _pyproject(plan: Plan) -> str:
         for requirement in (plan.torch, *map(_reference, plan.packages))
     )
     lines = ["[project]", f"dependencies = [{listed}]"]
+    if plan.torch_index:
+        # The index also has what torch's extra needs. It answers 403 for packages that it lacks.
+        lines += [
+            "",
+            "[[tool.uv.index]]",
+            f'url = "{plan.torch_index}"',
+            "ignore-error-codes = [403]",
+        ]
     if plan.torch_backend:
         name = f"pytorch-{plan.torch_backend}"
         lines += [
@@ -122,13 +137,12 @@ def _pyproject(plan: Plan) -> str:
 
 def _requirements(plan: Plan) -> str:
     """A file's lines: torch's index beside PyPI could serve any other name, so that it stands alone."""
-    if not plan.torch_backend:
+    index = _index_of(plan)
+    if not index:
         return "\n".join([plan.torch, *map(_reference, plan.packages)])
     packages = _arguments(plan)
     then = [f"# then: {_quoted('pip', 'install', *packages)}"] if packages else []
-    return "\n".join(
-        [f"--index-url {builds.index_of(plan.torch_backend)}", plan.torch, *then]
-    )
+    return "\n".join([f"--index-url {index}", plan.torch, *then])
 
 
 FORMATS: Mapping[str, Callable[[Plan], str]] = {

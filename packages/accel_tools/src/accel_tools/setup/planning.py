@@ -66,8 +66,10 @@ def planned(
         _start(machine, hardware, here, driver, toolkit), machine, tables, torch
     )
     card = next((p for p in hardware.present if p.label == "Intel discrete GPU"), None)
-    if plan.unknown and not name and plan.target == "AMD GPU" and hardware.gfx and card:
-        here = card  # AMD's is a part of the processor
+    # PyTorch has no wheels for AMD's GPU, which is a part of the processor where a card is there too.
+    is_second = bool(plan.unknown or plan.torch_index)
+    if is_second and not name and plan.target == "AMD GPU" and hardware.gfx and card:
+        here = card
         plan = _for(_start(machine, hardware, card), machine, tables, torch)
     others = [p for p in hardware.present if here is not None and p is not here]
     notes = (*plan.notes, *_of_others(plan, others), *_of_unknown(machine), *problems)
