@@ -1,4 +1,4 @@
-"""AMD's own wheels, for GPUs that PyTorch has no wheels for: the targets, the step of their own, the formats."""
+"""AMD's own wheels, for GPUs that PyTorch has no wheels for: the targets, and torch in a step of its own."""
 
 import pytest
 
@@ -62,8 +62,8 @@ def test_pytorchs_index_comes_first(planned_for):
 
 
 COMMANDS = {
-    "pip": "pip install 'torch[device-gfx1010]' --index-url https://repo.amd.com/rocm/whl-multi-arch/ && pip",
-    "uv": "uv pip install 'torch[device-gfx1010]' --index-url https://repo.amd.com/rocm/whl-multi-arch/ && uv",
+    "pip": f"pip install 'torch[device-gfx1010]' --index-url {builds.AMD_INDEX} && pip install",
+    "uv": f"uv pip install 'torch[device-gfx1010]' --index-url {builds.AMD_INDEX} && uv pip install",
     "conda": "pip install 'torch[device-gfx1010]' --index-url https://repo.amd.com/",
     "dockerfile": "RUN pip install --no-cache-dir 'torch[device-gfx1010]' --index-url https://repo.amd.com/",
     "pyproject": "ignore-error-codes = [403]",

@@ -68,8 +68,8 @@ _ROCM = ("7.2", "7.1", "7.0", "6.4", "6.3", "6.2.4", "6.2", "6.1", "6.0")
 _VEGA = ("gfx900", "gfx906")
 _WITH_VEGA = ["rocm6.3", "rocm6.2.4", "rocm6.2", "rocm6.1", "rocm6.0"]
 _VEGA_SOURCE = "https://github.com/pytorch/pytorch/issues/179865"
-#: AMD's own index of ROCm 7.14, for Linux and Windows, and the architectures that it has code for, each as an
-#: extra of torch: `torch[device-gfx1103]`. https://github.com/easydiffusion/torchruntime/issues/34, 2026-08-26.
+#: AMD's own index of ROCm 7.14, for Linux and Windows, and the architectures that it has code for, each as
+#: an extra of torch: `torch[device-gfx1103]`. The list is of 2026-08-26.
 AMD_INDEX = "https://repo.amd.com/rocm/whl-multi-arch/"
 AMD_SOURCE = "https://github.com/easydiffusion/torchruntime/issues/34"
 AMD_TARGETS = (
