@@ -44,10 +44,15 @@ class Server:
                 stderr=output,
                 env=clean_environment(PYTHONPATH=PACKAGE),
             )
-        deadline = time.monotonic() + 60
-        while "serving cpu" not in log.read_text():
-            assert self.process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
+        self.log = log
+        self.wait_for("serving cpu")
+
+    def wait_for(self, words):
+        """Wait until the server's log has these words, two minutes at most."""
+        deadline = time.monotonic() + 120
+        while words not in self.log.read_text():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.1)
 
     def stop(self):
@@ -105,24 +110,21 @@ def test_the_conformance_suite_ends_and_finds_its_faults(server):
 
 
 def test_the_conformance_suite_names_a_lost_server(server):
-    """The server is stopped while the second check runs."""
+    """The server is stopped when the first check has opened its session."""
     words = ["-m", "accel_core", "verify", "generic", "--level", "2", "--json"]
-    start = time.monotonic()
-    with subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, *words],
         env=environment(server),
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        for line in process.stderr:
-            if b"interface." in line:
-                break
-        server.stop()
-        output, _ = process.communicate(timeout=600)
+        stderr=subprocess.DEVNULL,
+    )
+    server.wait_for("started (client torch")
+    server.stop()
+    start = time.monotonic()
+    output, _ = process.communicate(timeout=600)
+    assert time.monotonic() - start < 300
     checks = json.loads(output)["checks"]
     not_run = [check["message"] for check in checks if check["outcome"] == "not run"]
-    assert len(not_run) > 100
-    assert set(not_run) == {not_run[0]}
-    assert "the device no longer answers" in not_run[0]
-    assert "ConnectionError: could not reach rgpu-opserver again" in not_run[0]
-    assert time.monotonic() - start < 300
+    lost = [message for message in not_run if "no longer answers" in message]
+    assert len(lost) > 50
+    assert "ConnectionRefusedError: [Errno 111] Connection refused" in lost[0]

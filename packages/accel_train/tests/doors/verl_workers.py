@@ -52,7 +52,8 @@ def pool_of(devices):
 def main():
     # Then verl selects the device that Ray gives to a worker.
     os.environ.update(dict.fromkeys(get_platform().ray_noset_envvars(), "1"))
-    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False)
+    # verl asks for three CPUs with each device.
+    ray.init(num_cpus=8, num_gpus=2, include_dashboard=False)
     try:
         pool_of(3)
         refusal = ""
