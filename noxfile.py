@@ -182,7 +182,10 @@ What next?  {activate} puts `accel` and this Python on your path. Then
 README.md, "Use", has the four lines for a program of your own. `./dev test` runs the tests.
 """
 # Sessions of CI with environments of their own, most of them with frameworks.
-APART = "site simulated npu-real tpu-real ipex-real deepspeed deepspeed-oldest trainers doors multinode"
+APART = (
+    "site simulated npu-real tpu-real ipex-real deepspeed deepspeed-oldest trainers "
+    "integrations multinode"
+)
 
 
 @nox.session(tags=["start"])
@@ -199,7 +202,7 @@ def demo(session: nox.Session) -> None:
         f"\n2/2  Train on it: 1,797 real images of digits\n     $ {train}\n", flush=True
     )
     said = {
-        "PYTHONWARNINGS": "ignore:No accelerator is usable:UserWarning"
+        "PYTHONWARNINGS": "ignore:No usable accelerator:UserWarning"
     }  # by the list, just now
     session.run(
         "python", "examples/train_digits.py", *session.posargs, env=said, log=False
@@ -396,8 +399,8 @@ def simulated(session: nox.Session) -> None:
     )
 
 
-#: How-tos from DeepSpeed's interface to ours.
-OF_DEEPSPEED = ("howto/from-deepspeed", "howto/from-deepspeeds-abstract-accelerator")
+#: The how-to guide from DeepSpeed's interface to accel-core's.
+FROM_DEEPSPEED = "howto/from-deepspeed"
 
 
 @nox.session(tags=["frameworks"])
@@ -433,7 +436,7 @@ def deepspeed(session: nox.Session) -> None:
     # Afterwards: the tests have compiled what one of them needs.
     pages = [
         f"docs/{page}.md"
-        for page in ("howto/deepspeed", "tutorial/deepspeed", *OF_DEEPSPEED)
+        for page in ("howto/deepspeed", "tutorial/deepspeed", FROM_DEEPSPEED)
     ]
     session.run("python", "tools/run_documents.py", "README.md", *pages, env=env)
 
@@ -478,7 +481,7 @@ def trainers(session: nox.Session) -> None:
     if session.posargs:
         pytest(session, *session.posargs, env=env)
         return
-    pages = ("README.md", "docs/howto/trainers.md")
+    pages = ("README.md", "docs/howto/lightning.md", "docs/howto/hugging-face.md")
     session.run("python", "tools/run_documents.py", *pages, env=CLEAN)
     ours = INTEGRATIONS.removeprefix(f"{TRAIN}/deepspeed/*,")
     found = (*SEVERAL, *BY_DAY, "packages/accel_train/tests/trainers", NAMED)
@@ -582,7 +585,7 @@ def docs(session: nox.Session) -> None:
     write = session.posargs or ["--check"]
     if not WINDOWS:  # each backend in a fork
         watched(session, "python", "tools/member_table.py", *write, env=CLEAN)
-    for name in ("backend_pages", "member_page", "recipes"):
+    for name in ("backend_pages", "framework_table", "member_page", "recipes"):
         watched(session, "python", f"tools/{name}.py", *write, env=CLEAN)
     session.run("python", "tools/check_docs.py")
     sphinx = [

@@ -1,8 +1,9 @@
 """`python -m benchmarks.adapters`: what our entry points add to a framework's start, in milliseconds.
 
 A fresh interpreter imports the framework, and a clock runs while it loads and calls entry points of
-accel-train. Run it in the environment of session doors, which has torch; `ACCEL_DOOR_VERL`, `_LMCACHE` and
-`_BITSANDBYTES` name the folders of the others (`.nox/doors/apart-verl`). What is not there is left out.
+accel-train. Run it in the environment of session integrations, which has torch. The variables
+`ACCEL_APART_VERL`, `_LMCACHE` and `_BITSANDBYTES` name the folders of the other frameworks
+(`.nox/integrations/apart-verl`). Frameworks that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _FRAMEWORKS = (
 def main() -> None:
     """Print a line for each framework that is installed. For information: nobody waits for milliseconds."""
     for name, modules in _FRAMEWORKS:
-        home = os.environ.get(f"ACCEL_DOOR_{modules[0].upper()}", "")
+        home = os.environ.get(f"ACCEL_APART_{modules[0].upper()}", "")
         if not home and find_spec(modules[0]) is None:
             continue
         found = [_seconds(modules, home) for _ in range(_ROUNDS + 1)][

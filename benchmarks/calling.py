@@ -49,24 +49,28 @@ def member_rows(rounds: int = 25) -> list[Row]:
     module = (
         torch.cuda
     )  # a caller who keeps the module at hand saves one look-up: the harder comparison
-    for name, ours, peer in (
+    for name, label, ours, peer in (
         (
             "device_count",
+            "torch.cuda.{}()",
             lambda: cuda.device_count(),
             lambda: torch.cuda.device_count(),
         ),
         (
             "memory_allocated",
+            "torch.cuda.{}()",
             lambda: cuda.memory_allocated(),
             lambda: torch.cuda.memory_allocated(),
         ),
         (
             "is_initialized",
+            "torch.cuda.{}()",
             lambda: cuda.is_initialized(),
             lambda: torch.cuda.is_initialized(),
         ),
         (
             "is_initialized",
+            "{}() of torch.cuda in a variable",
             lambda: cuda.is_initialized(),
             lambda: module.is_initialized(),
         ),
@@ -74,8 +78,8 @@ def member_rows(rounds: int = 25) -> list[Row]:
         bound = getattr(cuda, name) is getattr(torch.cuda, name)
         number = _enough(peer)
         pairs = in_turns(_timer(ours, number), _timer(peer, number), rounds)
-        label = f"acc.{name}()" if bound else f"acc.{name}(), argument renamed"
-        rows.append(ratio_row(label, f"torch.cuda.{name}()", pairs, 1.05))
+        member = f"acc.{name}()" if bound else f"acc.{name}(), argument renamed"
+        rows.append(ratio_row(member, label.format(name), pairs, 1.05))
     return rows
 
 

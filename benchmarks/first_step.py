@@ -144,7 +144,7 @@ def rows(rounds: int = _ROUNDS) -> list[Row]:
                 there = (
                     "the same"
                     if device == "cpu" or name == "torch"
-                    else "on the CPU beside the device"
+                    else "the same on the CPU"
                 )
                 label = f"{_NAMES.get(name, name.capitalize())}, on {device}"
                 found.append(

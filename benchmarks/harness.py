@@ -92,15 +92,15 @@ def child_seconds(code: str, environ: Mapping[str, str] | None = None) -> float:
 
 
 def show(slug: str, title: str, rows: Sequence[Row]) -> int:
-    """Print the table and write the page; 0 when every figure is within its bound, else 1."""
+    """Print the table and write the results; return 0 if every figure meets its target, else 1."""
     from benchmarks import report
 
     after = os.getloadavg()[0]  # with the benchmark's own threads
     load = f"load average {_LOAD_BEFORE:.2f} before, {after:.2f} after"
-    table = Table(title=title, caption=f"{os.cpu_count()} processors, {load}")
-    for column in ("what", "peer"):
+    table = Table(title=title, caption=f"{os.cpu_count()} cores, {load}")
+    for column in ("what", "baseline"):
         table.add_column(column)
-    for column in ("ours", "peer's", "figure", "least to worst", "bound"):
+    for column in ("accel", "baseline", "result", "range", "target"):
         table.add_column(column, justify="right")
     table.add_column("")
     for row in rows:

@@ -1,7 +1,7 @@
 """`python -m benchmarks.heartbeats`: how fast a lost rank is named, and what the heartbeats cost rank 0.
 
 All ranks are processes that are forked when torch is imported. They are real ranks, except for those of the
-rows on rank 0's processor time: one process holds the connections of all other ranks, and sends their
+rows on rank 0's CPU time: one process holds the connections of all other ranks, and sends their
 heartbeats. Each connection is one of torch's store, so that the limit of open files must be above the ranks.
 
 The store looks up the name of each address: without a name server that answers, each connection may take
@@ -27,7 +27,7 @@ import torch.distributed
 from accel_train import init_process_group
 from accel_train.launch.agreement import Record, agree
 from accel_train.launch.failure_detector import FailureDetector
-from accel_train.launch.rendezvous import Rank, meet
+from accel_train.launch.rendezvous import Rank, rendezvous
 from benchmarks.harness import Row, show
 
 #: Of the rows on time: ranks, seconds without a heartbeat, runs.
@@ -132,7 +132,7 @@ def named_rows() -> list[Row]:
     for what, (lose, most) in ways.items():
         seconds = [_seconds_until_named(lose) for _ in range(_RUNS)]
         middle = statistics.median(seconds)
-        name = f"{_RANKS} ranks, silence {_SILENCE:g} s: a rank {what}, the last rank names it"
+        name = f"{_RANKS} ranks, silence {_SILENCE:g} s: a rank {what}; time until the last rank names it"
         spread = (min(seconds), max(seconds))
         rows.append(Row(name, "at most", middle, most, max(seconds), most, "s", spread))
     return rows
@@ -216,7 +216,7 @@ def cost_row(ranks: int) -> Row:
     used = (_processor_seconds(zero) - before) / (time.monotonic() - began)
     os.kill(zero, signal.SIGKILL)
     os.waitpid(zero, 0)
-    name = f"{ranks} ranks, a heartbeat every {interval:g} s: processor time of rank 0, with the store in it"
+    name = f"{ranks} ranks, a heartbeat every {interval:g} s: CPU load of rank 0, including the store"
     return Row(name, "each second", used, 1.0, used, _CPU)
 
 
@@ -231,7 +231,7 @@ def many_row() -> Row:
     def rank(number: int) -> None:
         os.environ.update(RANK=str(number), WORLD_SIZE=str(_MANY))
         me = Rank(number, _MANY, number, "this")
-        meeting = meet(me, None, None, _WAIT)
+        meeting = rendezvous(me, None, None, _WAIT)
         record = Record(number, "this", backend="cpu")
         agreed = agree(meeting.store, record, _MANY, _WAIT.total_seconds())
         store = torch.distributed.TCPStore(
@@ -242,7 +242,7 @@ def many_row() -> Row:
         detector.start()
         pipe.write("connected")
         time.sleep(2 * _LARGE_SILENCE)
-        detector.gather(_WAIT.total_seconds())
+        detector.wait_for_all(_WAIT.total_seconds())
         pipe.write("complete")
         detector.release_store()
 
@@ -255,7 +255,7 @@ def many_row() -> Row:
         assert pipe.read() == "complete"
     for child in children:
         os.waitpid(child, 0)
-    name = f"{_MANY} processes on this host: all have connected, agreed and begun"
+    name = f"{_MANY} processes on one host: time until all have connected and started"
     return Row(name, "at most", seconds, _CONNECTED, seconds, _CONNECTED, "s")
 
 

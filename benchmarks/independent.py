@@ -149,7 +149,7 @@ def main(rounds: int) -> int:
     threads = torch.get_num_threads()
     effort = FULL._replace(seconds=_SECONDS)
     size = round(row_of("copy on the device", effort).work / 2)
-    fixed = effort._replace(matrix_most=1024, matrix_seconds=60.0, seconds=_SECONDS)
+    fixed = effort._replace(matrix_max_rows=1024, matrix_seconds=60.0, seconds=_SECONDS)
     peers = [
         (
             "copy on the device",

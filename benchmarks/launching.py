@@ -1,7 +1,7 @@
 """`python -m benchmarks.launching`: a kernel on the simulated device against the same one on the CPU.
 
 The kernels are the CPU's, on memory of the host's: what is measured is what the way through the device adds.
-Both sides run on the calling thread, so its processor time is taken: what else runs on the machine counts
+Both sides run on the calling thread, so its CPU time is taken: what else runs on the machine counts
 less.
 Needs a C++ compiler, and `packages/accel_simulated` in the environment (session `all-tests` has it).
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.ranks`: the processor time of a job of two ranks, by `accel run` and by torchrun.
+"""`python -m benchmarks.ranks`: the CPU time of a job of two ranks, by `accel run` and by torchrun.
 
 The script imports torch, makes a gloo group and ends, on the CPU. What is counted is the time of the launcher
 and of all that it starts, so that a busy machine changes little.
@@ -37,7 +37,7 @@ def rows(rounds: int = _ROUNDS) -> list[Row]:
         pairs = in_turns(ours, peer, rounds + 1)[1:]  # the first one leaves byte code
     a, b = (statistics.median(side) for side in zip(*pairs, strict=True))
     more = [one - other for one, other in pairs]
-    label = "a job of two ranks, processor time"
+    label = "a job of two ranks, CPU time"
     spread = (min(more), max(more))
     above = Row(
         f"{label} above torchrun's",
@@ -53,7 +53,7 @@ def rows(rounds: int = _ROUNDS) -> list[Row]:
 
 
 def _seconds(*arguments: str) -> float:
-    """Processor time of the command, and of all that it waited for."""
+    """CPU time of the command, and of all that it waited for."""
     environ = {
         name: value
         for name, value in os.environ.items()

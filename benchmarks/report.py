@@ -1,4 +1,8 @@
-"""What a run of the benchmarks leaves in docs/benchmarks/: JSON, and a page with a table and a plot."""
+"""Write the results of the benchmarks into docs/benchmarks/: a JSON document, and charts of three of them.
+
+docs/evidence/performance.md shows the charts and reads the documents. `python -m benchmarks.report` draws the
+charts again from the documents.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +15,30 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
+from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Row, formatted, promise, spread
+from benchmarks.harness import Row
 
 FOLDER = Path(__file__).parents[1] / "docs/benchmarks"
 #: Whose versions decide the figures.
 PACKAGES = ("accel-core", "torch", "deepspeed", "numpy")
-#: A bar beyond this many times the longest bound is cut, and says so.
-CUT = 1.5
+#: The results that have a chart: its title, and what the baseline 1 stands for.
+CHARTS = {
+    "core": ("Overhead of accel", "the same without accel"),
+    "first-step": ("Time to the first training step", "the same without accel"),
+    "deepspeed": ("accel and DeepSpeed", "see the label of each bar"),
+}
+#: Colours that can be read on a white and on a black page: no page tells a picture which one it is.
+TEXT, BAR, MISSED, MARK = "#7a7f87", "#3a78c2", "#c25a1c", "#8c6bb1"
+#: The chart's width, and that of a ratio of 1, in pixels.
+WIDTH, ONE = 480, 210
 
 
 def machine() -> dict[str, Any]:
-    """The machine and the versions that a run was taken on."""
+    """Return the machine, the versions, and the date of a run."""
     found = {}
     for name in PACKAGES:
         try:
@@ -61,105 +74,76 @@ def write(
     load: tuple[float, float],
     folder: Path = FOLDER,
 ) -> Path:
-    """Write `slug`.json, .svg and .md into `folder`; the page's path."""
+    """Write `slug`.json, and `slug`.svg if it has a chart, into `folder`; return the path of the former."""
     folder.mkdir(parents=True, exist_ok=True)
     kept = {
         "schema": 1,
         "title": title,
         "machine": machine(),
         "load": load,
-        "rows": [asdict(r) for r in rows],
+        "rows": [asdict(row) for row in rows],
     }
-    (folder / f"{slug}.json").write_text(
-        json.dumps(kept, indent=2) + "\n", encoding="utf-8"
-    )
-    draw(rows, folder / f"{slug}.svg")
-    path = folder / f"{slug}.md"
-    path.write_text(page(slug, kept, rows), encoding="utf-8")
+    path = folder / f"{slug}.json"
+    path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    if slug in CHARTS:
+        draw(slug, rows, folder)
     return path
 
 
-def _number(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_number(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def read(slug: str, folder: Path = FOLDER) -> list[Row]:
+    """Read the rows of `slug`.json."""
+    kept = json.loads((folder / f"{slug}.json").read_text(encoding="utf-8"))
+    return [Row(**{**row, "spread": tuple(row["spread"])}) for row in kept["rows"]]
 
 
-def page(slug: str, kept: dict[str, Any], rows: Sequence[Row]) -> str:
-    """The page: the plot, the table, and what it was taken on."""
-    taken, (before, after) = kept["machine"], kept["load"]
-    versions = ", ".join(
-        f"{name} {number}" for name, number in taken["packages"].items()
-    )
-    lines = [
-        f"# {kept['title']}", "",
-        f"![{kept['title']}: each row beside its peer]({slug}.svg)", "",
-        "| what | peer | ours | peer's | ratio | least to worst | bound | |",
-        "|---|---|--:|--:|--:|--:|--:|---|",
-    ]  # fmt: skip
-    for row in rows:
-        figure = f"{row.figure:.2f} {row.unit}"
-        bound, met = promise(row)
-        lines.append(
-            f"| {row.name} | {row.peer} | {formatted(row.ours_s)} | {formatted(row.peer_s)} | {figure} | "
-            f"{spread(row)} | {bound} | {'**missed**' if met == 'missed' else met} |"
-        )
-    where = (
-        f"{taken['processor']} ({taken['processors']} processors, {taken['system']})"
-    )
-    lines += [
-        "",
-        f"Taken {taken['date']} on {where}, Python {taken['python']}, {versions}.",
+def draw(slug: str, rows: Sequence[Row], folder: Path = FOLDER) -> None:
+    """Draw a bar for each row that has a ratio and a target."""
+    title, baseline = CHARTS[slug]
+    shown = [row for row in rows if row.unit == "x" and math.isfinite(row.bound)]
+    top = 78
+    height = top + 42 * len(shown)
+    size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH * 1.25:g}" height="{height * 1.25:g}"'
+    font = f'font-family="system-ui, sans-serif" font-size="13" fill="{TEXT}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>',
+        f"<title>{title}</title>",
+        f'<text x="0" y="17" font-size="16" font-weight="600">{title}</text>',
+        *_legend(baseline),
     ]
-    lines += [f"Load average {before:.2f} before, {after:.2f} after."]
-    lines += [
-        "Each ratio is the median of pairs that were measured in turns; 1 is the peer."
+    for place, row in enumerate(shown):
+        parts += _bar(row, top + 42 * place)
+    text = "\n".join([*parts, "</svg>"]) + "\n"
+    (folder / f"{slug}.svg").write_text(text, encoding="utf-8")
+
+
+def _legend(baseline: str) -> list[str]:
+    """Draw two lines with what each sign stands for."""
+    return [
+        f'<rect x="0" y="29" width="14" height="12" fill="{BAR}"/>',
+        '<text x="20" y="40">time with accel</text>',
+        f'<rect x="140" y="29" width="14" height="12" fill="{MISSED}"/>',
+        '<text x="160" y="40">time with accel, target missed</text>',
+        f'<path d="M375 28v14" stroke="{MARK}" stroke-width="4"/>',
+        '<text x="385" y="40">target</text>',
+        f'<path d="M7 48v14" stroke="{TEXT}" stroke-width="2" stroke-dasharray="3 2"/>',
+        f'<text x="20" y="60">baseline = 1: {baseline}</text>',
     ]
-    return "\n".join(lines) + "\n"
 
 
-def draw(rows: Sequence[Row], path: Path) -> None:
-    """Each row's ratio as a bar, its spread as a line, the peer at 1, and the bound as a mark."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams.update(
-        {"svg.fonttype": "none", "svg.hashsalt": "accel", "font.size": 9}
-    )
-    from matplotlib import pyplot as plt
-
-    ratios = [row for row in rows if row.unit == "x"]
-    figure, axes = plt.subplots(
-        figsize=(8, 0.9 + 0.42 * len(ratios)), layout="constrained"
-    )
-    edge = CUT * max(row.bound for row in ratios if math.isfinite(row.bound))
-    for place, row in enumerate(reversed(ratios)):
-        colour = "#3b75af" if row.met else "#c44e52"
-        axes.barh(place, min(row.figure, edge), height=0.6, color=colour)
-        least, worst = (min(value, edge) for value in row.spread)
-        axes.plot([least, worst], [place, place], color="black", linewidth=1)
-        axes.plot(
-            [row.bound, row.bound],
-            [place - 0.38, place + 0.38],
-            color="#222222",
-            linewidth=2,
-        )
-        bounds = [row.bound] if math.isfinite(row.bound) else []
-        beyond = min(max(row.figure, worst, *bounds), edge) + 0.02
-        axes.text(beyond, place, f"{row.figure:.2f}", va="center")
-    axes.axvline(1, color="grey", linestyle=":", linewidth=1)
-    axes.set_yticks(
-        range(len(ratios)),
-        [f"{r.name}\nvs {r.peer}" for r in reversed(ratios)],
-        fontsize=8,
-    )
-    axes.set_xlim(0, edge)
-    axes.set_xlabel(
-        "time against the peer's (dotted: 1); thick mark: bound; thin line: least to worst"
-    )
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, format="svg", metadata={"Date": None})
-    plt.close(figure)
+def _bar(row: Row, top: int) -> list[str]:
+    """Draw a row: its name above its bar, the value in the bar, the baseline, and the target."""
+    label = row.name
+    if row.peer != "the same, without accel":
+        label = escape(f"{row.name} vs {row.peer}")
+    length, target = row.figure * ONE, row.bound * ONE
+    colour = BAR if row.met else MISSED
+    return [
+        f'<text x="0" y="{top + 10}" font-size="11.5">{label}</text>',
+        f'<rect x="0" y="{top + 15}" width="{length:.1f}" height="17" fill="{colour}"/>',
+        f'<text x="5" y="{top + 28}" font-weight="600" fill="#ffffff">{row.figure:.2f}</text>',
+        f'<path d="M{ONE} {top + 13}v21" stroke="{TEXT}" stroke-width="2" stroke-dasharray="3 2"/>',
+        f'<path d="M{target:.1f} {top + 13}v21" stroke="{MARK}" stroke-width="4"/>',
+    ]
 
 
 def out_of(arguments: Sequence[str]) -> Path:
@@ -170,3 +154,8 @@ def out_of(arguments: Sequence[str]) -> Path:
     if len(rest) == 2 and rest[0] == "--out":
         return Path(rest[1])
     sys.exit(f"{' '.join(rest)}: expected nothing, or --out FOLDER")
+
+
+if __name__ == "__main__":
+    for each in CHARTS:
+        draw(each, read(each))

@@ -42,6 +42,11 @@ html_show_sourcelink = False
 html_copy_source = False
 exclude_patterns = ["backends/notes"]
 
+# The copy button copies commands without the prompt; from a block with prompts it leaves out the output.
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+copybutton_only_copy_prompt_lines = True
+
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 

@@ -23,14 +23,17 @@ from rich.text import Text
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs/pictures/accel.svg"
 RANKING = ROOT / "docs/pictures/ranking.svg"
+#: Of a status, readable on a white and on a black page; others are orange.
 COLOURS = {
-    "usable": "#2e7d32",
-    "not_installed": "#b0bec5",
-    "no_device": "#90a4ae",
-    "not_probed": "#cfd8dc",
+    "usable": "#2e9d57",
+    "not_installed": "#7a7f87",
+    "no_device": "#7a7f87",
+    "not_probed": "#7a7f87",
 }
-WIDTH = 84
-COMMANDS = ("accel list", "accel why npu")
+#: Columns of the terminal: on a phone, more of them could not be read.
+WIDTH = 54
+#: Each command, and how many lines of its output are shown.
+COMMANDS = {"accel list": 9, "accel why npu": 7}
 #: Read by every Python below: the folders of the machine are made up, what reads them is not.
 MACHINE = """
 from accel_core.hardware import bus
@@ -89,36 +92,42 @@ def machine(folder: Path) -> dict[str, str]:
 
 
 def ranking(backends: list[dict[str, Any]]) -> str:
-    """The order in which backends are asked, as an SVG: a bar for each priority, coloured by its verdict."""
-    row, left, scale = 26, 150, 0.42
-    height = row * len(backends) + 40
-    note = "Asked from top to bottom; the bar is the priority. A simulated machine."
+    """Draw the backends in the order in which they are probed: priority, name, and status."""
+    row = 26
+    height = row * (len(backends) + 1) + 12
+    columns = {"priority": 60, "backend": 90, "status": 240}
+    size = f'viewBox="0 0 420 {height}" width="420" height="{height}"'
+    font = 'font-family="system-ui, sans-serif" font-size="14" fill="#7a7f87"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 {height}" font-family="sans-serif">',
-        "<title>The ranking on a simulated machine</title>",
-        f'<rect width="900" height="{height}" rx="8" fill="#ffffff"/>',
-        f'<g font-size="14"><text x="20" y="24" fill="#444" font-size="13">{note}</text>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>',
+        "<title>Backends in order of priority, on a simulated machine</title>",
+        f'<text x="{columns["priority"]}" y="18" text-anchor="end" font-weight="600">priority</text>',
+        *(
+            f'<text x="{columns[name]}" y="18" font-weight="600">{name}</text>'
+            for name in ("backend", "status")
+        ),
     ]
-    for place, backend in enumerate(backends):
-        top = 36 + row * place
-        colour = COLOURS.get(backend["status"], "#c44e52")
+    for place, backend in enumerate(backends, start=1):
+        bottom = 18 + row * place
+        colour = COLOURS.get(backend["status"], "#c25a1c")
         weight = ' font-weight="700"' if backend["marked"] else ""
-        told = f"{backend['priority']}, {backend['status'].replace('_', ' ')}"
-        told += ": chosen" if backend["marked"] else ""
-        width = max(3, backend["priority"] * scale)
+        status = backend["status"].replace("_", " ")
+        if backend["marked"]:
+            status += ": chosen"
         parts += [
-            f'<text x="20" y="{top + 16}"{weight}>{backend["name"]}</text>',
-            f'<rect x="{left}" y="{top + 3}" width="{width:g}" height="18" rx="3" fill="{colour}"/>',
-            f'<text x="{left + width + 8:g}" y="{top + 16}" fill="#444">{told}</text>',
+            f'<text x="{columns["priority"]}" y="{bottom}" text-anchor="end">{backend["priority"]}</text>',
+            f'<text x="{columns["backend"]}" y="{bottom}"{weight}>{backend["name"]}</text>',
+            f'<circle cx="{columns["status"] - 12}" cy="{bottom - 5}" r="5" fill="{colour}"/>',
+            f'<text x="{columns["status"]}" y="{bottom}"{weight} fill="{colour}">{status}</text>',
         ]
-    return "\n".join([*parts, "</g></svg>"]) + "\n"
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def main() -> None:
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     with tempfile.TemporaryDirectory() as folder:
         environ = machine(Path(folder))
-        for command in COMMANDS:
+        for command, lines in COMMANDS.items():
             done = subprocess.run(
                 command.split(),
                 env=environ,
@@ -127,7 +136,12 @@ def main() -> None:
                 check=False,
             )
             console.print(Text(f"$ {command}", style="bold"))
-            console.print(Text.from_ansi(done.stdout))
+            shown = done.stdout.replace(folder, "/…").splitlines()[:lines]
+            console.print(
+                Text.from_ansi("\n".join([*shown, ""])),
+                overflow="ellipsis",
+                no_wrap=True,
+            )
         told = subprocess.run(
             ["accel", "list", "--json"], env=environ, capture_output=True, check=True
         )

@@ -74,13 +74,13 @@ class Cell(NamedTuple):
 
 #: What does not run, and the words by which that shows: the first row that fits a cell counts.
 _OTHERS = DEVICES[1:]
-_LAZY = "in lazy mode, the default, torch loads hpu for programs alone that import habana_frameworks.torch"
+_LAZY = "in lazy mode, the default, torch finds hpu only in programs that import habana_frameworks.torch"
 _PLAIN = tuple({*PROGRAMS} - {"diffusion", "Fabric", "pipeline", "transformer"})
 EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
     (
         {"form": ("cuda",), "program": ("Fabric",), "device": _OTHERS},
         "`CUDAAccelerator` can not run on your system",
-        "Fabric's accelerator `cuda` is for CUDA's devices alone",
+        "Fabric's accelerator `cuda` supports only CUDA devices",
     ),
     (
         {
@@ -89,7 +89,7 @@ EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
             "device": _OTHERS,
         },
         "has no attribute '_cuda_setDevice'",
-        "`torch.cuda` is for CUDA's devices alone",
+        "`torch.cuda` supports only CUDA devices",
     ),
     (
         {
@@ -100,27 +100,27 @@ EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
         },
         # Both write one checkpoint, which may spoil the one that reads it.
         " reported, ",
-        "Accelerate does not know the device: each rank trains alone, on the CPU, without a word",
+        "Accelerate does not support the device: each rank silently trains alone on the CPU",
     ),
     (
         {"form": FORMS[:2], "program": ("diffusion",), "device": ("acme",)},
         "it took cpu",
-        "Accelerate does not know the device, and takes the CPU without a word",
+        "Accelerate does not support the device and silently uses the CPU",
     ),
     (
         {"form": ("torch_accelerator",), "program": ("Fabric",), "device": _OTHERS},
         "it took cpu",
-        "Lightning's `auto` does not know the device, and takes the CPU without a word",
+        "Lightning's `auto` does not support the device and silently uses the CPU",
     ),
     (
         {"form": ("torch_accelerator",), "program": ("pipeline",), "device": ("acme",)},
         "it took cpu",
-        "DeepSpeed does not know the device, and takes the CPU without a word",
+        "DeepSpeed does not support the device and silently uses the CPU",
     ),
     (
         {"form": ("torch_accelerator",), "program": ("pipeline",), "device": ("npu",)},
         "ASCEND_HOME_PATH",
-        "DeepSpeed's own accelerator for npu looks for CANN's compiler, which is not simulated",
+        "DeepSpeed's accelerator for npu needs CANN's compiler, which is not simulated",
     ),
     (
         {"form": ("torch_accelerator",), "program": _PLAIN, "device": ("hpu",)},
@@ -144,7 +144,7 @@ EXPECTED: tuple[tuple[dict[str, Any], str, str], ...] = (
     (
         {"program": ("transformer",), "device": ("cuda", "xpu")},
         "TritonMissing",
-        "torch's own compiler asks for Triton, which a machine without such a GPU does not have",
+        "`torch.compile` needs Triton, which a machine without such a GPU does not have",
     ),
 )
 

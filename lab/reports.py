@@ -1,7 +1,7 @@
 """Run `accel verify` on every backend here, and keep the cards in lab/records/reports. `./dev reports`.
 
 Without arguments it also asks each simulated device what it can do, and keeps lab/records/simulated.json.
-The simulated devices, and the processor. npu's on the real torch_npu is written in session npu-real.
+The simulated devices, and the CPU. npu's on the real torch_npu is written in session npu-real.
 Names of simulated devices, or `cpu`, run those alone.
 """
 
@@ -37,7 +37,7 @@ def main(names: list[str]) -> int:
             print(f"{name}: {card['score']}", flush=True)
     if not names:
         check = "simulated_checks.capabilities:slow"
-        names = [name for name, vendor in DEVICES.items() if not vendor.plays]
+        names = [name for name, vendor in DEVICES.items() if not vendor.alias_of]
         told = {name: run_on(name, check, name, timeout=300).answer for name in names}
         _keep(ROOT / "lab/records/simulated.json", told)
     return 0

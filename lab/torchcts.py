@@ -25,13 +25,14 @@ SUITES = (
     "device_api", "multi_device", "memory", "rng", "errors", "serialization", "strides", "training",
     "autograd", "dtypes", "workloads", "stress",
 )  # fmt: skip
-#: Where the device is right and the test is not, by test.
+#: Tests that fail on a correct device, and why.
 KNOWN = {
-    "test_rrelu_train_false_variants": "it compares memory that nobody wrote, which differs on the CPU too",
-    "test_stride_and_storage_offset_metadata": "it compares a view's strides with those of its copy on "
-    "the CPU, and a copy is compact on every device",
-    "test_embedding_bag_scale_grad_by_frequency_contract": "torch's own kernel for the CPU divides by "
-    "a wrong count; the device equals the CPU to the bit, and the suite leaves the CPU out",
+    "test_rrelu_train_false_variants": "the test compares uninitialized memory, which differs on the "
+    "CPU, too",
+    "test_stride_and_storage_offset_metadata": "the test compares the strides of a view with those of "
+    "a copy, and a copy is contiguous on every device",
+    "test_embedding_bag_scale_grad_by_frequency_contract": "torch's CPU kernel divides by a wrong count; "
+    "the device is bit-identical to the CPU, which the test excludes",
 }
 #: What a vendor would declare of the simulated device: no float8, no quantization, no canaries around memory.
 CAPABILITIES = (
@@ -84,14 +85,14 @@ import accel_core
 accel_core.accelerator("tpu")
 torch.tpu.synchronize = torch.accelerator.synchronize
 """
-#: TorchTPU counts one device, has one queue and no page-locked memory.
+#: TorchTPU counts one device, has one queue and no pinned memory.
 WITHOUT_ON_TPU = ("multi_device", "streams", "events", "pinned_memory")
 #: Tests that end their process there, and would hide all the others of their folder.
 ENDS_ON_TPU = {
-    "test_oom_recovery": "it takes memory until there is none, which here is the machine's: Linux ends the "
-    "process",
-    "cpu_fallback": "each gives a tensor of the device to a function of torch for the CPU's, which "
-    "reads from its address",
+    "test_oom_recovery": "the test allocates all memory; here that is the machine's memory, so Linux ends "
+    "the process",
+    "cpu_fallback": "each test passes a device tensor to a CPU function of torch, which reads from the "
+    "tensor's address",
 }
 
 #: Tests that pass or fail there by the numbers that were drawn.

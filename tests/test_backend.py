@@ -10,10 +10,10 @@ from accel_core import backend as backend_module
 from accel_core.backend import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
     Provenance,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
 )
 from accel_core.errors import AccelError, InvalidBackendError
@@ -156,33 +156,37 @@ def test_a_name_that_could_not_be_pinned_is_refused(name):
             Visibility(grammar="x"),
             "visibility.grammar 'x' is malformed, expected one of cuda",
         ),
-        ("granted", {}, "granted {} is dict, expected Granted"),
+        ("request", {}, "request {} is dict, expected ResourceRequest"),
         (
-            "granted",
-            Granted(slurm=("gpu",)),
-            "granted.slurm ('gpu',) is tuple, expected str",
+            "request",
+            ResourceRequest(slurm=("gpu",)),
+            "request.slurm ('gpu',) is tuple, expected str",
         ),
         (
-            "in_torch",
-            InTorch(builds=("rocm",)),
-            "in_torch.builds 'rocm' is malformed, expected one of cuda",
+            "torch_integration",
+            TorchIntegration(builds=("rocm",)),
+            "torch_integration.builds 'rocm' is malformed, expected one of cuda",
         ),
         (
-            "in_torch",
-            InTorch(taken_over_by=("a.b",)),
-            "in_torch.taken_over_by 'a.b' is malformed",
+            "torch_integration",
+            TorchIntegration(taken_over_by=("a.b",)),
+            "torch_integration.taken_over_by 'a.b' is malformed",
         ),
         (
-            "in_torch",
-            InTorch(impersonates="torch.cuda"),
-            "in_torch.impersonates 'torch.cuda' is malformed",
+            "torch_integration",
+            TorchIntegration(takes_over="torch.cuda"),
+            "torch_integration.takes_over 'torch.cuda' is malformed",
         ),
         (
-            "in_torch",
-            InTorch(private_use1=1),
-            "in_torch.private_use1 1 is int, expected bool",
+            "torch_integration",
+            TorchIntegration(private_use1=1),
+            "torch_integration.private_use1 1 is int, expected bool",
         ),
-        ("environment", Environment(set=("A",)), "environment.set 'A' is malformed"),
+        (
+            "environment",
+            Environment(defaults=("A",)),
+            "environment.defaults 'A' is malformed",
+        ),
         (
             "provenance",
             "accel-npu",
@@ -191,9 +195,9 @@ def test_a_name_that_could_not_be_pinned_is_refused(name):
         ("hints", (("a",),), "hints ('a',) is malformed"),
         ("hints", {}, "hints {} is dict, expected a tuple of pairs of str"),
         (
-            "computes_otherwise",
+            "known_differences",
             ("a",),
-            "computes_otherwise 'a' is malformed, expected e.g. ('compute",
+            "known_differences 'a' is malformed, expected e.g. ('compute",
         ),
         ("description", None, "description None is NoneType, expected str"),
     ],
@@ -208,13 +212,17 @@ def test_a_malformed_field_is_named_with_its_value(field, value, said):
 
 @pytest.mark.parametrize("value", ["", "PT_HPU", "=1", "1A=2", "A B=1"])
 def test_a_variable_that_is_not_an_assignment_is_refused(value):
-    with pytest.raises(InvalidBackendError, match=r"environment.set .* is malformed"):
-        declare(environment=Environment(set=(value,)))
+    with pytest.raises(
+        InvalidBackendError, match=r"environment.defaults .* is malformed"
+    ):
+        declare(environment=Environment(defaults=(value,)))
 
 
 @pytest.mark.parametrize("value", ["PT_HPU_LAZY_ACC_PAR_MODE=0", "A=", "A=b=c d"])
 def test_a_variable_may_have_any_value(value):
-    assert declare(environment=Environment(set=(value,))).environment.set == (value,)
+    assert declare(environment=Environment(defaults=(value,))).environment.defaults == (
+        value,
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,7 +234,7 @@ def test_a_variable_may_have_any_value(value):
             Hardware(nodes=("/dev/davinci[0-9]*", "/usr/lib/wsl/lib/libcuda.so.1")),
         ),
         ("hardware", Hardware(platforms=("linux", "darwin-arm64"))),
-        ("in_torch", InTorch(private_use1=True, impersonates="cuda")),
+        ("torch_integration", TorchIntegration(private_use1=True, takes_over="cuda")),
         ("accelerator", "a.b:C"),
         ("priority", -5),
         *(
@@ -256,8 +264,11 @@ def test_every_fault_is_named_at_once():
     ):
         assert it in str(caught.value)
     with pytest.raises(InvalidBackendError) as caught:
-        declare(priority="1", in_torch=InTorch(private_use1=None))
-    for part in ("priority '1' is str", "in_torch.private_use1 None is NoneType"):
+        declare(priority="1", torch_integration=TorchIntegration(private_use1=None))
+    for part in (
+        "priority '1' is str",
+        "torch_integration.private_use1 None is NoneType",
+    ):
         assert part in str(caught.value)
 
 

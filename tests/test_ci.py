@@ -18,7 +18,7 @@ ONLY_IN_JOBS = (
     "deepspeed-oldest",
     "multinode",
     "trainers",
-    "doors",
+    "integrations",
 )
 
 MARK = "pytest.mark.nightly"
@@ -53,7 +53,8 @@ def test_both_run_the_same_sessions():
 
 def test_what_the_test_session_says_it_leaves_out_is_what_ci_runs_besides():
     source = (ROOT / "noxfile.py").read_text()
-    (said,) = re.findall(r'(?m)^APART = "(.+)"', source)
+    [constant] = re.findall(r"(?ms)^APART = \((.+?)^\)", source)
+    said = " ".join(re.findall(r'"(.+)"', constant))
     (in_jobs,) = re.findall(r"(?m)^ +sessions: \[(.+)\]$", WORKFLOW.read_text())
     assert sorted([*said.split(), "docs"]) == sorted(re.findall(r"[\w-]+", in_jobs))
 
@@ -112,6 +113,11 @@ def test_without_torch_what_needs_it_is_counted_in_one_line():
     assert "SKIPPED" not in done.stdout
 
 
+#: AWS's index has torch-neuronx and lacks what that needs of PyPI, so AWS's instructions name both. On PyPI
+#: AWS holds the name with a placeholder.
+BESIDE_PYPI = ("accel_tools/setup/formats.py", "plugins/accel_neuron/README.md")
+
+
 def test_no_second_index_stands_beside_pypi():
     """pip takes the higher version of two indexes, whatever the name: torch's index brings torch alone."""
     texts = [
@@ -123,9 +129,8 @@ def test_no_second_index_stands_beside_pypi():
     command = re.compile(
         r"(?i)PIP_EXTRA_INDEX_URL|UV_INDEX\b|--extra-index-url|--index="
     )
-    assert [
-        str(text) for text in texts if command.search(text.read_text(encoding="utf-8"))
-    ] == []
+    found = [text for text in texts if command.search(text.read_text(encoding="utf-8"))]
+    assert [str(text) for text in found if not str(text).endswith(BESIDE_PYPI)] == []
     assert (
         "DEV_TORCH_INDEX: https://download.pytorch.org/whl/cpu" in WORKFLOW.read_text()
     )

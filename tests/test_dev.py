@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,6 +52,13 @@ def test_the_readme_of_the_lab_has_each_of_its_sessions():
     lab = {name for name, session in known.items() if session.group == "lab"}
     readme = (TREE / "lab/README.md").read_text(encoding="utf-8")
     assert {*re.findall(r"(?m)^\| `\./dev ([\w-]+)`", readme)} == lab
+
+
+def test_the_torch_of_a_sessions_environment_is_not_the_users_own(monkeypatch):
+    monkeypatch.setattr(sys, "prefix", str(_RUNNING.NOX / "all-tests"))
+    assert _BOOTSTRAP.own_torch() is None
+    monkeypatch.setattr(sys, "prefix", "/opt/venv")
+    assert _BOOTSTRAP.own_torch()["version"]
 
 
 class Change(NamedTuple):

@@ -1,4 +1,4 @@
-"""docs/reference/torch-accelerator.md: every member once, and what it says of torch is what torch has."""
+"""The table of `torch.accelerator` in docs/reference/accelerator.md lists the functions that torch has."""
 
 from operator import attrgetter
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import accel_core
 from accel_core.backend import RECORDS
 
-MEMBERS = Path(__file__).parents[1] / "docs/reference/members.md"
+MEMBERS = Path(__file__).parents[1] / "docs/reference/plugin.md"
 
 
 def test_help_tells_every_field_of_a_declaration():

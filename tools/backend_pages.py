@@ -1,8 +1,9 @@
-"""Write docs/backends/*.md and the table in docs/reference/backends.md.
+"""Write docs/backends/*.md and the tables in docs/reference/backends.md.
 
-A page is what the plugin declares and docs/backends/notes/<name>.md, which people write. `./dev docs` checks,
-`./dev docs --write` writes; `--check` only compares. The plugins need not be installed, only importable, and
-pluggy with them: neither torch nor a vendor's package is imported.
+A page combines the plugin's declaration, docs/backends/notes/<name>.md and the program
+docs/backends/notes/train.py. `./dev docs` checks the pages, `./dev docs --write` writes
+them; `--check` only compares. The plugins and pluggy must be importable; neither torch
+nor a vendor's package is imported.
 """
 
 from __future__ import annotations
@@ -23,32 +24,44 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = "docs/backends"
+#: The program that every page shows, in the folder of notes.
+PROGRAM = "train.py"
 TABLE = "docs/reference/backends.md"
 BEGIN = "<!-- backends: written by tools/backend_pages.py -->"
 END = "<!-- end of backends -->"
-#: What the notes on every backend must tell.
-HEADINGS = (
-    "## Detection",
-    "## Variables",
-    "## Importing it",
-    "## Known limits",
-    "## Run on",
+#: The sections that each file of notes needs.
+SECTIONS = (
+    "Tested on",
+    "Install",
+    "Train",
+    "Limits",
+    "Environment variables",
+    "Detection",
+    "Import side effects",
 )
 NONE = "—"
 BUILDS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
+#: The names of those that a `ResourceRequest` is for, by its fields.
+REQUESTS = {
+    "docker": "Docker",
+    "kubernetes": "Kubernetes",
+    "slurm": "Slurm",
+    "apptainer": "Apptainer",
+    "podman": "Podman",
+    "ray": "Ray",
+    "ray_noset": "Ray sets no visible devices if this variable is set",
+}
 
 
 class Shipped(NamedTuple):
-    """A backend, and of the distribution that declares it what the pages tell."""
+    """A backend, and the distribution that declares it."""
 
     backend: Backend
     distribution: str
-    #: The requirements of its extra `vendor`; empty where no registry has the vendor's package.
-    vendor: tuple[str, ...]
 
     @property
     def page(self) -> str:
-        """A family has one page: `xpu.external` is told beside `xpu`."""
+        """Backends of one family share a page: `xpu.external` is on the page of `xpu`."""
         return self.backend.name.partition(".")[0]
 
 
@@ -71,23 +84,20 @@ def shipped(root: Path = ROOT) -> list[Shipped]:
     from accel_core.plugins import rank
     from accel_core.verdict import Verdict
 
-    found = [Shipped(c.backend, "accel-core", ()) for c in builtin_verdicts()]
+    found = [Shipped(c.backend, "accel-core") for c in builtin_verdicts()]
     for project in sorted(root.glob("plugins/*/pyproject.toml")):
         text = project.read_text(encoding="utf-8")
         distribution = re.findall(
             r'^name = "(.+)"', section(text, "project"), re.MULTILINE
         )[0]
-        extras = section(text, "project.optional-dependencies")
-        extra = re.search(r"^vendor = \[(.*)\]", extras, re.MULTILINE)
-        vendor = tuple(re.findall(r'"([^"]+)"', extra[1])) if extra else ()
         points = section(text, f'project.entry-points."{ENTRY_POINT_GROUP}"')
         for module in re.findall(r'= "([\w.]+)"', points):
-            # On Windows cuda declares another communication backend; the pages tell Linux's.
+            # The pages describe Linux: on Windows cuda has another communication backend.
             with patch.object(sys, "platform", "linux"):
                 declared = importlib.import_module(module).accel_backends()
             each = [declared] if isinstance(declared, Backend) else declared
-            found += [Shipped(backend, distribution, vendor) for backend in each]
-    # The order that `accel list` has, impersonation included.
+            found += [Shipped(backend, distribution) for backend in each]
+    # The order of `accel list`, which considers takeovers.
     sources = [Provenance(s.distribution, "") for s in found]
     verdicts = {
         Verdict(s.backend.name, source, replace(s.backend, provenance=source)): s
@@ -104,111 +114,92 @@ def code(items: Iterable[str], suffix: str = "") -> str:
 
 
 def device_type(backend: Backend) -> str:
-    return "asked of torch" if backend.name == "generic" else f"`{backend.device_type}`"
+    if backend.name == "generic":
+        return "reported by torch"
+    return f"`{backend.device_type}`"
 
 
 def communication(backend: Backend) -> str:
-    return (
-        f"`{backend.communication_backend}`"
-        if backend.communication_backend
-        else "asked of torch"
-    )
+    if backend.communication_backend:
+        return f"`{backend.communication_backend}`"
+    return "reported by torch"
 
 
-def bus(pci_id: str) -> str:
-    """`"10de/03"` in words."""
+def pci(pci_id: str) -> str:
+    """Describe a PCI id: `"10de/03"` becomes "`10de`, class 03"."""
     ids, _, kind = pci_id.partition("/")
-    return f"`{ids}`{f' of class {kind}' if kind else ''}"
-
-
-def grammar(backend: Backend) -> str:
-    from accel_core.hardware import visible_devices
-
-    return prose(visible_devices.describe_grammar(backend.visibility.grammar))
+    if not kind:
+        return f"`{ids}`"
+    return f"`{ids}` (class {kind})"
 
 
 def prose(text: str) -> str:
-    """Escape what Markdown would read as a tag: of `GPU-<uuid>` the site would show `GPU-`."""
-    parts = text.split("`")  # every second one is code, where nothing is a tag
+    """Escape text that Markdown takes for a tag: without that, `GPU-<uuid>` shows as `GPU-`."""
+    parts = text.split("`")  # every second part is code, in which nothing is a tag
     return "`".join(
         part if number % 2 else part.replace("<", "\\<")
         for number, part in enumerate(parts)
     )
 
 
-def path_to(backend: Backend) -> str:
-    """Tell the ways to one device apart in a heading: `xpu` by IPEX from `xpu` by torch."""
-    return f"`{backend.name}` {backend.priority}"
+def visible_devices(backend: Backend) -> str:
+    from accel_core.hardware import visible_devices
+
+    variables = backend.visibility.variables
+    if not variables:
+        return ""
+    grammar = prose(visible_devices.describe_grammar(backend.visibility.grammar))
+    if len(variables) == 1:
+        return f"{code(variables)}: {grammar}"
+    return f"the first variable that is set of {code(variables)}: {grammar}"
+
+
+def requests(backend: Backend) -> str:
+    """List how to request the device, one line for each scheduler or container runtime."""
+    lines = []
+    for field, words in asdict(backend.request).items():
+        if words:
+            lines.append(f"\n  - {REQUESTS[field]}: `{words}`")
+    return "".join(lines)
 
 
 def rows(backend: Backend) -> dict[str, str]:
-    """Everything declared that a user can meet."""
-    seen = ""
-    if backend.visibility.variables:
-        first = (
-            "the first that is set of " if len(backend.visibility.variables) > 1 else ""
-        )
-        seen = f"{first}{code(backend.visibility.variables)}: {grammar(backend)}"
-    filters = code(backend.visibility.filters) if backend.visibility.filters else ""
-    slot = (
-        ", torch's PrivateUse1, of which a process has one"
-        if backend.in_torch.private_use1
-        else ""
-    )
-    stolen = (
-        f"`torch.{backend.in_torch.impersonates}`, so it ranks before it"
-        if backend.in_torch.impersonates
-        else ""
-    )
-    aside = (
-        f"while {code(backend.in_torch.taken_over_by)} is imported"
-        if backend.in_torch.taken_over_by
-        else ""
-    )
-    return {
-        "`DS_ACCELERATOR`": f"`{backend.name}`",
+    """Describe every declared field that a user can meet; an empty text leaves it out."""
+    torch = backend.torch_integration
+    hardware = backend.hardware
+    slot = " (PrivateUse1, which a process can use once)" if torch.private_use1 else ""
+    compiler = "`inductor` if it supports the device, else `aot_eager`"
+    if backend.compile_backend:
+        compiler = f"`{backend.compile_backend}`"
+    fields = {
+        "name, for `DS_ACCELERATOR`": f"`{backend.name}`",
         "priority": str(backend.priority),
-        "what it is": prose(backend.description),
-        "vendor import": code(backend.vendor_imports),
+        "description": prose(backend.description),
+        "docs": f"<{backend.url}>" if backend.url else "",
+        "vendor module": code(backend.vendor_imports),
+        "requires": code(backend.requires),
+        "release must match torch's": code(torch.same_version),
+        "torch builds": " or ".join(BUILDS[name] for name in torch.builds),
         "torch device type": device_type(backend) + slot,
-        "takes over": stolen,
-        "stands aside": aside,
-        "needs": code(backend.requires) if backend.requires else "",
-        "made for one torch": code(backend.in_torch.same_version)
-        if backend.in_torch.same_version
-        else "",
-        "torch built with": " or ".join(
-            BUILDS[name] for name in backend.in_torch.builds
-        ),
-        "platforms": code(backend.hardware.platforms)
-        if backend.hardware.platforms
-        else "any",
-        "hardware": prose(backend.hardware.name),
-        "device nodes": code(backend.hardware.nodes),
-        "nodes that others have too": code(backend.hardware.shared_nodes)
-        if backend.hardware.shared_nodes
-        else "",
-        "PCI ids": ", ".join(map(bus, backend.hardware.pci_ids)) or NONE,
-        "there when the driver is loaded": code([backend.hardware.driver_file])
-        if backend.hardware.driver_file
-        else "",
-        "without its driver": prose(backend.hardware.driver_step),
-        "granted by": ", ".join(
-            f"{by} `{word}`" for by, word in asdict(backend.granted).items() if word
-        ),
-        "visible devices": seen or NONE,
-        "filtered before by": filters,
+        "takes over": f"`torch.{torch.takes_over}`" if torch.takes_over else "",
+        "defers while this module is imported": code(torch.taken_over_by),
+        "communication backend": communication(backend),
+        "compile backend": compiler,
+        "accelerator class": f"`{backend.accelerator}`",
+        "hardware": prose(hardware.name),
+        "platforms": code(hardware.platforms),
+        "device nodes": code(hardware.nodes),
+        "device nodes shared with other vendors": code(hardware.shared_nodes),
+        "PCI ids": ", ".join(map(pci, hardware.pci_ids)),
+        "exists while the driver is loaded": code([hardware.driver_file]),
+        "next step without the driver": prose(hardware.driver_step),
+        "request": requests(backend),
+        "visible devices": visible_devices(backend),
+        "visible devices, filtered before": code(backend.visibility.filters),
         "forwarded to other nodes": code(backend.environment.forward, "*"),
-        "set by `activate()` and `accel run`": code(backend.environment.set)
-        if backend.environment.set
-        else "",
-        "communication": communication(backend),
-        "compilation": f"`{backend.compile_backend}`"
-        if backend.compile_backend
-        else "`inductor` where it generates code for the device, else `aot_eager`",
-        "class": f"`{backend.accelerator}`",
-        "read on": f"<{backend.url}>" if backend.url else "",
+        "set by `activate()` and `accel run`": code(backend.environment.defaults),
     }
+    return {name: text for name, text in fields.items() if text not in ("", NONE, "``")}
 
 
 def table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
@@ -219,101 +210,171 @@ def table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     )
 
 
+# ---------------------------------------------------------------------------- notes
+
+
+class Notes(NamedTuple):
+    """A file of notes: its title, the text below the title, and its sections."""
+
+    title: str
+    introduction: str
+    sections: dict[str, str]
+
+    @property
+    def missing(self) -> list[str]:
+        """The sections that the file lacks; its title counts as one."""
+        missing = [f"## {name}" for name in SECTIONS if name not in self.sections]
+        return missing if self.title else ["# a title", *missing]
+
+    def tested_on(self, backend: Backend) -> str:
+        """Return the summary of the section "Tested on" for one declaration.
+
+        A page of several kinds of hardware has an item for each, `- AMD GPU: …`; the
+        summary of any other page is the first paragraph.
+        """
+        text = self.sections["Tested on"]
+        items = re.findall(r"^- (.+?): (.+?)$", text, re.MULTILINE)
+        summary = dict(items).get(backend.hardware.name)
+        if summary is None:
+            summary = text.partition("\n\n")[0].replace("\n", " ")
+        return summary.removesuffix(".")
+
+
+def read_notes(file: Path) -> Notes:
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    before, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    title, _, introduction = before.strip().partition("\n")
+    sections = {}
+    for part in parts:
+        name, _, body = part.partition("\n")
+        sections[name.strip()] = body.strip()
+    if not title.startswith("# "):
+        return Notes("", before.strip(), sections)
+    return Notes(title.removeprefix("# "), introduction.strip(), sections)
+
+
 # ---------------------------------------------------------------------------- writing
 
 
+#: How to get the right torch and the vendor's package, by the page's name.
+SETUP = """\
+[`accel setup {name}`](../howto/setup.md), of accel-tools, prints the commands that install the
+right torch and the vendor's packages on your machine. `accel why {name}` explains why the
+backend cannot be used.
+"""
+TRAIN = """\
+Save this program as `train.py`. It runs unchanged on every backend:
+
+```python
+{program}
+```
+
+{command}
+
+`DS_ACCELERATOR` [pins](../howto/pin.md) the backend: accel raises an error if that backend cannot
+be used. Without this variable, accel uses the usable backend with the highest priority, or the
+CPU. The [tutorial](../tutorial/index.md) adds mixed precision, pinned memory and checkpoints.
+[`accel run`](../howto/multinode.md) starts one process per device."""
+DIFFERENCES = """\
+### Known numerical differences
+
+These operations return wrong results without an error:
+
+{items}
+"""
+DECLARATION = """\
+These are the [fields](../reference/plugin.md#backend) of the backend's declaration.
+`accel declarations {name}`, of accel-tools, prints them as JSON."""
+PAGE = """\
+<!-- Written by tools/backend_pages.py from the declaration, notes/{name}.md and notes/train.py.
+     Edit those, then run `./dev docs --write`. -->
+
+# {title}
+
+{introduction}
+"""
+
+
 def install(family: list[Shipped]) -> str:
+    """Return the commands that install the plugin, and how to get the vendor's packages."""
     from accel_core.hardware import vendors
 
     first = family[0]
     folder = vendors.FOLDERS[first.distribution] or "."
-    # With the core in the same command: alone, pip would look for it in a registry.
-    core = "" if folder == "." else ". "
-    text = f"In a checkout of accel, as no registry has it yet:\n\n    pip install {core}{folder}\n"
-    if first.distribution == "accel-core":
-        return text + "\nNothing more: accel-core brings it. It needs torch.\n"
-    if first.vendor:
-        text += f'    pip install {core}"{folder}[vendor]"    # with {", ".join(first.vendor)}\n'
-    hints = [
-        (s.backend.install_hint, path_to(s.backend))
-        for s in family
-        if s.backend.install_hint
-    ]
-    several = len({hint for hint, _ in hints}) > 1
-    steps = [(prose(hint), where) for hint, where in hints]
-    told = list(
-        dict.fromkeys(
-            f"- {where}: {hint}" if several else f"- {hint}" for hint, where in steps
-        )
+    # The core is in the same command: without it, pip would look for it on PyPI.
+    folders = "." if folder == "." else f". {folder}"
+    text = (
+        "accel is not on PyPI yet. In a checkout of its repository, run:\n\n"
+        f"    pip install {folders}\n"
     )
-    return (
-        text
-        + "\nWhere the vendor's part is missing, `accel why` says:\n\n"
-        + "\n".join(told)
-        + "\n"
-    )
+    if first.backend.install_hint:
+        text += "\n" + SETUP.format(name=first.page)
+    return text
 
 
-def otherwise(family: list[Shipped]) -> str:
-    """What gives another result without an error, each with the check of `accel verify` that shows it."""
-    known = dict.fromkeys(row for s in family for row in s.backend.computes_otherwise)
-    told = "".join(f"- {prose(words)} (check `{check}`).\n" for check, words in known)
-    return f"## Known to compute otherwise\n\n{told}\n" if told else ""
+def known_differences(family: list[Shipped]) -> str:
+    """List results that differ without an error, each with the check of `accel verify`."""
+    known = dict.fromkeys(row for s in family for row in s.backend.known_differences)
+    items = [f"- {prose(words)} (check `{check}`)." for check, words in known]
+    return DIFFERENCES.format(items="\n".join(items)) if items else ""
 
 
-def page(name: str, family: list[Shipped], notes: str) -> str:
-    """The page of one family of backends."""
-    told = [rows(s.backend) for s in family]
-    if len(family) == 1:
-        head = ["declared", ""]
-        lines = [[key, value] for key, value in told[0].items() if value]
-    else:
-        head = ["declared", *(path_to(s.backend) for s in family)]
-        keys = [key for key in told[0] if any(each[key] for each in told)]
-        lines = []
-        for key in keys:
-            first, *others = [each[key] or NONE for each in told]
-            alike = len(first) > 20 and all(other == first for other in others)
-            lines.append(
-                [key, first, *(["the same"] * len(others) if alike else others)]
-            )
-    names = sorted({f"`{s.backend.name}`" for s in family})
-    before, heading, after = notes.strip().partition(HEADINGS[0])
-    after, run_on, tried = after.partition(HEADINGS[-1])
-    return f"""\
-<!-- Written by tools/backend_pages.py from the plugin's declaration and notes/{name}.md.
-     Edit those, then run `./dev docs --write`. -->
-
-# The backend{"s" if len(names) > 1 else ""} {" and ".join(names)}
-
-## Install
-
-{install(family)}
-{before.strip()}
-
-## Declaration
-
-{table(head, lines)}
-
-{heading}{after}{otherwise(family)}{run_on}{tried}
-"""
+def declaration(family: list[Shipped]) -> str:
+    """List what each backend declares; after the first backend, only what differs."""
+    parts = [DECLARATION.format(name=family[0].backend.name)]
+    first = rows(family[0].backend)
+    for number, one in enumerate(family):
+        declared = rows(one.backend)
+        if len(family) > 1:
+            parts.append(f"### `{one.backend.name}`: {one.backend.description}")
+        if number:
+            parts.append("The other fields have the values of the first declaration.")
+            declared = {**dict.fromkeys(first, NONE), **declared}
+            declared = {k: v for k, v in declared.items() if first.get(k) != v}
+        lines = [f"- {field}: {value}" for field, value in declared.items()]
+        # A value that is a list begins on the next line.
+        parts.append("\n".join(lines).replace(": \n", ":\n"))
+    return "\n\n".join(parts)
 
 
-def all_of_them(all_shipped: list[Shipped]) -> str:
+def page(name: str, family: list[Shipped], notes: Notes, program: str) -> str:
+    """Return the page of one family of backends."""
+    written = notes.sections
+    training = TRAIN.format(program=program.strip(), command=written["Train"])
+    texts = {
+        "Tested on": [written["Tested on"]],
+        "Install": [install(family), written["Install"]],
+        "Train": [training],
+        "Limits": [written["Limits"], known_differences(family)],
+        "Environment variables": [written["Environment variables"]],
+        "Detection": [written["Detection"]],
+        "Import side effects": [written["Import side effects"]],
+        "Declaration": [declaration(family)],
+    }
+    title, introduction = notes.title, notes.introduction
+    parts = [PAGE.format(name=name, title=title, introduction=introduction)]
+    for heading, paragraphs in texts.items():
+        body = "\n\n".join(text.strip() for text in paragraphs if text.strip())
+        parts.append(f"## {heading}\n\n{body}\n")
+    return "\n".join(parts)
+
+
+def all_of_them(all_shipped: list[Shipped], notes: dict[str, Notes]) -> str:
     """Two tables of every backend: one would be wider than the page."""
     links = [f"[`{s.backend.name}`](../backends/{s.page}.md)" for s in all_shipped]
-    asked = [
+    first = [
         [
             link,
             str(s.backend.priority),
             prose(s.backend.description),
-            f"`{s.distribution}`",
+            notes[s.page].tested_on(s.backend),
         ]
         for link, s in zip(links, all_shipped, strict=True)
     ]
-    names = [
+    second = [
         [
             link,
+            f"`{s.distribution}`",
             ", ".join(
                 dict.fromkeys((device_type(s.backend), communication(s.backend)))
             ),
@@ -322,50 +383,55 @@ def all_of_them(all_shipped: list[Shipped]) -> str:
         ]
         for link, s in zip(links, all_shipped, strict=True)
     ]
+    second_head = (
+        "backend",
+        "plugin",
+        "in torch",
+        "vendor module",
+        "visible devices",
+    )
     return f"""\
-{table(("backend", "priority", "drives", "plugin"), asked)}
+{table(("backend", "priority", "description", "tested on"), first)}
 
-The names that torch has for each (device type, communication backend), the vendor's module, and the
-variables that select devices:
+The next table has each backend's plugin, torch's names for the device type and the communication
+backend, the vendor's module, and the environment variables that select devices:
 
-{table(("backend", "in torch", "imports", "visible devices"), names)}"""
+{table(second_head, second)}"""
 
 
 def texts(
     all_shipped: list[Shipped], root: Path = ROOT
 ) -> tuple[dict[Path, str], list[str]]:
-    """What each generated file must hold, and what is wrong with what people write."""
+    """Return the text of each generated file, and the faults of the files that people write."""
     wanted: dict[Path, str] = {}
     faults = []
     families: dict[str, list[Shipped]] = {}
     for each in all_shipped:
         families.setdefault(each.page, []).append(each)
+    folder = root / PAGES / "notes"
+    program = (folder / PROGRAM).read_text(encoding="utf-8")
+    notes = {}
     for name, family in families.items():
-        file = root / PAGES / "notes" / f"{name}.md"
-        notes = file.read_text(encoding="utf-8") if file.is_file() else ""
-        missing = [heading for heading in HEADINGS if heading not in notes.splitlines()]
-        if missing:
-            faults.append(
-                f"{file.relative_to(root).as_posix()}: lacks {', '.join(missing)}"
-            )
+        file = folder / f"{name}.md"
+        notes[name] = read_notes(file)
+        if notes[name].missing:
+            missing = ", ".join(notes[name].missing)
+            faults.append(f"{file.relative_to(root).as_posix()}: lacks {missing}")
         else:
-            wanted[root / PAGES / f"{name}.md"] = page(name, family, notes)
-    left = [
-        file
-        for file in sorted((root / PAGES).rglob("*.md"))
-        if file.stem not in families
-    ]
-    faults += [
-        f"{file.relative_to(root).as_posix()}: no backend has this name, delete it"
-        for file in left
-    ]
+            text = page(name, family, notes[name], program)
+            wanted[root / PAGES / f"{name}.md"] = text
+    for file in sorted((root / PAGES).rglob("*.md")):
+        if file.stem not in families:
+            where = file.relative_to(root).as_posix()
+            faults.append(f"{where}: no backend has this name, delete it")
+    if faults:
+        return wanted, faults
     together = root / TABLE
     before, begin, rest = together.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if begin and end:
-        wanted[together] = (
-            f"{before}{BEGIN}\n\n{all_of_them(all_shipped)}\n\n{END}{after}"
-        )
+        tables = all_of_them(all_shipped, notes)
+        wanted[together] = f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}"
     else:
         faults.append(f"{TABLE}: lacks the lines {BEGIN} and {END}")
     return wanted, faults
@@ -374,8 +440,8 @@ def texts(
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     check = wants_check(__doc__, arguments)
     wanted, faults = texts(shipped(), root)
-    said = f"checked {len(wanted)} files against the backends' declarations"
-    return settled(wanted, faults, root, said, check=check)
+    summary = f"checked {len(wanted)} files against the backends' declarations"
+    return settled(wanted, faults, root, summary, check=check)
 
 
 if __name__ == "__main__":

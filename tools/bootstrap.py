@@ -190,9 +190,12 @@ def packages_cache() -> dict[str, str]:
 def own_torch() -> dict[str, object] | None:
     """Find a torch of the user's own in this Python, by its metadata: version and directories.
 
-    DEV_TORCH=pinned ignores it.
+    DEV_TORCH=pinned ignores it. Return None in an environment that `./dev` made: such an
+    environment would be filled from itself.
     """
     if os.environ.get("DEV_TORCH") == "pinned":
+        return None
+    if Path(sys.prefix).resolve().is_relative_to(NOX.resolve()):
         return None
     try:
         found = importlib.metadata.distribution("torch")

@@ -25,10 +25,16 @@ PUBLIC = (
 #: `Backend` has a page of its own; the others are plain values.
 TOLD_ELSEWHERE = {
     *("accel_core.Backend", "accel_core.__version__", "accel_testing.AcceleratorTests"),
-    # Parts of a declaration: reference/declaration.md is made from their docstrings.
+    # Parts of a declaration: reference/plugin.md is made from their docstrings.
     *(
         f"accel_core.{name}"
-        for name in ("Environment", "Granted", "Hardware", "InTorch", "Visibility")
+        for name in (
+            "Environment",
+            "ResourceRequest",
+            "Hardware",
+            "TorchIntegration",
+            "Visibility",
+        )
     ),
     *(
         f"accel_train.lightning.{name}"

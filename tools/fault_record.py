@@ -1,4 +1,4 @@
-"""Put what the session `faults` has seen into docs/explanation/fault-matrix.json: `fault_record.py FOLDER`.
+"""Put what the session `faults` has seen into docs/evidence/fault-matrix.json: `fault_record.py FOLDER`.
 
 FOLDER has a file for each fault in each place and the commands that ran there; what it does not have stays as
 it was recorded before.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORD = ROOT / "docs/explanation/fault-matrix.json"
+RECORD = ROOT / "docs/evidence/fault-matrix.json"
 
 
 def written(record: dict[str, Any]) -> str:

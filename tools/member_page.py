@@ -1,8 +1,8 @@
-"""Write docs/reference/torch-accelerator.md: each member beside torch's own; `--check` only compares.
+"""Write the table of `torch.accelerator` in docs/reference/accelerator.md; `--check` only compares.
 
-Which function of `torch.accelerator` does the same, and since when, stands in torch_accelerator.json beside
-this file; the members, and the section that each is in, are the interface's. `./dev docs` checks,
-`./dev docs --write` writes. No torch is imported.
+torch_accelerator.json, in this folder, lists the functions of `torch.accelerator`, the member that does the
+same, and the first release of torch that has the function. `./dev docs` checks the table and
+`./dev docs --write` writes it. torch is not imported.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any
 from generated import settled, wants_check
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = "docs/reference/torch-accelerator.md"
+PAGE = "docs/reference/accelerator.md"
+BEGIN = "<!-- torch.accelerator: written by tools/member_page.py -->"
+END = "<!-- end of torch.accelerator -->"
 FACTS = Path(__file__).with_name("torch_accelerator.json")
-NOTHING = "torch has nothing"
-#: Of the instance; `dir()` of the class does not tell them.
-INSTANCE = {"backend": "Base", "name": "Base"}
+#: Attributes of an instance, which `dir()` of the class does not list.
+INSTANCE = {"backend", "name"}
 
 
 def facts() -> dict[str, Any]:
@@ -27,21 +28,11 @@ def facts() -> dict[str, Any]:
     return known
 
 
-def sections() -> dict[str, list[str]]:
-    """Give the public members by the section that defines them, in the order of the interface's bases."""
+def members() -> set[str]:
+    """Return the names of the interface's public members."""
     from accel_core.interface import Accelerator
 
-    homes = dict(INSTANCE)
-    for kind in reversed(Accelerator.__mro__):
-        homes |= {
-            name: kind.__name__ for name in vars(kind) if not name.startswith("_")
-        }
-    found: dict[str, list[str]] = {
-        kind.__name__: [] for kind in reversed(Accelerator.__mro__[:-1])
-    }
-    for name in sorted(homes):
-        found[homes[name]].append(name)
-    return {section: names for section, names in found.items() if names}
+    return INSTANCE | {name for name in dir(Accelerator) if not name.startswith("_")}
 
 
 def faults(known: dict[str, Any], members: set[str]) -> list[str]:
@@ -65,83 +56,57 @@ def faults(known: dict[str, Any], members: set[str]) -> list[str]:
     ]
 
 
-def torchs(member: str, known: dict[str, Any]) -> str:
-    """Say in a cell what torch has for a member."""
-    if (name := known["members"].get(member)) is not None:
-        return f"the same as `torch.accelerator.{name}`, since torch {known['since'][name]}"
-    if (path := known["elsewhere"].get(member)) is not None:
-        return f"not in `torch.accelerator`; `{path}`"
-    return NOTHING
-
-
 def table(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
     return "\n".join(
         "| " + " | ".join(line) + " |" for line in [head, ("---",) * len(head), *lines]
     )
 
 
-def page(known: dict[str, Any], members: dict[str, list[str]]) -> str:
-    """Write the page."""
-    rows = [
-        (f"`{name}`", section, torchs(name, known))
-        for section, names in members.items()
-        for name in names
+def section(known: dict[str, Any], count: int) -> str:
+    """Write the section; `count`: the number of members of the interface."""
+    lines = []
+    for function, since in sorted(known["since"].items()):
+        members = [
+            f"`{name}`" for name, same in known["members"].items() if same == function
+        ]
+        cell = ", ".join(members) or "deprecated by torch"
+        lines.append((f"`torch.accelerator.{function}`", cell, since))
+    head = ("torch", "accel", "since torch")
+    elsewhere = [
+        (f"`{function}`", f"`{name}`")
+        for name, function in sorted(known["elsewhere"].items())
     ]
-    same = len(known["members"])
-    back = []
-    for torch, since in sorted(known["since"].items()):
-        ours = ", ".join(
-            f"`{name}`"
-            for name, of_torch in known["members"].items()
-            if of_torch == torch
-        )
-        back.append(
-            (f"`torch.accelerator.{torch}`", ours or "deprecated by torch", since)
-        )
     return f"""\
-<!-- Written by tools/member_page.py from the interface and tools/torch_accelerator.json.
-     Edit those, then run `./dev docs --write`. -->
+{len(known["members"])} of the {count} members do what a function of `torch.accelerator` does. On a
+device that is built into torch (`cuda`, `xpu`, `mps`), the member is that function. On other devices,
+the vendor's function comes first. If the vendor has no such function, or if it raises an error, the
+member uses torch's; `acc.refused` contains the vendor's error. Three members use the vendor's function
+on every device: `device_count`, `current_stream`, and `memory_stats`. If the installed torch is older
+than the release in the table, the member uses the vendor's function or accel's default.
 
-# Members, and `torch.accelerator`
+{table(head, lines)}
 
-Of {len(rows)} members {same} do what `torch.accelerator` has, under the name that DeepSpeed gave them where
-it had one first. "The same": on a device that torch brings itself (cuda, xpu, mps) the member is torch's
-function. Where a package brings the device its own function comes first, as
-torch_npu's set what torch's do not, and torch's
-serves where the vendor has none, or where the vendor's raises when it is first called: the accelerator's
-`refused` keeps those words (TorchTPU keeps most of `torch.tpu` for torch). The vendor's comes first
-everywhere for `device_count`, which torch's calls, and for `current_stream` and `memory_stats`, which tell
-more there. With an older torch than the one named the vendor's serve, and after them the documented
-default. The other members torch does not have for an accelerator as such: where something of torch's does a
-part of it, it is named.
+The releases were read from {known["source"]}.
 
-Arguments are torch's too: a device is an `int`, a `str`, a `torch.device` or `None` for the current one,
-passed as `device_index`, as in DeepSpeed, or as `device`, as in torch. A missing device is an
-`InvalidDeviceError` (a `ValueError`) that tells the range, and a value that names no device an
-`InvalidArgumentError` (a `TypeError`); a function that is bound as it is keeps its vendor's checks.
+Other parts of torch do what these members do:
 
-accel-simulated's tests ask both on one device, `tests/test_member_page.py` holds the names against torch's,
-and `tests/accelerators/test_signatures.py` the signatures.
-
-Since when: {known["source"]}.
-
-## From `torch.accelerator` to here
-
-{table(("torch", "here", "since torch"), back)}
-
-## Every member
-
-{table(("member", "section", "in torch, for any accelerator"), rows)}
-"""
+{table(("torch", "accel"), elsewhere)}"""
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     check = wants_check(__doc__, arguments)
-    known, members = facts(), sections()
-    wrong = faults(known, {name for names in members.values() for name in names})
-    wanted = {} if wrong else {root / PAGE: page(known, members)}
+    known, names = facts(), members()
+    wrong = faults(known, names)
+    wanted = {}
+    if not wrong:
+        page = (root / PAGE).read_text(encoding="utf-8")
+        before, _, rest = page.partition(BEGIN)
+        after = rest.partition(END)[2]
+        wanted[root / PAGE] = (
+            f"{before}{BEGIN}\n\n{section(known, len(names))}\n\n{END}{after}"
+        )
     return settled(
-        wanted, wrong, root, f"{PAGE} tells of the members as they are", check=check
+        wanted, wrong, root, f"{PAGE} lists the members as they are", check=check
     )
 
 

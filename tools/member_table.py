@@ -1,4 +1,4 @@
-"""Write docs/reference/members-by-backend.md: who serves each member on which backend.
+"""Write docs/evidence/members-by-backend.md: which code implements each member on each backend.
 
 Read from the plugins' classes, accel-core's table of bindings and the vendors' surfaces; no vendor's package
 is needed.
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))
 from accel_tests import surfaces  # noqa: E402
 
-PAGE = "docs/reference/members-by-backend.md"
+PAGE = "docs/evidence/members-by-backend.md"
 #: Members of which a method of `TorchAccelerator` asks the vendor, under that name.
 ASKED = dict.fromkeys(("Event", "Stream", "set_per_process_memory_fraction"), "")
 ASKED |= dict.fromkeys(
@@ -29,26 +29,28 @@ ASKED |= dict.fromkeys(
 )
 ASKED |= {"memory_stats": "memory_stats", "mem_get_info": "get_memory_info"}
 ASKED |= {"empty_host_cache": "empty_host_cache"}
-SIGNS = {"plugin": "P", "vendor": "V", "torch": "T", "default": "·"}
+#: The columns of the page, by what `serving` returns.
+COLUMNS = {
+    "vendor": "vendor's function",
+    "torch": "torch.accelerator",
+    "plugin": "plugin",
+    "default": "accel's default",
+}
 HEAD = """# Members by backend
 
-Who serves each member, if the device is there and its vendor's package has everything that its surface
-(`surfaces/` of accel-simulated) records: read from the plugin's class, from accel-core's table of bindings
-and from the surface.
-`tools/member_table.py` writes this page; `./dev docs` compares.
+This table shows which code implements each member of the accelerator on each backend, if the vendor's
+package has every function of the recorded release.
 
-| sign | who |
-|---|---|
-| V | the vendor's module, `torch.<device_type>`, has a function of that name |
-| T | `torch.accelerator`, which stands in where the vendor's module lacks it |
-| P | the plugin's class overrides or sets it, and says why |
-| · | accel-core's default, built on the other members; `UnsupportedError` if the device has none |
+- **vendor's function**: the function of that name in `torch.<device_type>`
+- **torch.accelerator**: torch's function, if the vendor's module does not have one
+- **plugin**: an override in the plugin's class
+- **accel's default**: built on other members; raises `UnsupportedError` if the device does not support it
 
 """
 
 
 def serving(backend: Backend) -> dict[str, str]:
-    """Who serves each member of `backend`."""
+    """Return what implements each member of `backend`: a key of `COLUMNS`."""
     module, _, name = (backend.accelerator or "accel_core:TorchAccelerator").partition(
         ":"
     )
@@ -82,7 +84,7 @@ def serving(backend: Backend) -> dict[str, str]:
 
 
 def reports() -> list[dict[str, Any]]:
-    """What serves what on each backend of our plugins, highest priority first."""
+    """Return what implements each member on each backend of the plugins, highest priority first."""
     projects = sorted(ROOT.glob("plugins/accel_*/pyproject.toml"))
     # A distribution that declares no backend has nothing to ask.
     names = [
@@ -102,20 +104,34 @@ def reports() -> list[dict[str, Any]]:
     return sorted(found, key=lambda report: (-report["priority"], report["backend"]))
 
 
-def page(found: list[dict[str, Any]]) -> str:
-    """The page: a table of what differs between backends, and a list of what does not."""
+def by_column_name(found: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """Return what implements each member, by backend; a second declaration that differs has its own name."""
     columns: dict[str, dict[str, str]] = {}
-    for (
-        report
-    ) in found:  # a backend that is declared twice has two columns where they differ
-        name = report["backend"]
-        if report["serves"] not in (
-            columns.get(name),
-            columns.get(f"{name} ({report['priority']})"),
-        ):
-            columns[f"{name} ({report['priority']})" if name in columns else name] = (
-                report["serves"]
-            )
+    for report in found:
+        name, serves = report["backend"], report["serves"]
+        if name in columns and columns[name] != serves:
+            name = f"{name} ({report['priority']})"
+        columns[name] = serves
+    return columns
+
+
+def row(member: str, columns: dict[str, dict[str, str]]) -> str:
+    """Return the line of a member: under each column, the backends."""
+    cells = []
+    for source in COLUMNS:
+        names = [name for name, serves in columns.items() if serves[member] == source]
+        if len(names) == len(columns):
+            cells.append("all")
+        elif len(names) > len(columns) / 2:
+            cells.append("all others")
+        else:
+            cells.append(", ".join(names))
+    return f"| `{member}` | " + " | ".join(cells) + " |"
+
+
+def page(found: list[dict[str, Any]]) -> str:
+    """Return the page: a table of what differs between backends, and a list of what does not."""
+    columns = by_column_name(found)
     members = sorted(
         set().union(*columns.values()), key=lambda name: (name.lower(), name)
     )
@@ -125,36 +141,20 @@ def page(found: list[dict[str, Any]]) -> str:
         if all(serves[member] == "default" for serves in columns.values())
     ]
     lines = [
-        "| member | " + " | ".join(columns) + " |",
-        "|---|" + ":-:|" * len(columns),
-    ]
-    lines += [
-        f"| `{member}` | "
-        + " | ".join(SIGNS[serves[member]] for serves in columns.values())
-        + " |"
-        for member in members
-        if member not in same
-    ]
-    counts = [
-        sum(serve == "default" for serve in serves.values())
-        for serves in columns.values()
-    ]
-    lines += [
+        "| member | " + " | ".join(COLUMNS.values()) + " |",
+        "|---|" + "---|" * len(COLUMNS),
+        *(row(member, columns) for member in members if member not in same),
         "",
-        f"Of {len(members)} members, {min(counts)} to {max(counts)} are accel-core's own, by backend.",
-        "",
-    ]
-    lines += [
-        "accel-core's default serves these on every backend: "
-        + ", ".join(f"`{m}`" for m in same)
-        + "."
+        "accel's default implements these members on every backend: "
+        + ", ".join(f"`{member}`" for member in same)
+        + ".",
     ]
     return HEAD + "\n".join(lines) + "\n"
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     check = wants_check(__doc__, arguments)
-    said = f"{PAGE} tells who serves each member"
+    said = f"{PAGE} lists every member"
     return settled({root / PAGE: page(reports())}, [], root, said, check=check)
 
 

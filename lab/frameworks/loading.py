@@ -1,4 +1,4 @@
-"""torch.utils.data on the accelerator: workers however they start, page-locked batches, late copies."""
+"""torch.utils.data on the accelerator: workers however they start, pinned batches, late copies."""
 
 from __future__ import annotations
 

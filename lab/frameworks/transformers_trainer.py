@@ -51,7 +51,7 @@ def model() -> GPT2LMHeadModel:
 
 
 def trainer(folder: str, **more: object) -> Trainer:
-    """Twelve steps, a checkpoint after six, batches by a worker and page-locked."""
+    """Twelve steps, a checkpoint after six, batches by a worker and pinned."""
     arguments = Arguments(
         folder, max_steps=12, per_device_train_batch_size=4, learning_rate=1e-2, save_steps=6,
         logging_steps=6, report_to="none", disable_tqdm=True, dataloader_num_workers=1, **more,

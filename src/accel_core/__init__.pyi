@@ -2,11 +2,11 @@
 
 from accel_core.backend import Backend as Backend
 from accel_core.backend import Environment as Environment
-from accel_core.backend import Granted as Granted
 from accel_core.backend import Hardware as Hardware
-from accel_core.backend import InTorch as InTorch
 from accel_core.backend import ProbeResult as ProbeResult
 from accel_core.backend import Provenance as Provenance
+from accel_core.backend import ResourceRequest as ResourceRequest
+from accel_core.backend import TorchIntegration as TorchIntegration
 from accel_core.backend import Visibility as Visibility
 from accel_core.current import accelerator as accelerator
 from accel_core.current import get_accelerator as get_accelerator
@@ -93,13 +93,11 @@ __all__ = [
     "Evidence",
     "Fix",
     "GradScalerOptions",
-    "Granted",
     "Graph",
     "Hardware",
     "HostEvent",
     "HostMemoryError",
     "HostStream",
-    "InTorch",
     "IntegrationError",
     "IntegrationMissingError",
     "InvalidAcceleratorError",
@@ -119,12 +117,14 @@ __all__ = [
     "RankMismatchError",
     "Reason",
     "RecursiveChoiceError",
+    "ResourceRequest",
     "Selection",
     "SettingError",
     "SettingWarning",
     "Status",
     "TorchAccelerator",
     "TorchBuild",
+    "TorchIntegration",
     "UnsupportedError",
     "Verdict",
     "Visibility",

@@ -2,7 +2,7 @@
 
 It holds strings and numbers only, so that listing, ranking and diagnosing need neither
 torch nor the vendor's package. Fields of one subject form a record: `Hardware`,
-`Visibility`, `Granted`, `InTorch`, `Environment`.
+`Visibility`, `ResourceRequest`, `TorchIntegration`, `Environment`.
 """
 
 import importlib
@@ -22,7 +22,9 @@ PROJECT = "accel"
 #: Builds of torch that a backend can require, by their names in `torch.version`.
 TORCH_BUILDS = ("cuda", "hip", "xpu")
 #: Grammars of visible-devices variables, which `hardware.visible_devices` parses.
-GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
+GRAMMARS = (
+    "cuda", "ascending", "modules", "mlu", "level-zero", "indices", "ranges",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, order=True)
@@ -83,7 +85,7 @@ class ProbeResult:
     """
 
     usable: bool
-    #: One clause, without the backend's name: "torch.cuda is impersonated by
+    #: One clause, without the backend's name: "torch.cuda is overridden by
     #: torch_supa".
     reason: str = ""
     #: The next step: a command or a setting.
@@ -92,7 +94,7 @@ class ProbeResult:
     #: Number of devices, if the probe counts them.
     devices: int | None = None
     #: The device may be present, but this backend leaves it to another backend.
-    stands_aside: bool = False
+    deferred: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class Visibility:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Granted:
+class ResourceRequest:
     """Words with which containers and schedulers give a process the device.
 
     Fields:
@@ -171,7 +173,7 @@ class Granted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InTorch:
+class TorchIntegration:
     """The device's place in torch, and its relation to other vendors' packages.
 
     Fields:
@@ -180,7 +182,7 @@ class InTorch:
             version: `("torch-npu",)`.
         private_use1: The device is torch's renamed PrivateUse1, of which a process has
             one.
-        impersonates: Set it if the vendor takes over another torch namespace
+        takes_over: Set it if the vendor takes over another torch namespace
             (`torch_supa`: `"cuda"`).
         wrapped_by: Packages that wrap torch's own functions and keep the same device.
             Any other package that replaces functions of torch's own
@@ -191,7 +193,7 @@ class InTorch:
     builds: tuple[str, ...] = ()
     same_version: tuple[str, ...] = ()
     private_use1: bool = False
-    impersonates: str = ""
+    takes_over: str = ""
     wrapped_by: tuple[str, ...] = ()
     taken_over_by: tuple[str, ...] = ()
 
@@ -204,13 +206,13 @@ class Environment:
         forward: Prefixes of the variables that a launcher forwards to other nodes,
             three characters or more: `"HCCL_"`. Every variable with such a prefix is
             forwarded.
-        set: Variables that the vendor recommends, `"NAME=value"`: ranks and
+        defaults: Variables that the vendor recommends, `"NAME=value"`: ranks and
             `activate()` set them.
     """
 
     forward: tuple[str, ...] = ()
     _: KW_ONLY
-    set: tuple[str, ...] = ()
+    defaults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -243,13 +245,13 @@ class Backend:
             else `"aot_eager"`.
         hardware: Signs of the device, visible without its package: `Hardware`.
         visibility: The variables that hide it: `Visibility`.
-        granted: Words with which containers and schedulers give it: `Granted`.
-        in_torch: Its place in torch, and its relation to other packages: `InTorch`.
+        request: Words with which containers and schedulers give it: `ResourceRequest`.
+        torch_integration: Its place in torch, and its relation to other packages: `TorchIntegration`.
         environment: Variables to forward to ranks, or to set for them: `Environment`.
         hints: Next steps for known errors: pairs of a regular expression, searched in
             the error's text without regard to case, and the step. The first that
             matches counts. If that is not enough, implement `accel_explain`.
-        computes_otherwise: Set it if the device gives another result than other
+        known_differences: Set it if the device gives another result than other
             devices, and no error: pairs of the check of `accel verify` that shows it,
             and what users should know and do.
         provenance: The origin of the declaration; discovery fills it in.
@@ -269,11 +271,11 @@ class Backend:
     compile_backend: str = ""
     hardware: Hardware = Hardware()
     visibility: Visibility = Visibility()
-    granted: Granted = Granted()
-    in_torch: InTorch = InTorch()
+    request: ResourceRequest = ResourceRequest()
+    torch_integration: TorchIntegration = TorchIntegration()
     environment: Environment = Environment()
     hints: tuple[tuple[str, str], ...] = ()
-    computes_otherwise: tuple[tuple[str, str], ...] = ()
+    known_differences: tuple[tuple[str, str], ...] = ()
     provenance: Provenance | None = None
 
     def __post_init__(self) -> None:
@@ -302,8 +304,8 @@ class Backend:
 RECORDS: dict[str, type[Any]] = {
     "hardware": Hardware,
     "visibility": Visibility,
-    "granted": Granted,
-    "in_torch": InTorch,
+    "request": ResourceRequest,
+    "torch_integration": TorchIntegration,
     "environment": Environment,
 }
 
@@ -354,7 +356,7 @@ _LARGEST = 10**9
 #: The types of the fields whose default does not show them.
 _TYPES = {"name": str, "priority": int, "device_type": str, "provenance": Provenance}
 #: The fields that hold pairs of text.
-_PAIRS = ("hints", "computes_otherwise")
+_PAIRS = ("hints", "known_differences")
 
 
 def _faults(backend: Backend) -> Iterator[str]:
@@ -481,18 +483,18 @@ _FORMS = {
     "visibility.variables": _pattern(_WORD, "e.g. 'ASCEND_RT_VISIBLE_DEVICES'"),
     "visibility.filters": _pattern(_WORD, "e.g. 'ROCR_VISIBLE_DEVICES'"),
     "visibility.grammar": _one_of(GRAMMARS),
-    "granted.ray_noset": _pattern(
+    "request.ray_noset": _pattern(
         _WORD, "e.g. 'RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES'"
     ),
-    "in_torch.builds": _one_of(TORCH_BUILDS),
-    "in_torch.impersonates": _pattern(_DEVICE_TYPE, "e.g. 'cuda'"),
-    "in_torch.wrapped_by": _pattern(_WORD, "e.g. 'spaces'"),
-    "in_torch.taken_over_by": _pattern(_WORD, "e.g. 'torch_xmlir'"),
+    "torch_integration.builds": _one_of(TORCH_BUILDS),
+    "torch_integration.takes_over": _pattern(_DEVICE_TYPE, "e.g. 'cuda'"),
+    "torch_integration.wrapped_by": _pattern(_WORD, "e.g. 'spaces'"),
+    "torch_integration.taken_over_by": _pattern(_WORD, "e.g. 'torch_xmlir'"),
     "environment.forward": _PREFIX,
-    "environment.set": _pattern(_ASSIGNMENT, "e.g. 'PT_HPU_LAZY_MODE=0'"),
+    "environment.defaults": _pattern(_ASSIGNMENT, "e.g. 'PT_HPU_LAZY_MODE=0'"),
     # Their patterns are compiled when there is an error to explain.
     "hints": _Form(_is_pair, r"e.g. ('lib(cuda)\.so', 'install the driver')"),
-    "computes_otherwise": _Form(
+    "known_differences": _Form(
         _is_pair, "e.g. ('compute.numbers.nan_and_infinity', 'clamp loses NaN')"
     ),
 }

@@ -126,7 +126,7 @@ def _import_vendor(
     """Import torch, and then the package that adds the device to torch."""
     log_step("importing torch")
     torch = torch_import.import_torch()
-    if backend.in_torch.private_use1:
+    if backend.torch_integration.private_use1:
         builtin.require_free_slot(backend, others)
     installed = checks.installed_imports(backend)
     name = installed[0] if installed else backend.vendor_imports[0]
@@ -137,9 +137,9 @@ def _import_vendor(
     sys.modules["torch"] = torch
     other = checks.loaded_overtaker(backend)
     if other:  # a start-up hook can make torch's import bring it
-        reason = f"torch.{backend.device_type} is impersonated by {other}"
+        reason = f"torch.{backend.device_type} is overridden by {other}"
         hint = f"choose that vendor's own backend, or do not load {other}"
-        raise errors.DeclinedError(reason, hint=hint, stands_aside=True)
+        raise errors.DeclinedError(reason, hint=hint, deferred=True)
 
 
 def _call_accel_create(
@@ -272,8 +272,8 @@ def _checked_answer(verdict: Verdict, answer: Any) -> Verdict:
         return _invalid_answer(verdict, f"accel_probe() gave {name}=", value, expected)
     if answer.usable:
         status = Status.USABLE
-    elif answer.stands_aside:
-        status = Status.STANDS_ASIDE
+    elif answer.deferred:
+        status = Status.DEFERRED
     else:
         status = Status.NO_DEVICE
     why = None
@@ -287,7 +287,7 @@ def invalid_field(answer: ProbeResult) -> tuple[str, object, str] | None:
     """Return the name, the value and the expected type of the first field of a wrong
     type.
     """
-    for name in ("usable", "stands_aside"):
+    for name in ("usable", "deferred"):
         value = getattr(answer, name)
         if not isinstance(value, bool):
             return name, value, "bool"
@@ -346,7 +346,7 @@ def failure(verdict: Verdict, error: BaseException, group: Group) -> Verdict:
         if mismatch is not None:
             return mismatch
     if isinstance(error, errors.DeclinedError):  # an answer, which needs no explanation
-        status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
+        status = Status.DEFERRED if error.deferred else Status.NO_DEVICE
         facts = {"text": str(error), "step": error.hint}
         return replace(failed, status=status, why=Why(Reason.PLUGIN_ANSWERS, facts))
     return _failure_with_hint(failed, error, step, group)

@@ -26,7 +26,7 @@ CPU = Backend(
     priority=0,
     device_type="cpu",
     accelerator="accel_core.interface.cpu:CPUAccelerator",
-    description="the processor, through torch.cpu",
+    description="the CPU, through torch.cpu",
     install_hint="accel setup cpu",
     communication_backend="gloo",
 )
@@ -188,7 +188,7 @@ def _deferred_if_declared(
     if not declarers:
         return None
     why = Why(Reason.DECLARED_BY, {"backends": declarers[:1]})
-    return replace(verdict, status=Status.STANDS_ASIDE, why=why)
+    return replace(verdict, status=Status.DEFERRED, why=why)
 
 
 def _verdict_by_torch_build(
@@ -204,7 +204,7 @@ def _verdict_by_torch_build(
         return None
     if built_for:
         why = Why(Reason.DECLARED_BY, {"device_type": ", ".join(built_for)})
-        return replace(verdict, status=Status.STANDS_ASIDE, why=why)
+        return replace(verdict, status=Status.DEFERRED, why=why)
     claims = []
     is_any_undeclared = False
     for package in autoload_packages():
@@ -267,7 +267,7 @@ def _require_undeclared(device_type: str, others: tuple[Backend, ...]) -> None:
     for other in others:
         if other.device_type == device_type:
             reason = f"torch's accelerator is {device_type}, which {other.name} claims"
-            raise errors.DeclinedError(reason, stands_aside=True)
+            raise errors.DeclinedError(reason, deferred=True)
 
 
 def _other_type_error(
@@ -288,7 +288,7 @@ def _require_no_package(device_type: str, others: tuple[Backend, ...]) -> None:
     for package in undeclared_packages(others):
         if package.top in sys.modules:
             reason = f"{package} brings {device_type}"
-            raise errors.DeclinedError(reason, stands_aside=True)
+            raise errors.DeclinedError(reason, deferred=True)
 
 
 def load(package: Provenance) -> None:
@@ -337,7 +337,7 @@ def pin_of(package: Provenance) -> str:
 
 def needs_slot(backend: Backend) -> bool:
     """Whether the device may be torch's PrivateUse1, of which a process has one."""
-    return backend.in_torch.private_use1 or package_of(backend) is not None
+    return backend.torch_integration.private_use1 or package_of(backend) is not None
 
 
 def require_free_slot(backend: Backend, others: tuple[Backend, ...]) -> None:

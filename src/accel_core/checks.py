@@ -145,7 +145,7 @@ def _other_missing_distributions(backend: Backend) -> list[str]:
     The vendor's distribution is known only from `same_version`. If that is empty, the
     result is empty too, because a required distribution may be the vendor's.
     """
-    vendor_distributions = backend.in_torch.same_version
+    vendor_distributions = backend.torch_integration.same_version
     if not vendor_distributions:
         return []
     missing = []
@@ -164,7 +164,7 @@ def _check_release_of_torch(verdict: Verdict, _context: Context) -> Verdict | No
 
     Some such packages end the process when they are imported with another torch.
     """
-    names = verdict.declaration.in_torch.same_version
+    names = verdict.declaration.torch_integration.same_version
     build = torch_import.torch_build() if names else None
     if build is None:  # building the accelerator says that torch is missing
         return None
@@ -201,7 +201,7 @@ def _check_namespace(verdict: Verdict, _context: Context) -> Verdict | None:
     other = namespace_owner(verdict.declaration)
     if not other:
         return None
-    return with_reason(verdict, Status.STANDS_ASIDE, Reason.NAMESPACE_TAKEN, by=other)
+    return with_reason(verdict, Status.DEFERRED, Reason.NAMESPACE_TAKEN, by=other)
 
 
 def _check_hardware(verdict: Verdict, context: Context) -> Verdict | None:
@@ -213,8 +213,8 @@ def _check_hardware(verdict: Verdict, context: Context) -> Verdict | None:
     if verdict.seen is None or verdict.seen or _is_running(verdict):
         return None
     backend = verdict.declaration
-    build = torch_import.torch_build() if backend.in_torch.builds else None
-    has_build = build is not None and build.has_any(backend.in_torch.builds)
+    build = torch_import.torch_build() if backend.torch_integration.builds else None
+    has_build = build is not None and build.has_any(backend.torch_integration.builds)
     return no_device_verdict(
         verdict,
         Reason.NO_HARDWARE,
@@ -231,7 +231,7 @@ def _check_build_of_torch(verdict: Verdict, _context: Context) -> Verdict | None
     and ROCm".
     """
     backend = verdict.declaration
-    builds = backend.in_torch.builds
+    builds = backend.torch_integration.builds
     build = torch_import.torch_build() if builds else None
     if build is None or build.has_any(builds):
         return None
@@ -375,13 +375,13 @@ def namespace_owner(backend: Backend) -> str:
         return other
     if backend.vendor_imports != ("torch",):
         return ""
-    own = ("torch", *backend.in_torch.wrapped_by)
+    own = ("torch", *backend.torch_integration.wrapped_by)
     return torch_import.namespace_taken_by(backend.device_type, own)
 
 
 def loaded_overtaker(backend: Backend) -> str:
-    """Return the first imported package of `InTorch.taken_over_by`; else empty."""
-    for name in backend.in_torch.taken_over_by:
+    """Return the first imported package of `TorchIntegration.taken_over_by`; else empty."""
+    for name in backend.torch_integration.taken_over_by:
         if name in sys.modules:
             return name
     return ""

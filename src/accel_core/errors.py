@@ -53,15 +53,13 @@ class BackendUnavailableError(AccelError, RuntimeError, ValueError):
 class DeclinedError(BackendUnavailableError):
     """Raise it while an accelerator is built, if the backend is not for this machine.
 
-    `hint` is the user's next step. `stands_aside` means that another backend has the
+    `hint` is the user's next step. `deferred` means that another backend has the
     device; otherwise there is no such device.
     """
 
-    def __init__(
-        self, reason: str, *, hint: str = "", stands_aside: bool = False
-    ) -> None:
+    def __init__(self, reason: str, *, hint: str = "", deferred: bool = False) -> None:
         super().__init__(reason, hint=hint)
-        self.stands_aside = stands_aside
+        self.deferred = deferred
 
 
 class BackendConflictError(AccelError, RuntimeError):

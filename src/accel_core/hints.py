@@ -24,7 +24,7 @@ _PRIVATE_USE1 = r"privateuse1|already been (set|registered)"
 
 def hints_of(backend: Backend) -> tuple[tuple[str, str], ...]:
     """Return the hints that the backend declares, followed by the common ones."""
-    if not backend.in_torch.private_use1:
+    if not backend.torch_integration.private_use1:
         return (*backend.hints, *COMMON)
     step = (
         f"a process has room for one vendor: set DS_ACCELERATOR={backend.name} before "

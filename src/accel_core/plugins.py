@@ -204,7 +204,7 @@ def rank(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
 
 def _overtaken_by(verdict: Verdict, among: Sequence[Verdict]) -> list[Verdict]:
     """Return the backends whose torch namespace this backend takes over."""
-    taken = verdict.backend.in_torch.impersonates if verdict.backend else ""
+    taken = verdict.backend.torch_integration.takes_over if verdict.backend else ""
     if not taken:
         return []
     return [v for v in among if v.device_type == taken and v is not verdict]

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 _CORE = ("core", "train", "tools", "testing", "simulated")
 _VENDORS = (
-    "cuda", "hpu", "klxpu", "mlu", "mps", "musa", "npu", "rbln", "sdaa", "supa", "tpu",
+    "cuda", "hpu", "klxpu", "mlu", "mps", "musa", "neuron", "npu", "rbln", "sdaa", "supa", "tpu",
     "xpu",
 )  # fmt: skip
 #: The distributions of accel itself.
@@ -72,18 +72,18 @@ def parse_pin(text: str, *, allow_distribution_only: bool = False) -> Pin:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Parse a list by comma."""
+    """Parse a comma-separated list."""
     parts = map(str.strip, text.split(","))
     return tuple(filter(None, parts))
 
 
 def parse_pins(text: str) -> tuple[Pin, ...]:
-    """Parse a list of pins by comma."""
+    """Parse a comma-separated list of pins."""
     return tuple(map(parse_pin, parse_names(text)))
 
 
 def parse_rules(text: str) -> tuple[Pin, ...]:
-    """Parse a list by comma of pins, and of `@distribution`."""
+    """Parse a comma-separated list of pins, and of `@distribution`."""
     names = parse_names(text)
     return tuple(parse_pin(name, allow_distribution_only=True) for name in names)
 
@@ -174,13 +174,13 @@ DS_ACCELERATOR: Variable[tuple[Pin, ...]] = Variable(
     "DS_ACCELERATOR",
     parse_pins,
     (),
-    "Pin a backend: name, name@distribution, or a preference list by comma.",
+    "Pin a backend: name, name@distribution, or a comma-separated list in order of preference.",
 )
 ACCEL_ALLOW: Variable[tuple[Pin, ...]] = Variable(
     "ACCEL_ALLOW",
     parse_rules,
     (),
-    "Only these backends may be chosen (the CPU too must be named).",
+    "Only these backends may be chosen; name the CPU as well to allow it.",
 )
 ACCEL_BLOCK: Variable[tuple[Pin, ...]] = Variable(
     "ACCEL_BLOCK",
@@ -192,8 +192,8 @@ ACCEL_STRICT = Variable(
     "ACCEL_STRICT",
     parse_strict,
     "",
-    "1: an error instead of the CPU when hardware is there or a plugin is broken; "
-    "always: in any case.",
+    "1: an error instead of the CPU fallback if hardware is present or a plugin is broken; "
+    "always: in every case.",
 )
 ACCEL_PROBE = Variable(
     "ACCEL_PROBE",
@@ -208,7 +208,7 @@ ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
     "ACCEL_IMPORT",
     parse_names,
     (),
-    "Packages, by comma, to import after torch, which misses their device.",
+    "Comma-separated packages to import after torch, for devices that torch does not discover itself.",
 )
 ACCEL_LOG = Variable(
     "ACCEL_LOG",

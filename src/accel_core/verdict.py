@@ -33,7 +33,7 @@ class Status(str, enum.Enum):
     INCOMPATIBLE = "incompatible"
     NOT_INSTALLED = "not_installed"
     NO_DEVICE = "no_device"
-    STANDS_ASIDE = "stands_aside"
+    DEFERRED = "deferred"
     BROKEN = "broken"
     INVALID = "invalid"
     TIMED_OUT = "timed_out"
@@ -293,7 +293,7 @@ class Verdict:
             return True
         if self.status is Status.CONFLICT:
             return True
-        is_left_to_others = self.status in (Status.STANDS_ASIDE, Status.NOT_PROBED)
+        is_left_to_others = self.status in (Status.DEFERRED, Status.NOT_PROBED)
         return bool(self.seen) and not is_left_to_others
 
     def is_about(self, other: Verdict) -> bool:
@@ -349,7 +349,7 @@ class Verdict:
         if text:
             parts.append(f": {text}")
         if self.hint:
-            parts.append(f". {self.hint}")
+            parts.append(f". Next step: {self.hint}")
         return "".join(parts)
 
     def to_dict(self) -> dict[str, object]:
@@ -401,9 +401,9 @@ class How(str, enum.Enum):
 
 _WAYS = {
     How.PINNED: "pinned by DS_ACCELERATOR",
-    How.PREFERRED: "the first usable one of DS_ACCELERATOR's list",
-    How.RANKED: "the highest-ranking usable one",
-    How.FALLBACK: "the fall-back, as nothing that ranks higher is usable",
+    How.PREFERRED: "the first usable backend in DS_ACCELERATOR",
+    How.RANKED: "the usable backend with the highest priority",
+    How.FALLBACK: "CPU fallback: no accelerator is usable",
     How.SET: "set by the program",
 }
 

@@ -1,4 +1,4 @@
-"""The processor's own ways; comparisons with DeepSpeed's class, and its score card, tell the rest."""
+"""The CPU's own ways; comparisons with DeepSpeed's class, and its score card, tell the rest."""
 
 import sys
 

@@ -382,7 +382,7 @@ def test_vendor_defaults_are_set_when_asked_for_and_the_users_values_stay(
     accelerator = CPUAccelerator(
         backend(
             device_type="cpu",
-            environment=Environment(set=("SIM_KEPT=1", "SIM_NEW=a=b")),
+            environment=Environment(defaults=("SIM_KEPT=1", "SIM_NEW=a=b")),
         )
     )
     assert "SIM_NEW" not in os.environ

@@ -21,7 +21,7 @@ from accel_core.interface.memory import lacks_page_locks
 
 @forked("torch")
 def test_a_device_without_hooks_has_ordinary_memory_for_page_locked():
-    """docs/howto/writing-a-plugin.md, "A device that has less than a GPU": torch raises RuntimeError.
+    """docs/howto/writing-a-plugin.md, "If your device lacks a feature": torch raises RuntimeError.
 
     As packages of PrivateUse1's simplest kind bring it: a name and a module, and no hooks from C++.
     """
@@ -58,12 +58,12 @@ def test_a_device_without_hooks_has_ordinary_memory_for_page_locked():
         (RuntimeError("CUDA error: out of memory"), False),
     ],
 )
-def test_a_full_host_is_no_device_without_page_locked_memory(error, lacks):
+def test_a_full_host_is_no_device_without_pinned_memory(error, lacks):
     assert lacks_page_locks(error) is lacks
 
 
 def test_a_full_host_is_not_a_full_device(simulated, monkeypatch):
-    """WSL2's limit on page-locked memory comes in CUDA's words (microsoft/WSL#8447)."""
+    """WSL2's limit on pinned memory comes in CUDA's words (microsoft/WSL#8447)."""
     refuse = raising(RuntimeError("CUDA error: out of memory"))
     monkeypatch.setattr(torch.Tensor, "pin_memory", refuse)
     monkeypatch.setattr(torch.Tensor, "new_empty", refuse)
@@ -74,7 +74,7 @@ def test_a_full_host_is_not_a_full_device(simulated, monkeypatch):
     ):
         with pytest.raises(
             HostMemoryError,
-            match=r"page-locked host memory ran out.*WSL2.*pin_memory=False",
+            match=r"pinned host memory ran out.*WSL2.*pin_memory=False",
         ):
             ask(torch.ones(2))
 

@@ -56,9 +56,9 @@ def test_an_option_means_the_same_in_every_command():
     with_timeout = (
         "bench",
         "doctor",
-        "doors",
+        "frameworks",
         "env",
-        "facts",
+        "declarations",
         "info",
         "list",
         "ops",

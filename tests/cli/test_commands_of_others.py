@@ -34,7 +34,7 @@ def test_a_third_partys_command_is_listed_and_runs(accel, rack):
         torch=False,
         watched=frozenset({"acme_commands", "acme_commands.rack"}),
     )
-    assert "rack        A command of acme-commands 1.2." in told.stdout
+    assert "rack A command of acme-commands 1.2." in " ".join(told.stdout.split())
     assert told.stderr == "loaded: []"
     assert accel("rack", "3", torch=False).stdout == "rack 3\n"
     wrong = accel("rack", "x", torch=False)

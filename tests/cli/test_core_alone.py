@@ -87,8 +87,8 @@ def test_a_command_of_another_distribution(
 def test_the_help_says_where_the_other_commands_are(core_alone):
     help_text = " ".join(core_alone("--help").stdout.split())
     for distribution, commands in (
-        ("accel-tools", "bench, doctor, facts, info, setup"),
-        ("accel-train", "deepspeed, doors, env, ops, run"),
+        ("accel-tools", "bench, declarations, doctor, info, setup"),
+        ("accel-train", "deepspeed, env, frameworks, ops, run"),
         ("accel-testing", "new, simulate, try, verify"),
     ):
         assert f"pip install {places(distribution)} {commands}" in help_text
@@ -109,3 +109,9 @@ def test_a_pinned_backend_of_a_plugin(core_alone):
         "Error: accel why npu: no installed distribution declares npu. Installed: generic, cpu. "
         f"Next step: pip install {place('plugins/accel_npu')}.\n"
     )
+
+
+def test_the_guide_is_a_file_of_the_checkout(core_alone):
+    last = core_alone("why").stdout.splitlines()[-1]
+    assert f"{CHECKOUT}/docs/howto/not-found.md" in last
+    assert (CHECKOUT / "docs/howto/not-found.md").is_file()

@@ -3,7 +3,7 @@
 import pytest
 
 #: Where `card` works, `off` has no device, and nothing is called `npx`: 0 it is so, 1 it is not, 2 misuse.
-ASK = ("why", "info", "env", "ops", "doors", "facts")
+ASK = ("why", "info", "env", "ops", "frameworks", "declarations")
 STATUSES = [
     *((name, "card", 0) for name in (*ASK, "doctor --topic candidates")),
     *((name, "off", 1) for name in ("why", "info", "bench")),

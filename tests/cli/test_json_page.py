@@ -99,15 +99,15 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(
     pages["accel list"] |= {f"backends[].{name}" for name in a_backend}
     pages["accel why"] |= {f"verdicts[].{name}" for name in a_backend}
     pages["accel why NAME"] |= {f"backends[].{name}" for name in a_backend}
-    pages["accel facts"] |= {
+    pages["accel declarations"] |= {
         f"backends[].{f.name}" for f in fields(Backend) if f.name != "provenance"
     }
-    pages["accel facts"] |= {
+    pages["accel declarations"] |= {
         f"backends[].{name}.{f.name}"
         for name, record in RECORDS.items()
         for f in fields(record)
     }
-    pages["What fails"].add("error")
+    pages["Errors"].add("error")
     said = {
         "accel list": accel.json("list"),
         "accel why": accel.json("why"),
@@ -119,17 +119,17 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(
         ),
         "accel doctor --list": accel.json("doctor", "--list"),
         "accel setup": accel.json("setup", "--format", "pip"),
-        "accel doors": accel.json("doors", "cpu", "--all"),
-        "accel facts": accel.json("facts", ACCEL_BLOCK="checked"),
+        "accel frameworks": accel.json("frameworks", "cpu", "--all"),
+        "accel declarations": accel.json("declarations", ACCEL_BLOCK="checked"),
         "accel verify": {"schema": 1, **to_dict(CARD)},
         "accel verify --list": accel.json("verify", "cpu", "--list"),
-        "What fails": accel.json("why", "nowhere", status=2),
+        "Errors": accel.json("why", "nowhere", status=2),
     }
     assert pages.keys() == said.keys()
     for title, document in said.items():
         assert plain(set(keys_of(document))) == {"schema", *pages[title]}, title
         assert next(iter(document)) == "schema"
-        assert document["schema"] == (2 if title == "accel facts" else 1)
+        assert document["schema"] == (2 if title == "accel declarations" else 1)
 
 
 def test_why_a_backend_says_which_plugin_declares_it(accel):

@@ -30,7 +30,10 @@ def test_lists_a_third_party_backend_with_all_that_is_known(accel):
         "devices",
         "counted",
     ]
-    assert "* npu would be chosen: the highest-ranking usable one." in done.stdout
+    assert (
+        "* npu would be used (the usable backend with the highest priority)."
+        in done.stdout
+    )
     assert line_of(done.stdout, "cpu")
 
 
@@ -76,7 +79,7 @@ def test_a_reason_in_a_pipe_is_one_line_and_whole(accel):
         "npu", f"ProbeResult(False, {long!r} + chr(10) + 'second line', 'update it')"
     )
     row = line_of(accel("list").stdout, "npu")
-    assert " ".join(long.split()) + " second line; hint: update it" in row
+    assert " ".join(long.split()) + " second line; next step: update it" in row
 
 
 def test_escape_codes_do_not_reach_who_prints_our_errors(
@@ -112,25 +115,25 @@ def test_no_probe_asks_no_plugin(accel, backend):
 
 
 PINS = {
-    " NPU@Accel_Npu ": "* pinned by DS_ACCELERATOR=' NPU@Accel_Npu '; `accel why`",
+    " NPU@Accel_Npu ": "* pinned by DS_ACCELERATOR=' NPU@Accel_Npu '. Details: `accel why`",
     "gone,off,npu": "* preferred by DS_ACCELERATOR='gone,off,npu'",
-    "off": "which cannot be honoured",
-    "bare": "* pinned by DS_ACCELERATOR='bare'; a program gets it, with the verdict 'no device'; `accel why`",
-    "gone": "DS_ACCELERATOR='gone' names no backend that could be chosen",
+    "off": "which cannot be used",
+    "bare": "* pinned by DS_ACCELERATOR='bare'. A program gets it, with the status 'no device'.",
+    "gone": "DS_ACCELERATOR='gone' matches no backend that can be chosen",
 }
 
 
 def test_a_note_says_what_a_pin_did(accel):
     accel.install("top", priority=999)
     accel.install("npu", priority=1)
-    accel.install("off", "ProbeResult(False, 'switched off', stands_aside=True)")
+    accel.install("off", "ProbeResult(False, 'switched off', deferred=True)")
     accel.world.backend("bare", extra=NO_DEVICE)
     for pin, note in PINS.items():
         assert note in accel("list", DS_ACCELERATOR=pin).stdout
 
 
 def test_nothing_usable_is_said(accel):
-    refused = "Nothing would be chosen: The settings rule out what is usable. `accel why` says more."
+    refused = "Nothing would be chosen: The settings exclude every usable backend. Details: `accel why`."
     assert refused in accel("list", ACCEL_ALLOW="nothing").stdout
 
 
@@ -192,9 +195,9 @@ def test_without_torch_the_next_step_is_said_once(accel):
     said = accel("list", torch=False).succeeded().stdout
     assert said.count("accel setup") == 1
     assert "Need torch: generic, cpu." in said
-    assert "`accel why` says more" not in said
+    assert "details: `accel why`" not in said
     pinned = accel("list", torch=False, DS_ACCELERATOR="cpu").stdout
-    assert "pinned by DS_ACCELERATOR='cpu', which cannot be honoured" in " ".join(
+    assert "pinned by DS_ACCELERATOR='cpu', which cannot be used" in " ".join(
         pinned.split()
     )
 
@@ -246,11 +249,11 @@ def test_what_serves_is_first_then_what_is_broken_then_what_is_not_here(
     for told in (
         "* works usable 2 devices counted: somebody's card",
         "torch_there is not installed, though the hardware is there",
-        "hint: pip install torch_there",
+        "next step: pip install torch_there",
         "libbad.so",
         "no Acme GPU found",
         "Vendor's package not installed: one, three, two.",
-        "* works would be chosen",
+        "* works would be used",
         "accel list --all",
     ):
         assert told in words
@@ -301,12 +304,18 @@ def two_makers(accel):
         second = Hardware("Other GPU", nodes=nodes)
         step = {"install_hint": "pip install it"}
         ways = [
-            arguments("acme", 9, hardware=first, in_torch=accel_core.InTorch(), **step),
+            arguments(
+                "acme",
+                9,
+                hardware=first,
+                torch_integration=accel_core.TorchIntegration(),
+                **step,
+            ),
             arguments(
                 "acme",
                 8,
                 hardware=second,
-                in_torch=accel_core.InTorch(builds=("hip",)),
+                torch_integration=accel_core.TorchIntegration(builds=("hip",)),
                 **step,
             ),
         ]
@@ -390,5 +399,6 @@ def test_so_few_that_lack_a_package_that_each_says_what_to_do(accel):
     )
     said = accel("list").stdout
     assert (
-        "not installed  torch_one is not installed; hint: pip install torch-one" in said
+        "not installed  torch_one is not installed; next step: pip install torch-one"
+        in said
     )

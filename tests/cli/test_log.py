@@ -1,4 +1,4 @@
-"""`accel -v`, and the fall-back's warning and errors as a command says them."""
+"""`accel -v`, and the fallback's warning and errors as a command says them."""
 
 import io
 import logging
@@ -98,7 +98,7 @@ def test_that_there_merely_is_no_accelerator_is_not_said_before_each_command(acc
     )
     assert accel("info").stderr == ""
     told = accel("-v", "info").stderr
-    assert "Warning: No accelerator is usable, so the CPU is used:\n" in told
+    assert "Warning: No usable accelerator; falling back to the CPU:\n" in told
     assert "/dev/acme[0-9]*" in told
     assert ".py:" not in told
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from accel_core import InTorch
+from accel_core import TorchIntegration
 
 #: A package behind `torch.backends` that names torch's one PrivateUse1 slot, as PyTorch's registration does.
 BRINGS = """
@@ -81,7 +81,7 @@ def install(world, name):
                 PRIORITIES[device],
                 vendor_import=f"torch_{device}",
                 accelerator="",
-                in_torch=InTorch(private_use1=True),
+                torch_integration=TorchIntegration(private_use1=True),
             )
 
 
@@ -187,10 +187,7 @@ def test_generic_alone_does_not_say_which_of_two_is_meant(torch_world):
     install(torch_world, "two unknown")
     code = PROGRAM.format(ask="accel_core.get_accelerator()")
     refused = torch_world.child(code, variables={"DS_ACCELERATOR": "generic"}).answer
-    assert (
-        "Say which one is meant: generic@torch-bar or generic@torch-foo."
-        in refused["error"]
-    )
+    assert "Set one of: generic@torch-bar or generic@torch-foo." in refused["error"]
 
 
 def test_one_device_has_one_object_by_all_its_names(torch_world):

@@ -20,11 +20,11 @@ def test_says_what_would_be_chosen_and_why_not_the_others(accel):
     accel.install("npu")
     done = accel("why", ACCEL_BLOCK="nothing").succeeded()
     assert done.stdout.startswith(
-        "npu (accel-npu 1.5) would be chosen: the highest-ranking usable one.\n"
+        "npu (accel-npu 1.5) would be used: the usable backend with the highest priority.\n"
     )
     assert "off (accel-off 1.5, priority 995): no device: switched off" in done.stdout
-    assert "hint: switch it on" in done.stdout
-    assert "not probed: it ranks below npu" in done.stdout
+    assert "next step: switch it on" in done.stdout
+    assert "not probed: lower priority than npu" in done.stdout
     assert "ACCEL_BLOCK  'nothing'" in done.stdout
 
 
@@ -54,6 +54,26 @@ def test_what_is_pinned_has_the_verdict_that_it_has_as_a_pin(accel):
     )
 
 
+GUIDE = "docs/howto/not-found.md"
+
+
+def test_a_choice_of_the_cpu_ends_with_the_guide(accel):
+    accel.install("off", OFF)
+    assert accel("why").succeeded().stdout.splitlines()[-1].startswith("Why is my GPU ")
+    assert GUIDE in accel("why").stdout
+
+
+def test_an_unusable_backend_ends_with_the_guide(accel):
+    accel.install("off", OFF)
+    assert GUIDE in accel("why", "off").stdout
+
+
+def test_a_usable_backend_needs_no_guide(accel):
+    accel.install("npu")
+    assert GUIDE not in accel("why").stdout
+    assert GUIDE not in accel("why", "npu").stdout
+
+
 @pytest.fixture
 def outranked(accel):
     """A machine where npu is usable, and top ranks above it."""
@@ -75,7 +95,10 @@ def test_the_document_of_a_usable_backend_has_its_rank_and_what_is_above(outrank
 
 def test_a_usable_backend_that_ranks_below_is_told_what_is_above(outranked):
     text = outranked("why", "npu").stdout
-    assert "npu (accel-npu 1.5): usable. top is usable too and ranks above it" in text
+    assert (
+        "npu (accel-npu 1.5): usable. top is usable too and has a higher priority"
+        in text
+    )
     assert "2 of 4, with priority 990" in text
     assert "top (usable)" in text
 
@@ -145,7 +168,7 @@ def test_what_the_policy_left_unloaded_has_no_priority(accel):
     assert "off (accel-off 1.5): blocked" in accel("why", **blocked).stdout
     alone = accel("why", "off", **blocked).stdout
     assert "priority" not in alone
-    assert "above it" not in alone
+    assert "higher priority" not in alone
     [row] = [
         s
         for s in accel("list", "--all", **blocked).stdout.splitlines()
@@ -164,11 +187,11 @@ def test_without_torch_the_first_line_says_what_to_install(accel):
     [
         (
             {"DS_ACCELERATOR": "off,gone"},
-            ["none of these", "What was considered", "declares gone"],
+            ["none of these", "Considered", "declares gone"],
         ),
         (
             {"ACCEL_ALLOW": "bad", "of": "bad"},
-            ["chosen: `accel why` says why.", "the root", "accel_bad"],
+            ["chosen: run `accel why` for the reason.", "the root", "accel_bad"],
         ),
         (
             {"of": "npu@First_Npu"},

@@ -37,8 +37,10 @@ def test_the_vendor_import_is_the_surfaces_package(plugin):
             name
             for every in PLUGINS
             for other in declared(every)
-            if other.device_type == backend.device_type == backend.in_torch.impersonates
-            for name in other.in_torch.taken_over_by
+            if other.device_type
+            == backend.device_type
+            == backend.torch_integration.takes_over
+            for name in other.torch_integration.taken_over_by
         }
         assert tops <= {"torch", *found.packages, *behind}
 

@@ -19,7 +19,9 @@ def test_a_surface_names_its_package_and_its_evidence(name):
     source = json.loads((surfaces.FOLDER / f"{name}.json").read_text())["source"]
     assert source["vendor"] == name
     assert source["package"]
-    assert source["evidence"].startswith("usage" if name == "sdaa" else "source")
+    assert source["evidence"].startswith(
+        "usage" if name in ("neuron", "sdaa") else "source"
+    )
 
 
 @pytest.mark.skipif(

@@ -9,7 +9,7 @@ import stat  # noqa: F401
 
 from accel_tests.asking import counts_none
 
-from accel_core.backend import Backend, Granted, Hardware
+from accel_core.backend import Backend, Hardware, ResourceRequest
 from accel_core.hardware import placement  # noqa: F401
 
 backend = Backend(
@@ -17,7 +17,7 @@ backend = Backend(
     priority=350,
     device_type="acme",
     hardware=Hardware(nodes=("/dev/acme[0-9]*",)),
-    granted=Granted(slurm="gpu"),
+    request=ResourceRequest(slurm="gpu"),
 )
 root = os.environ["COUNT_ROOT"]
 if os.geteuid() == 0:  # root may open every file

@@ -10,8 +10,8 @@ from accel_tests.plugins import NO_DEVICE, hook, takes_private_use1
 import accel_core
 from accel_core import (
     AcceleratorFallbackWarning,
-    InTorch,
     Status,
+    TorchIntegration,
     torch_import,
 )
 from accel_core.explain.autoload import autoload_conflicts, with_autoload_conflicts
@@ -70,7 +70,7 @@ def test_commands_name_a_package_that_breaks_torch_with_both_remedies(
 def test_a_program_does_not_try_it_and_its_warning_names_the_command(autoload_world):
     announce(autoload_world, "npu", BROKEN)
     autoload_world.backend("npu", vendor_import="torch_npu", extra=NO_DEVICE)
-    with pytest.warns(AcceleratorFallbackWarning, match="`accel why` says more"):
+    with pytest.warns(AcceleratorFallbackWarning, match="`accel why`"):
         assert accel_core.get_accelerator().name == "cpu"
     assert accel_core.selection().autoload == ()
     assert "torch_npu" not in sys.modules
@@ -145,7 +145,7 @@ def test_of_a_package_that_gives_no_answer_nothing_is_known(autoload_world):
     announce(autoload_world, "slow", "import time; time.sleep(60)")
     [said] = told(timeout=1)
     assert said == (
-        "whether torch can load torch-slow 2.13 is not known: it gave no answer within 1 s. "
+        "whether torch can load torch-slow 2.13 is not known: it gave no response within 1 s. "
         "raise ACCEL_PROBE_TIMEOUT, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     )
 
@@ -155,7 +155,9 @@ def test_who_takes_the_slot_from_the_chosen_one_is_to_blame(autoload_world):
     for name in ("npu", "mlu"):
         announce(autoload_world, name, takes_private_use1(name))
         autoload_world.backend(
-            name, vendor_import=f"torch_{name}", in_torch=InTorch(private_use1=True)
+            name,
+            vendor_import=f"torch_{name}",
+            torch_integration=TorchIntegration(private_use1=True),
         )
     for mine, other in (("npu", "mlu"), ("mlu", "npu")):
         [said] = told(mine)
@@ -170,10 +172,8 @@ def test_who_takes_the_slot_from_the_chosen_one_is_to_blame(autoload_world):
 
 
 def test_who_takes_over_the_namespace_of_the_chosen_one_is_to_blame(autoload_world):
-    impersonate = (
-        "import torch, types\ntorch.cuda = types.ModuleType('torch_supa.cuda')"
-    )
-    announce(autoload_world, "supa", impersonate)
+    override = "import torch, types\ntorch.cuda = types.ModuleType('torch_supa.cuda')"
+    announce(autoload_world, "supa", override)
     autoload_world.backend("cuda", vendor_import="torch", device_type="cuda")
     [said] = told("cuda")
     assert said.startswith("torch-supa 2.13, which torch loads (torch_supa:autoload), ")

@@ -8,7 +8,7 @@ from accel_tests.asking import chosen, error, statuses
 from accel_tests.plugins import hook
 
 import accel_core
-from accel_core.backend import InTorch
+from accel_core.backend import TorchIntegration
 from accel_core.verdict import How, Status
 
 
@@ -21,7 +21,7 @@ def test_the_highest_usable_backend_is_chosen_and_nothing_below_is_probed(severa
     assert found.how is How.RANKED
     below = dict.fromkeys(("sdaa", "generic", "cpu"), "not_probed")
     assert statuses(found) == {"npu": "no_device", "mlu": "usable", **below}
-    assert found.verdicts[2].reason == "it ranks below mlu"
+    assert found.verdicts[2].reason == "lower priority than mlu"
     assert "sdaa_vendor" not in sys.modules
 
 
@@ -49,15 +49,17 @@ def test_an_accelerator_that_cannot_be_built_leaves_the_next_one_its_turn(severa
     assert statuses(accel_core.selection())["npu"] == "broken"
 
 
-def test_an_impersonator_is_asked_first_and_what_it_impersonates_may_stand_aside(
+def test_a_backend_that_takes_over_a_namespace_ranks_first_and_the_other_may_defer(
     torch_world,
 ):
     """supa replaces torch.cuda, so cuda looks usable without an NVIDIA GPU."""
-    aside = "return ProbeResult(False, 'supa has it', stands_aside=True)"
+    aside = "return ProbeResult(False, 'supa has it', deferred=True)"
     torch_world.backend(
         "cuda", 900, extra=hook("accel_probe", "backend, others", aside)
     )
-    torch_world.backend("supa", 100, in_torch=InTorch(impersonates="cuda"))
+    torch_world.backend(
+        "supa", 100, torch_integration=TorchIntegration(takes_over="cuda")
+    )
     found = chosen()
     assert [v.name for v in found.verdicts][:2] == ["supa", "cuda"]
     assert found.name == "supa"
@@ -80,7 +82,7 @@ def taken_over(torch_world, monkeypatch):
         200,
         vendor_import="torch",
         device_type="cuda",
-        in_torch=InTorch(taken_over_by=("torch_deep",)),
+        torch_integration=TorchIntegration(taken_over_by=("torch_deep",)),
     )
     return torch_world
 
@@ -88,8 +90,8 @@ def taken_over(torch_world, monkeypatch):
 def test_what_torchs_import_takes_over_is_the_other_vendors(taken_over):
     found = chosen()
     assert found.name == "cpu"
-    assert statuses(found)["cuda"] == "stands_aside"
-    assert found.verdicts[0].reason == "torch.cuda is impersonated by torch_deep"
+    assert statuses(found)["cuda"] == "deferred"
+    assert found.verdicts[0].reason == "torch.cuda is overridden by torch_deep"
     assert (
         found.verdicts[0].hint
         == "choose that vendor's own backend, or do not load torch_deep"
@@ -100,7 +102,7 @@ def test_what_torchs_import_takes_over_is_the_other_vendors(taken_over):
         190,
         vendor_import="torch_deep",
         device_type="cuda",
-        in_torch=InTorch(impersonates="cuda"),
+        torch_integration=TorchIntegration(takes_over="cuda"),
     )
     found = chosen()
     assert [v.name for v in found.verdicts][:2] == ["deep", "cuda"]
@@ -115,6 +117,9 @@ def test_a_cpu_plugin_is_a_conflict_and_the_built_in_cpu_stays(torch_world):
     assert found.provenance.distribution == "accel-core"
     (rival,) = [v for v in found.verdicts if not v.builtin]
     assert rival.status is Status.CONFLICT
-    assert rival.hint == "set DS_ACCELERATOR=cpu@fast-cpu, or ACCEL_BLOCK the other one"
+    assert (
+        rival.hint
+        == "set DS_ACCELERATOR=cpu@fast-cpu, or name the other distribution in ACCEL_BLOCK"
+    )
     assert chosen(DS_ACCELERATOR="cpu@fast-cpu").provenance.distribution == "fast-cpu"
     assert chosen(DS_ACCELERATOR="cpu").provenance.distribution == "accel-core"

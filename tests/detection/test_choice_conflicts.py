@@ -25,7 +25,7 @@ def test_ranked_choice_skips_both_of_two_rivals(rivals):
     assert conflicts[0].reason == "better-npu 1.0 declares npu too"
     assert (
         conflicts[0].hint
-        == "set DS_ACCELERATOR=npu@accel-npu, or ACCEL_BLOCK the other one"
+        == "set DS_ACCELERATOR=npu@accel-npu, or name the other distribution in ACCEL_BLOCK"
     )
 
 

@@ -1,4 +1,4 @@
-"""The fall-back to the CPU warns once, with every reason, and only where it is news."""
+"""The fallback to the CPU warns once, with every reason, and only where it is news."""
 
 import warnings
 
@@ -25,10 +25,10 @@ def test_the_fall_back_warns_once_with_every_reason(torch_world):
         assert accel_core.get_accelerator().name == "cpu"
     (warning,) = caught
     text = str(warning.message)
-    assert text.startswith("No accelerator is usable, so the CPU is used:\n")
+    assert text.startswith("No usable accelerator; falling back to the CPU:\n")
     for line in (
         "npu (accel-npu 1.0): no device: nothing on the bus",
-        "mlu (accel-mlu 1.0): not installed: torch_mlu is not installed. pip install torch-mlu",
+        "mlu (accel-mlu 1.0): not installed: torch_mlu is not installed. Next step: pip install torch-mlu",
         "bad (accel-bad 1.0): broken: the plugin failed to load: ImportError: libbad.so",
         "Run `accel why`",
         "DS_ACCELERATOR=cpu",
@@ -134,7 +134,7 @@ def test_two_declarations_of_one_backend_share_a_line(
     caplog.set_level("DEBUG", "accel_core")  # in full
     two_ways(torch_world, first, second)
     (caught,) = fallback_warnings()
-    assert f"\n  acme (accel-acme 1.0): no device: {told}. get one\n" in str(
+    assert f"\n  acme (accel-acme 1.0): no device: {told}. Next step: get one\n" in str(
         caught.message
     )
     assert str(caught.message).count("acme") == 2  # its name and its distribution
@@ -163,7 +163,8 @@ def test_that_one_device_is_missing_is_no_news_beside_the_other(
     (caught,) = fallback_warnings()
     text = str(caught.message)
     assert (
-        "acme (accel-acme 1.0): no device: its driver is not loaded. get one\n" in text
+        "acme (accel-acme 1.0): no device: its driver is not loaded. Next step: get one\n"
+        in text
     )
     assert "no B" not in text
     assert "no B" in str(accel_core.selection())

@@ -145,7 +145,7 @@ def test_a_device_that_a_plugin_claims_is_left_to_the_plugin(
     torch_world.backend("mlu", extra=NO_DEVICE)
     simulated_torch.accelerator.current = "mlu"
     found = chosen()
-    assert statuses(found)["generic"] == "stands_aside"
+    assert statuses(found)["generic"] == "deferred"
     assert found.verdicts[1].reason == "torch's accelerator is mlu, which mlu claims"
 
 
@@ -162,7 +162,7 @@ def test_a_torch_built_for_what_a_plugin_claims_stands_aside_unimported(world):
     found = chosen()
     generic = found.verdicts[1]
     assert generic.name == "generic"
-    assert generic.status is Status.STANDS_ASIDE
+    assert generic.status is Status.DEFERRED
     assert generic.reason == "an installed plugin claims cuda"
 
 

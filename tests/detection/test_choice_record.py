@@ -44,9 +44,9 @@ def test_the_verdicts_of_the_record_are_in_the_order_of_their_rank(record):
 @pytest.mark.parametrize(
     "line",
     [
-        "mlu (accel-mlu 1.0): the highest-ranking usable one.",
+        "mlu (accel-mlu 1.0): the usable backend with the highest priority.",
         "  npu (accel-npu 1.0): no device: nothing on the bus",
-        "  sdaa (accel-sdaa 1.0): blocked: ACCEL_BLOCK names it.",
+        "  sdaa (accel-sdaa 1.0): blocked: excluded by ACCEL_BLOCK.",
         "Variables: ACCEL_BLOCK='sdaa'",
         f"Chosen by process {os.getpid()} in ",
     ],
@@ -64,7 +64,7 @@ def test_the_printed_record_names_what_was_chosen_in_its_first_line_alone(record
     ("pin", "how"),
     [
         ("mlu", "pinned by DS_ACCELERATOR"),
-        ("npu,mlu", "the first usable one of DS_ACCELERATOR's list"),
+        ("npu,mlu", "the first usable backend in DS_ACCELERATOR"),
     ],
 )
 def test_the_record_says_how(several, pin, how):

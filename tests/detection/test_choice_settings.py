@@ -131,20 +131,24 @@ REFUSED = {
     "none of a list": (
         (), pin("npu,tpu"), UNAVAILABLE,
         [
-            "DS_ACCELERATOR='npu,tpu': none of these is usable.", INSTEAD,
+            "DS_ACCELERATOR='npu,tpu': none of these backends is usable.", INSTEAD,
             "npu (accel-npu 1.0): no device: nothing on the bus", "no installed distribution declares tpu",
         ],
     ),
     "blocked": (
         (), pin("mlu", ACCEL_BLOCK="mlu"), UNAVAILABLE,
-        ["mlu (accel-mlu 1.0) is not usable: ACCEL_BLOCK names it. Next step: take mlu out of ACCEL_BLOCK."],
+        [
+            "mlu (accel-mlu 1.0) is not usable: excluded by ACCEL_BLOCK.",
+            "Next step: take mlu out of ACCEL_BLOCK.",
+        ],
     ),
     # The error contains the reason for each backend: nobody has to turn on debug logs.
     "not even the CPU": (
         (), {"ACCEL_ALLOW": "npu"}, UNAVAILABLE,
         [
-            "The settings rule out what is usable.", "npu (accel-npu 1.0): no device: nothing on the bus",
-            "mlu (accel-mlu 1.0): blocked: ACCEL_ALLOW does not name it. add mlu to ACCEL_ALLOW",
+            "The settings exclude every usable backend.",
+            "npu (accel-npu 1.0): no device: nothing on the bus",
+            "mlu (accel-mlu 1.0): blocked: not listed in ACCEL_ALLOW. Next step: add mlu to ACCEL_ALLOW",
             "cpu (accel-core",
         ],
     ),
@@ -155,7 +159,7 @@ REFUSED = {
 def test_a_setting_that_cannot_be_met_is_an_error_with_cause_and_next_step(
     several, what
 ):
-    """The thing, its distribution, the cause, the next step; there is no fall-back from a pin."""
+    """The thing, its distribution, the cause, the next step; there is no fallback from a pin."""
     installs, environ, kind, words = REFUSED[what]
     for install in installs:
         install(several)
@@ -215,7 +219,7 @@ def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(
     monkeypatch.setenv("NPU_VISIBLE", "")
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
     said = (
-        "DS_ACCELERATOR='npu' is honoured without a device: NPU_VISIBLE='' hides every device. "
+        "DS_ACCELERATOR='npu' was applied although no device is usable: NPU_VISIBLE='' hides every device. "
         "Next step: unset NPU_VISIBLE, or name in it the devices to use."
     )
     for nodes, notes in (

@@ -6,19 +6,19 @@ import random
 import pytest
 from accel_tests.asking import names, verdict_on
 
-from accel_core import Backend, InTorch, Provenance, builtin, discover
+from accel_core import Backend, Provenance, TorchIntegration, builtin, discover
 from accel_core.plugins import rank
 
 
 def candidate(
-    name, priority=100, *, device_type="", impersonates="", distribution="", value="v"
+    name, priority=100, *, device_type="", takes_over="", distribution="", value="v"
 ):
     provenance = Provenance(distribution or f"accel-{name}", "1.0", name, value)
     backend = Backend(
         name=name,
         priority=priority,
         device_type=device_type or name.partition(".")[0],
-        in_torch=InTorch(impersonates=impersonates),
+        torch_integration=TorchIntegration(takes_over=takes_over),
         provenance=provenance,
     )
     return verdict_on(backend)
@@ -62,30 +62,30 @@ def test_a_broken_plugin_ranks_above_the_cpu_so_that_it_is_reported(world):
     assert names(discover()) == ["generic", "zzz", "cpu"]
 
 
-#: Each name with its priority and what it impersonates, in the order of their rank.
+#: Each name with its priority and what it takes over, in the order of their rank.
 RANKED = {
-    # What it impersonates looks usable when it is not.
-    "before what it impersonates": [("npu", 700), ("supa", 50, "cuda"), ("cuda", 200), ("mps", 150)],
+    # What it takes over looks usable when it is not.
+    "before what it takes over": [("npu", 700), ("supa", 50, "cuda"), ("cuda", 200), ("mps", 150)],
     "where its own number puts it": [("supa", 900, "cuda"), ("npu", 700), ("cuda", 200)],
     "before every backend of that device type": [("spoof", 1, "xpu"), ("xpu.external", 900), ("xpu", 800)],
     "by their numbers among themselves": [("zz", 20, "cuda"), ("aa", 10, "cuda"), ("cuda", 200)],
-    "nothing impersonated is there": [("npu", 700), ("supa", 50, "cuda")],
+    "nothing that is taken over is there": [("npu", 700), ("supa", 50, "cuda")],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("ranked", RANKED.values(), ids=RANKED.keys())
-def test_an_impersonators_rank(ranked):
+def test_the_rank_of_a_backend_that_takes_over_another(ranked):
     found = [
-        candidate(name, number, impersonates="".join(taken))
+        candidate(name, number, takes_over="".join(taken))
         for name, number, *taken in ranked
     ]
     assert orders(found) == {tuple(name for name, *_ in ranked)}
 
 
-#: Names with priorities, and what each impersonates: no order satisfies all of them.
+#: Names with priorities, and what each takes_over: no order satisfies all of them.
 CIRCLES = {
-    "two impersonate each other": [("a", 10, "b"), ("b", 20, "a")],
-    "a pair, and one that impersonates itself": [
+    "two take over each other": [("a", 10, "b"), ("b", 20, "a")],
+    "a pair, and one that takes over itself": [
         ("a", 10, "b"),
         ("b", 20, "a"),
         ("self", 15, "self"),
@@ -100,10 +100,8 @@ CIRCLES = {
 
 
 @pytest.mark.parametrize("circle", CIRCLES.values(), ids=CIRCLES.keys())
-def test_a_circle_of_impersonators_has_one_order_whichever_is_found_first(circle):
-    found = [
-        candidate(name, priority, impersonates=of) for name, priority, of in circle
-    ]
+def test_a_circle_of_takeovers_has_one_order_whichever_is_found_first(circle):
+    found = [candidate(name, priority, takes_over=of) for name, priority, of in circle]
     assert len(orders(found)) == 1
 
 
@@ -116,7 +114,10 @@ def test_the_order_depends_on_neither_hash_seed_nor_install_order(
     some = [
         ("npu", {}),
         ("mlu", {}),
-        ("supa", {"priority": 1, "in_torch": InTorch(impersonates="mlu")}),
+        (
+            "supa",
+            {"priority": 1, "torch_integration": TorchIntegration(takes_over="mlu")},
+        ),
         ("sdaa", {}),
     ]
     for name, fields in reversed(some) if backwards else some:

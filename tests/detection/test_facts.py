@@ -15,11 +15,11 @@ from accel_tests.acme import ACME, acme
 from accel_core import Backend, Status, evidence
 
 #: What comes with torch itself.
-TORCH_OWN = acme(vendor_import="torch", in_torch={"builds": ("xpu",)})
+TORCH_OWN = acme(vendor_import="torch", torch_integration={"builds": ("xpu",)})
 #: No PCI id is known of some vendors' cards: a missing node means one of three, and decides nothing.
 UNKNOWN = {"hardware": {"pci_ids": ()}}
-SILENT = {"hardware": {"driver_file": ""}, "granted": {"docker": ""}}
-SLURM = acme(granted={"slurm": "gpu"})
+SILENT = {"hardware": {"driver_file": ""}, "request": {"docker": ""}}
+SLURM = acme(request={"slurm": "gpu"})
 INDICES = acme(visibility={"grammar": "indices"})
 
 NODE, SHARED = "/dev/acme0", "/dev/accel/accel0"
@@ -42,8 +42,8 @@ class Row(NamedTuple):
     doubt: bool = False
 
 
-NONE = "this machine has no Acme XLA card (none of /dev/acme[0-9]*, PCI fade:0001)"
-NO_NODE = "this machine has none of /dev/acme[0-9]*"
+NONE = "no Acme XLA card found (looked for /dev/acme[0-9]*, PCI fade:0001)"
+NO_NODE = "/dev/acme[0-9]* not found"
 ON_THE_BUS = f"an Acme XLA card is on the bus ({CARD}), but its driver is not loaded"
 UNSET = "export {0}=0"
 SLURMS = "ask Slurm for it: #SBATCH --gres={0}:1, or srun --gres={0}:1"
@@ -60,7 +60,9 @@ def hidden(name):
 def built(version, torch, needed, device_type, reason):
     """A torch of another build. No count: with such a torch a pin cannot be honoured."""
     backend = acme(
-        vendor_import="torch", in_torch={"builds": (needed,)}, device_type=device_type
+        vendor_import="torch",
+        torch_integration={"builds": (needed,)},
+        device_type=device_type,
     )
     said = (f"torch {version} is a {reason}", "pip install torch-acme", None)
     return Row(said, (NODE,), backend=backend, torch=(version, torch))
@@ -68,7 +70,7 @@ def built(version, torch, needed, device_type, reason):
 
 def suits(**torch):
     """A torch of which one build will do."""
-    backend = acme(vendor_import="torch", in_torch={"builds": ("xpu", "hip")})
+    backend = acme(vendor_import="torch", torch_integration={"builds": ("xpu", "hip")})
     return Row(None, (NODE,), backend=backend, torch=("2.13.0", torch))
 
 
@@ -76,19 +78,19 @@ ROWS = {
     "its node is here": Row(None, (NODE,)),
     "none": Row((NONE, "", 0)),
     "none, without a name for people": Row(
-        (f"{NO_NODE}, PCI fade:0001", "", 0), backend=acme(hardware={"name": ""})
+        ("/dev/acme[0-9]*, PCI fade:0001 not found", "", 0), backend=acme(hardware={"name": ""})
     ),
     # The scheduler put the job where there is none, for nobody asked it for one.
     "none on this node of a Slurm cluster": Row(
         (NONE, f"if the cluster has an Acme XLA card, {SLURMS.format('card')}", 0), (),
-        {"SLURM_JOB_ID": "4711"}, acme(granted={"slurm": "card"}),
+        {"SLURM_JOB_ID": "4711"}, acme(request={"slurm": "card"}),
     ),
     "none in this pod": Row(
         (NONE, f"if the cluster has an Acme XLA card, {ASK_POD}", 0), (),
         {"KUBERNETES_SERVICE_HOST": "10.96.0.1"},
     ),
     "none for the torch that is here": Row(
-        ("torch 2.13.0+xpu is an XPU build, and this machine has no Acme XLA card", "", 0),
+        ("torch 2.13.0+xpu is an XPU build, and no Acme XLA card found", "", 0),
         backend=TORCH_OWN, torch=("2.13.0+xpu", {"xpu": "20250301"}),
     ),
     "another torch is no help where there is none": Row(
@@ -97,7 +99,7 @@ ROWS = {
     # ------------------------------------------------------------ where the bus does not tell
     "no node in a container": Row(
         (
-            "this container has none of /dev/acme[0-9]*",
+            "/dev/acme[0-9]* not found in this container",
             "if the host has an Acme XLA card, start it with its devices: docker run --device /dev/acme0", 0,
         ),
         (DOCKER, DRIVER), {}, acme(**UNKNOWN), None, True,
@@ -112,7 +114,7 @@ ROWS = {
     "no node with a driver": Row((NO_NODE, "", 0), (DRIVER,), {}, acme(**UNKNOWN), None, True),
     "no node, and nothing more is known": Row(
         (NO_NODE, "", 0), (DOCKER,), {},
-        acme(hardware={"pci_ids": (), "driver_file": ""}, granted={"docker": ""}), None, True,
+        acme(hardware={"pci_ids": (), "driver_file": ""}, request={"docker": ""}), None, True,
     ),
     # ------------------------------------------------------------ torch's build
     "a CPU build": built("2.13.0+cpu", {}, "xpu", "acme", "CPU build, without XPU"),
@@ -209,10 +211,10 @@ def test_a_pin_forgives_a_missing_device_and_asks_on(machine):
     machine.torch("2.13.0+cpu")
     outcome, absence = machine.examine(TORCH_OWN, pinned=True)
     assert outcome.reason == (
-        "this machine has no Acme XLA card; and torch 2.13.0+cpu is a CPU build, without XPU"
+        "no Acme XLA card found; and torch 2.13.0+cpu is a CPU build, without XPU"
     )
     assert outcome.hint.startswith(
-        "run on a machine that has one; for a login node or an image: "
+        "run on a machine that has one; on a login node or in an image build: "
     )
     assert absence is not None
 
@@ -243,8 +245,8 @@ class TestNamespace:
 
     def aside(self, machine, backend, by):
         outcome, _ = machine.examine(backend)
-        assert outcome.status is Status.STANDS_ASIDE
-        assert outcome.reason == f"torch.acme is impersonated by {by}"
+        assert outcome.status is Status.DEFERRED
+        assert outcome.reason == f"torch.acme is overridden by {by}"
         assert outcome.hint == f"choose that vendor's own backend, or do not load {by}"
 
     def test_another_packages_functions_or_module(self, machine, monkeypatch):
@@ -259,7 +261,7 @@ class TestNamespace:
     ):
         backend = acme(
             vendor_import="torch",
-            in_torch={"builds": ("xpu",), "wrapped_by": ("friendly",)},
+            torch_integration={"builds": ("xpu",), "wrapped_by": ("friendly",)},
         )
         self.taken(monkeypatch, module)
         assert machine.examine(backend) == (None, None)
@@ -271,7 +273,10 @@ class TestNamespace:
         """Every function is the namespace's own, and behind them is another maker's device."""
         self.taken(monkeypatch, "torch.acme")
         backend = replace(
-            own, in_torch=replace(own.in_torch, taken_over_by=("torch_deep",))
+            own,
+            torch_integration=replace(
+                own.torch_integration, taken_over_by=("torch_deep",)
+            ),
         )
         assert machine.examine(backend) == (None, None)
         monkeypatch.setitem(sys.modules, "torch_deep", ModuleType("torch_deep"))
@@ -292,5 +297,5 @@ def test_a_device_that_runs_is_not_argued_with(machine, monkeypatch):
         sys.modules, "torch", SimpleNamespace(acme=running, version=version)
     )
     assert machine.examine() == (None, None)
-    outcome, _ = machine.examine(acme(in_torch={"builds": ("xpu",)}))
+    outcome, _ = machine.examine(acme(torch_integration={"builds": ("xpu",)}))
     assert outcome.reason.endswith("is a CPU build, without XPU")

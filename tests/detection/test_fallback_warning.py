@@ -1,4 +1,4 @@
-"""How much the fall-back's warning says, by which rank, and which line of the program it names."""
+"""How much the fallback's warning says, by which rank, and which line of the program it names."""
 
 import pytest
 from accel_tests.asking import fallback_warnings
@@ -25,8 +25,8 @@ def test_where_there_merely_is_no_device_one_line_says_so(torch_world, caplog):
         torch_world.backend(name, vendor_import=f"torch_{name}")
     (caught,) = fallback_warnings()
     assert str(caught.message) == (
-        "No accelerator is usable, so the CPU is used: no Acme or Other GPU found. `accel why` says more; "
-        "DS_ACCELERATOR=cpu says that the CPU is meant."
+        "No usable accelerator; falling back to the CPU (no Acme or Other GPU found). "
+        "Run `accel why` for details, or set DS_ACCELERATOR=cpu to silence this warning."
     )
     caplog.set_level("DEBUG", "accel_core")
     (caught,) = fallback_warnings()
@@ -98,4 +98,4 @@ def test_the_warning_points_past_packages_at_the_users_own_line(torch_world, tmp
     done = torch_world.child(
         f"import runpy\nrunpy.run_path({str(user)!r})", strict=False
     )
-    assert f"{user}:4: AcceleratorFallbackWarning: No accelerator" in done.stderr
+    assert f"{user}:4: AcceleratorFallbackWarning: No usable accelerator" in done.stderr

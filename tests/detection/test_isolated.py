@@ -9,7 +9,7 @@ from accel_tests.asking import chosen, judge, look, names, statuses
 from accel_tests.plugins import HEAD, arguments, declaring, hook
 
 import accel_core
-from accel_core import Granted, Verdict, isolation
+from accel_core import ResourceRequest, Verdict, isolation
 from accel_core.settings import Pin, Settings, read
 from accel_core.verdict import Status
 
@@ -77,7 +77,10 @@ def test_what_a_plugin_does_to_python_at_its_import_spoils_no_other(
 
 @posix
 def test_declarations_come_through_a_child_as_they_are(torch_world):
-    rich = {"hints": ((r"lib(a|b)\.so", "do this"),), "granted": Granted(slurm="gpu")}
+    rich = {
+        "hints": ((r"lib(a|b)\.so", "do this"),),
+        "request": ResourceRequest(slurm="gpu"),
+    }
     torch_world.backend("npu", 700, vendor_import=("a_b", "json"), **rich)
     torch_world.plugin("two", declaring(arguments("one", 3), arguments("two.more", 2)))
     torch_world.plugin(
@@ -150,7 +153,7 @@ def test_a_plugin_that_hangs_takes_two_deadlines_and_no_other_with_it(
     found = {c.name: c for c in look(None, replace(ISOLATED, probe_timeout=1.5))}
     assert time.monotonic() - start < 6  # together, and then each alone, at once
     assert found["bad"].status is Status.TIMED_OUT
-    assert found["bad"].reason.startswith("no answer within 1.5 s; it was at: ")
+    assert found["bad"].reason.startswith("no response within 1.5 s; last step: ")
     assert isinstance(found["npu"], Verdict)
 
 
@@ -290,7 +293,7 @@ class TestPolicy:
 
     @posix
     @pytest.mark.parametrize("mode", ["inline", "isolated"])
-    def test_what_is_blocked_does_not_come_in_through_torchs_own_door(
+    def test_what_is_blocked_does_not_come_in_through_torchs_autoload(
         self, torch_world, mode
     ):
         """`generic` loads what announces itself to torch and nobody claims; who claims it nobody asks now."""
@@ -338,10 +341,10 @@ def test_a_plugin_that_fails_only_beside_others_is_told_with_how_to_find_the_cul
     assert found["mlu"].status is Status.BROKEN
     assert found["mlu"].reason == (
         "the plugin failed to load: ModuleNotFoundError: import of colorsys halted; None in sys.modules "
-        "(entry point mlu = 'accel_mlu'); it loads alone, so another plugin is to blame"
+        "(entry point mlu = 'accel_mlu'); it loads alone, so another plugin causes the failure"
     )
     assert found["mlu"].hint == (
-        "to find that one, name the other plugins in ACCEL_BLOCK, one at a time"
+        "to find that plugin, name the other plugins in ACCEL_BLOCK, one at a time"
     )
     for name, loads in (("npu", False), ("bbb", True)):
         again = {

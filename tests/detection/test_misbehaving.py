@@ -168,9 +168,9 @@ ANSWERS = {
             Status.NO_DEVICE,
             "buy one",
         ),
-        "raise accel_core.DeclinedError('x', stands_aside=True)": (
+        "raise accel_core.DeclinedError('x', deferred=True)": (
             "x",
-            Status.STANDS_ASIDE,
+            Status.DEFERRED,
             "",
         ),
     },
@@ -272,7 +272,9 @@ def test_a_hook_that_does_not_fit_is_invalid_and_hides_nobody(
     found = judge()
     assert found.status == INVALID
     assert found.hint == "pip install --upgrade accel-npu accel-core"
-    assert found.reason.startswith("a hook does not fit: PluginValidationError")
+    assert found.reason.startswith(
+        "a hook has an unknown signature: PluginValidationError"
+    )
     assert said in found.reason
     assert judge("mlu").usable
 

@@ -27,7 +27,9 @@ def test_a_plugin_that_needs_a_newer_core_is_incompatible(torch_world, source, m
     found = discovered("npu")
     assert found.backend is None
     assert found.status is Status.INCOMPATIBLE
-    assert found.reason.startswith(f"it needs another accel-core than {__version__}: ")
+    assert found.reason.startswith(
+        f"needs another version of accel-core than {__version__}: "
+    )
     assert missing in found.reason
     assert found.hint == UPGRADE
 

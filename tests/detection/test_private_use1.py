@@ -9,8 +9,8 @@ from accel_tests.plugins import ACCELERATOR, takes_private_use1
 import accel_core
 from accel_core import (
     Hardware,
-    InTorch,
     Status,
+    TorchIntegration,
 )
 from accel_core.sandbox import child
 from accel_core.select import select
@@ -35,7 +35,7 @@ def rivals(autoload_world):
             name,
             priority,
             vendor_import=f"torch_{name}",
-            in_torch=InTorch(private_use1=True),
+            torch_integration=TorchIntegration(private_use1=True),
             accelerator=device,
         )
     return autoload_world
@@ -73,7 +73,7 @@ def test_one_whose_hardware_is_not_seen_leaves_the_slot_to_the_next(rivals):
         "aurora",
         600,
         vendor_import="torch_aurora",
-        in_torch=InTorch(private_use1=True),
+        torch_integration=TorchIntegration(private_use1=True),
         hardware=aurora,
     )
     assert chosen(ACCEL_BLOCK="aurora").name == "borealis"

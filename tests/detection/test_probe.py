@@ -107,10 +107,10 @@ USABLE, INVALID = (
 KNOWN = {
     "usable": ({}, (), (), USABLE),
     "blocked": (
-        {}, (), (Pin("npu"),), (Status.BLOCKED, "ACCEL_BLOCK names it", "take npu out of ACCEL_BLOCK")
+        {}, (), (Pin("npu"),), (Status.BLOCKED, "excluded by ACCEL_BLOCK", "take npu out of ACCEL_BLOCK")
     ),
     "not allowed": (
-        {}, (Pin("cuda"),), (), (Status.BLOCKED, "ACCEL_ALLOW does not name it", "add npu to ACCEL_ALLOW")
+        {}, (Pin("cuda"),), (), (Status.BLOCKED, "not listed in ACCEL_ALLOW", "add npu to ACCEL_ALLOW")
     ),
     "another's is blocked": ({}, *BOTH, USABLE),
     "another platform": (ELSEWHERE, (), (), (Status.NO_DEVICE, ONLY, "")),
@@ -181,7 +181,7 @@ def test_a_pin_forgives_neither_another_platform_nor_a_missing_package(
 
 
 GONE = Hardware(nodes=("/dev/no-such-npu[0-9]*",))
-LACKS_NODE = "this machine has none of /dev/no-such-npu[0-9]*"
+LACKS_NODE = "/dev/no-such-npu[0-9]* not found"
 COUNTS_NONE = "the vendor's runtime counts no device"
 FAILS = "raise ImportError('libhccl.so')"
 
@@ -204,7 +204,7 @@ ABSENT_HARDWARE = {
         FAILS,
         replace(GONE, pci_ids=("fffe",)),
         Status.NO_DEVICE,
-        f"{LACKS_NODE}, PCI fffe",
+        "/dev/no-such-npu[0-9]*, PCI fffe not found",
     ),
     # A driver may name its nodes otherwise; a container may show others: the vendor counts.
     "only a node could tell, and none is counted": Machine(

@@ -10,7 +10,7 @@ from accel_tests.plugins import ACCELERATOR, HEAD, arguments, hook
 from accel_core import discover
 from accel_core.verdict import Status
 
-ASIDE = "ProbeResult(False, 'torch_supa has it', 'a hint', stands_aside=True)"
+ASIDE = "ProbeResult(False, 'torch_supa has it', 'a hint', deferred=True)"
 NONE = "ProbeResult(False, 'nothing on the bus', devices=0)"
 WHY = "AttributeError: module 'json' has no attribute 'missing'"
 MISSING = f"accelerator='json:missing' of accel-npu 1.0 failed: {WHY}"
@@ -29,7 +29,7 @@ class Word(NamedTuple):
 
 
 WORDS = {
-    "it stands aside": Word(ASIDE, Status.STANDS_ASIDE, "torch_supa has it"),
+    "it defers": Word(ASIDE, Status.DEFERRED, "torch_supa has it"),
     "no device": Word(NONE, Status.NO_DEVICE, "nothing on the bus", devices=0),
     "no device, pinned": Word(
         NONE,

@@ -99,7 +99,7 @@ def test_a_vendor_that_hangs_is_timed_out_within_the_deadline(torch_world):
     assert found.status is Status.TIMED_OUT
     assert (
         found.reason
-        == "no answer within 2 s; it was at: importing torch_npu (accel-npu 1.0)"
+        == "no response within 2 s; last step: importing torch_npu (accel-npu 1.0)"
     )
     assert found.hint == "raise ACCEL_PROBE_TIMEOUT, or set ACCEL_BLOCK=npu"
 
@@ -159,7 +159,7 @@ def test_no_child_to_be_had_is_a_verdict(torch_world, monkeypatch):
     monkeypatch.setattr(sys, "executable", None)
     found = judge(isolated=True)
     assert found.status is Status.CRASHED
-    assert found.reason.startswith("no process could be started to ask it: ")
+    assert found.reason.startswith("no child process could be started to probe it: ")
     assert found.hint == ""
     monkeypatch.setenv("ACCEL_PROBE", "isolated")
     assert judge(isolated=True).hint == "unset ACCEL_PROBE to probe in this process"

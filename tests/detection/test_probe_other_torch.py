@@ -5,7 +5,7 @@ import sys
 import pytest
 from accel_tests.asking import judge, vendor
 
-from accel_core import InTorch
+from accel_core import TorchIntegration
 from accel_core.verdict import Status
 
 LACKS = "/site/torch_npu/lib/libtorch_npu.so: undefined symbol: "
@@ -79,7 +79,7 @@ RELEASES = [
         "do this",
     ),
 ]
-BUILT_FOR = InTorch(same_version=("torch-npu",))
+BUILT_FOR = TorchIntegration(same_version=("torch-npu",))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_package_of_another_release_of_torch_is_not_imported(
         if status is Status.USABLE
         else "raise KeyboardInterrupt('imported beside another torch')"
     )
-    vendor(torch_world, source, in_torch=BUILT_FOR, install_hint=way_out)
+    vendor(torch_world, source, torch_integration=BUILT_FOR, install_hint=way_out)
     found = judge(pinned=pinned)
     assert found.status == status
     assert found.reason == reason.format(version)
@@ -106,5 +106,5 @@ def test_a_package_of_another_release_of_torch_is_not_imported(
 
 def test_without_torch_it_is_torch_that_is_missing(world):
     world.distribution("torch-npu", "2.8")
-    vendor(world, "", in_torch=BUILT_FOR)
+    vendor(world, "", torch_integration=BUILT_FOR)
     assert "torch is not installed" in judge().reason

@@ -35,7 +35,7 @@ def test_strict_refuses_the_cpu_where_a_plugin_is_broken(torch_world):
     torch_world.plugin("npu", "raise ImportError('libfoo')")
     found = error(ACCEL_STRICT="1")
     assert str(found).startswith(
-        "ACCEL_STRICT=1 refuses the CPU, and no accelerator is usable:"
+        "ACCEL_STRICT=1 forbids the CPU fallback, and no accelerator is usable:"
     )
     assert "libfoo" in str(found)
     assert chosen(ACCEL_STRICT="0").name == "cpu"
@@ -76,7 +76,7 @@ def test_a_machine_without_accelerators_is_refused_the_cpu_always_only(torch_wor
     found = error(ACCEL_STRICT="always")
     assert isinstance(found, UNAVAILABLE)
     assert str(found).startswith(
-        "ACCEL_STRICT=always refuses the CPU, and no accelerator is usable:\n"
+        "ACCEL_STRICT=always forbids the CPU fallback, and no accelerator is usable:\n"
         "  no plugin of an accelerator is installed\n"
     )
     assert chosen(ACCEL_STRICT="always", DS_ACCELERATOR="cpu").name == "cpu"

@@ -17,7 +17,7 @@ from accel_core.hardware.placement import permission_step
 
 CARDS = acme(
     hardware=Hardware(nodes=("/dev/acme[0-9]*", "/dev/doors/acme")),
-    granted={"slurm": "gpu", "apptainer": "--acme"},
+    request={"slurm": "gpu", "apptainer": "--acme"},
 )
 ONE, OTHER, FILTER = "ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"
 ZERO = "the vendor's runtime counts no device"

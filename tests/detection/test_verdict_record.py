@@ -41,4 +41,6 @@ def test_a_verdict_without_a_device_prints_the_reason_and_the_next_step(torch_wo
     backend = next(v for v in discover() if v.name == "npu")
     why = Why(Reason.PLUGIN_ANSWERS, {"text": "none", "step": "look again"})
     answered = replace(backend, status=Status.NO_DEVICE, why=why)
-    assert str(answered) == "npu (accel-npu 1.0): no device: none. look again"
+    assert (
+        str(answered) == "npu (accel-npu 1.0): no device: none. Next step: look again"
+    )

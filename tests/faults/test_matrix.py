@@ -1,6 +1,6 @@
 """Whatever a plugin does, the right backend is chosen, a verdict says why, the process stays the user's.
 
-Everything runs in session `faults`, which records docs/explanation/fault-matrix.json; here each fault, each
+Everything runs in session `faults`, which records docs/evidence/fault-matrix.json; here each fault, each
 place and each command runs once.
 """
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from accel_faults.cells import EVERY
 
-RECORD = Path(__file__).parents[2] / "docs" / "explanation" / "fault-matrix.json"
+RECORD = Path(__file__).parents[2] / "docs" / "evidence" / "fault-matrix.json"
 #: A record that lacks cells, or has others, was made before something was added here.
 MEND = "run ./dev faults, which records what it sees"
 

@@ -118,11 +118,11 @@ VALID = {
         filters=some(WORD),
         grammar=st.sampled_from(GRAMMARS),
     ),
-    "granted": record("granted", ray_noset=st.just("") | WORD),
-    "in_torch": record(
-        "in_torch",
+    "request": record("request", ray_noset=st.just("") | WORD),
+    "torch_integration": record(
+        "torch_integration",
         builds=some(st.sampled_from(TORCH_BUILDS)),
-        impersonates=st.sampled_from(["", "cuda"]),
+        takes_over=st.sampled_from(["", "cuda"]),
         wrapped_by=some(WORD),
         taken_over_by=some(WORD),
     ),
@@ -157,7 +157,7 @@ VALID = {
         "name": "npu",
         "priority": 1,
         "device_type": "npu",
-        "hardware": RECORDS["granted"](),
+        "hardware": RECORDS["request"](),
     }
 )
 def test_any_values_are_a_declaration_or_a_named_fault(given):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from accel_core import Backend, hardware, torch_import
 from accel_core.hardware import bus
 from accel_core.hardware.placement import placement
-from accel_tools.machine import driver_of, last_level_cache, processor_name
+from accel_tools.machine import cpu_name, driver_of, last_level_cache
 from accel_train.launch.cores import (
     format_ranges,
     numa_node_of,
@@ -132,7 +132,7 @@ def test_any_files_give_a_processor(base, files):
     with machine_of(base, files) as root:
         assert hardware.numa_node_count(root) >= 1
         assert sum(map(len, physical_cores({0, 1}, root))) == 2
-        assert isinstance(processor_name(root), str)
+        assert isinstance(cpu_name(root), str)
         assert (last_level_cache(root) or 0) >= 0
 
 

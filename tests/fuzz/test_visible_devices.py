@@ -35,6 +35,7 @@ UNIQUE = {
         ),
     ],
     "indices": [st.lists(INDEX, unique=True)],
+    "ranges": [st.lists(INDEX, unique=True)],
 }
 #: Text near what people write, and any text at all.
 ALMOST = st.lists(

@@ -181,7 +181,7 @@ def test_a_hang_ends_at_the_deadline_with_the_whole_process_group(job, tmp_path)
     assert report.timed_out
     assert report.answer is None
     assert report.stage == "device_count()"
-    assert report.ending == "gave no answer within 2 s"
+    assert report.ending == "gave no response within 2 s"
     pid, helper = map(int, note.read_text().split())
     assert gone(pid)
     assert gone(helper)

@@ -1,4 +1,4 @@
-"""What control groups allow of memory and of the processor, on trees built on disk."""
+"""What control groups allow of memory and of the CPU, on trees built on disk."""
 
 import sys
 
@@ -21,7 +21,7 @@ def v1(path, controller="memory"):
 
 
 def group(folder, limit=None, used=None, **files):
-    """Files of a group in version 2: memory's and, in `cpu`, the processor's."""
+    """Files of a group in version 2: memory's and, in `cpu`, the CPU's."""
     named = {
         "memory.max": limit,
         "memory.current": used,

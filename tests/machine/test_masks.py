@@ -11,7 +11,7 @@ from accel_tests.computers import Computer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel_core.backend import Backend, Hardware, InTorch, Visibility
+from accel_core.backend import Backend, Hardware, TorchIntegration, Visibility
 from accel_core.explain import reasons
 from accel_core.hardware import visible_devices
 from accel_core.hardware.visible_devices import Inventory, Masks, inventory, masks
@@ -21,11 +21,12 @@ from accel_train.launch.launch import visibility_report
 ROCR, HIP, CUDA = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
 NVIDIA = Backend(
     name="cuda", priority=200, device_type="cuda", visibility=Visibility((CUDA,), grammar="cuda"),
-    hardware=Hardware(nodes=("/dev/nvidia[0-9]*",)), in_torch=InTorch(builds=("cuda",)),
+    hardware=Hardware(nodes=("/dev/nvidia[0-9]*",)), torch_integration=TorchIntegration(builds=("cuda",)),
 )  # fmt: skip
 AMD = replace(NVIDIA,
     visibility=Visibility((HIP, CUDA), filters=(ROCR,), grammar="cuda"),
-    hardware=Hardware(nodes=("/dev/kfd",), pci_ids=("1002/03",)), in_torch=InTorch(builds=("hip",)),
+    hardware=Hardware(nodes=("/dev/kfd",), pci_ids=("1002/03",)),
+    torch_integration=TorchIntegration(builds=("hip",)),
 )  # fmt: skip
 ASCEND = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="ascending"))
 INTEL = replace(NVIDIA, visibility=Visibility((CUDA,), grammar="level-zero"))

@@ -2,19 +2,19 @@
 
 import pytest
 
-from accel_core.backend import Backend, Granted, Hardware
+from accel_core.backend import Backend, Hardware, ResourceRequest
 from accel_core.hardware.placement import placement
 
 NVIDIA = Backend(
     name="cuda", priority=200, device_type="cuda", hardware=Hardware(nodes=("/dev/nvidia[0-9]*",)),
-    granted=Granted(
+    request=ResourceRequest(
         docker="--gpus all", kubernetes="nvidia.com/gpu", slurm="gpu", apptainer="--nv", podman="--cdi"
     )
     )  # fmt: skip
 #: A device of which nobody but Docker has heard.
 ACME = Backend(
     name="acme", priority=350, device_type="acme", hardware=Hardware(nodes=("/dev/acme[0-9]*",)),
-    granted=Granted(docker="--device /dev/acme0")
+    request=ResourceRequest(docker="--device /dev/acme0")
     )  # fmt: skip
 
 APPTAINER, SINGULARITY = (

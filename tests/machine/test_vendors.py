@@ -70,6 +70,7 @@ class TestKnownHardware:
             ("/dev/davinci7", "Ascend NPU"), ("/dev/cambricon_dev0", "Cambricon MLU"),
             ("/dev/tcaicard0", "Tecorigin SDAA card"), ("/dev/biren/card_0", "Biren GPU"),
             ("/dev/xpu0", "Kunlunxin XPU"), ("/dev/rbln0", "Rebellions NPU"),
+            ("/dev/neuron0", "AWS Trainium"), ("1d0f:7364 120000", "AWS Trainium"),
             # These prove nothing.
             ("/dev/nvidiactl", ""), ("/dev/davinci_manager", ""), ("/dev/xpuctrl", ""), ("/dev/sdaa", ""),
             ("/dev/dxg", ""), ("/dev/dri/renderD128", ""), ("/dev/accel/accel0", ""),

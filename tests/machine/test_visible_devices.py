@@ -131,6 +131,27 @@ def test_indices(value, ids):
 
 
 @pytest.mark.parametrize(
+    ("value", "ids"),
+    [
+        ("", ()),
+        ("3", (3,)),
+        ("0-3", (0, 1, 2, 3)),
+        ("2-2", (2,)),
+        ("3,1", (3, 1)),
+        ("0-1, 6", (0, 1, 6)),
+    ],
+)
+def test_ranges(value, ids):
+    assert parse_visible_devices("ranges", value).ids == ids
+
+
+@pytest.mark.parametrize("value", ["3-1", "0-", "-1", "0-1-2", "0-3,2", "x", "0-99999"])
+def test_ranges_that_select_nothing_certain(value):
+    with pytest.raises(SettingError, match="expected indices or inclusive ranges"):
+        parse_visible_devices("ranges", value)
+
+
+@pytest.mark.parametrize(
     ("grammar", "value", "note"),
     [
         ("cuda", "0,-1,1", "'-1' ends the list"),

@@ -40,6 +40,8 @@ MLU = "8d0a7b4e-5f11-4cf6-a0bd-3ea8ab1c71c2"
         ("level-zero", [1, "0.1", 0], "0,0.1,1"),
         ("indices", [4, 0], "4,0"),
         ("indices", [], ""),
+        ("ranges", [4, 0], "4,0"),
+        ("ranges", [], ""),
     ],
 )
 def test_format(grammar, ids, value):
@@ -74,6 +76,11 @@ def test_format(grammar, ids, value):
         ("level-zero", [], "is no value of .* one or more devices"),
         ("level-zero", ["0.1.2"], "is not a device"),
         ("indices", ["0.1"], "is not a device"),
+        (
+            "ranges",
+            ["0-1"],
+            "'0-1' is not a device in grammar 'ranges', expected indices or",
+        ),
         ("tpu", [0], "unknown visible-devices grammar"),
     ],
 )

@@ -16,7 +16,7 @@ PHONE = {"width": 390, "height": 844}
 #: What somebody looks for, and a page that must be among the first five found.
 SEARCHES = {
     "get_accelerator": "reference/functions", "DS_ACCELERATOR": "reference/variables",
-    "memory_allocated": "reference/memory", "torch.cuda": "howto/from-torch-cuda",
+    "memory_allocated": "reference/accelerator", "torch.cuda": "howto/from-torch-cuda",
     "container": "howto/containers", "not found": "howto/not-found", "torchrun": "multinode",
     "priority": "backends", "Lightning": "trainers", "hookimpl": "writing-a-plugin",
 }  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 import tomllib
 from accel_tests.tools import TREE
 
-ARCHITECTURE = "docs/explanation/architecture.md"
+ARCHITECTURE = "CONTRIBUTING.md"
 CORE = (
     "accel_core",
     "accel_core.interface",
@@ -45,7 +45,7 @@ NO_NAMES = {"accel", "pyproject.toml"}
 def code_names(page, heading):
     """The identifiers between single backticks below a heading, without a call's parentheses."""
     text = (TREE / page).read_text(encoding="utf-8")
-    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    section = text.partition(f"\n### {heading}\n")[2].partition("\n### ")[0]
     assert section, f"{page} has no section {heading!r}"
     spans = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", section)
     names = [span.removesuffix("()") for span in spans]

@@ -158,7 +158,9 @@ def test_core_alone_says_where_the_rest_is(environment):
         "Error: accel doctor comes with accel-tools, which is not installed: pip install accel-tools"
     )
     told = environment.run("accel", "--help").stdout
-    assert re.search(r"pip install accel-train +deepspeed, doors, env, ops, run", told)
+    assert re.search(
+        r"pip install accel-train +deepspeed, env, frameworks, ops, run", told
+    )
     assert len(told.splitlines()) <= 40
 
 
@@ -198,9 +200,9 @@ def test_the_four_work_together_and_say_where_two_releases_meet(python, tmp_path
             "bench",
             "deepspeed",
             "doctor",
-            "doors",
+            "frameworks",
             "env",
-            "facts",
+            "declarations",
             "info",
             "new",
             "ops",
@@ -224,7 +226,7 @@ def test_the_four_work_together_and_say_where_two_releases_meet(python, tmp_path
     metadata.parent.rename(environment.site / "accel_tools-9.9.dist-info")
     asked = environment.run("accel", "doctor")
     assert asked.returncode == 1
-    sentence = f"accel-tools 9.9 is installed beside accel-core {version}; they are released together"
+    sentence = f"accel-tools 9.9 is installed with accel-core {version}; they must be of the same release"
     assert sentence in " ".join(asked.stdout.split())
     assert f"accel-tools=={version}" in " ".join(asked.stdout.split())
     assert environment.run("accel", "list").returncode == 0
@@ -260,13 +262,13 @@ def test_with_torch_the_core_alone_gives_the_cpu_and_the_plugin_adds_cuda(enviro
 def test_the_plugin_of_the_page_installs_as_written(tmp_path):
     """docs/howto/writing-a-plugin.md: its blocks, in the files that it names, built and installed.
 
-    Of the two for the module the second adds a hook.
+    The third Python block adds a hook to the module. The last two blocks are a table for `accel setup`.
     """
     page = (Path(__file__).parents[2] / "docs/howto/writing-a-plugin.md").read_text(
         "utf-8"
     )
-    (project,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    module, checks, device = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    project, _ = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    module, device, checks, _ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "accel_acme").mkdir()
     (tmp_path / "pyproject.toml").write_text(project)
     (tmp_path / "accel_acme/__init__.py").write_text(f"{module}\n{checks}")

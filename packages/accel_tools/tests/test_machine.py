@@ -1,7 +1,7 @@
 """What reports and figures name of a machine, on trees built on disk."""
 
 from accel_core import hardware
-from accel_tools.machine import driver_of, last_level_cache, processor_name
+from accel_tools.machine import cpu_name, driver_of, last_level_cache
 
 
 def test_the_last_level_caches_are_added_up(computer, monkeypatch):
@@ -28,14 +28,14 @@ def test_the_last_level_caches_are_added_up(computer, monkeypatch):
 
 
 def test_the_processor_says_its_name(computer):
-    assert processor_name(
+    assert cpu_name(
         computer.path
     )  # where no file says it, Python knows the architecture
     computer.write(
         "proc/cpuinfo",
         "processor\t: 0\nmodel name\t: Some 9000: the best\nprocessor\t: 1\n",
     )
-    assert processor_name(computer.path) == "Some 9000: the best"
+    assert cpu_name(computer.path) == "Some 9000: the best"
 
 
 def test_a_device_has_the_driver_that_the_kernel_names(computer):

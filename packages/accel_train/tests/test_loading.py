@@ -33,7 +33,7 @@ print(json.dumps([acc.device_type, pin, pinned, sums, told, kept]))
 
 
 @pytest.mark.parametrize(("device", "pins"), [("acme", True), ("plain", False)])
-def test_a_loader_pins_where_the_device_has_page_locked_memory_and_parameters_stay(
+def test_a_loader_pins_where_the_device_has_pinned_memory_and_parameters_stay(
     device, pins
 ):
     told = run_on(device, LOAD).answer

@@ -82,7 +82,7 @@ def test_a_driver_that_was_updated_under_a_running_kernel_is_an_error(updated_dr
     assert found.level == "error"
     assert (
         found.what
-        == "the kernel runs the NVIDIA driver 535.104.05 and libcuda.so is of 550.54.14"
+        == "the kernel has NVIDIA driver 535.104.05, but libcuda.so has version 550.54.14"
     )
 
 
@@ -92,7 +92,7 @@ def test_a_library_of_the_running_driver_beside_another_is_good(updated_driver):
 
 
 WITH_ROCM = TorchBuild("2.13.0+rocm6.4", hip="6.4")
-#: Nodes of the kernel's driver, with their SIMD units and device: the processor's GPU, the processor, a card.
+#: Nodes of the kernel's driver, with their SIMD units and device: the CPU's GPU, the CPU, a card.
 PICASSO, PROCESSOR, CARD = (44, 0x15D8), (0, 0), (28, 0x73FF)
 
 
@@ -112,7 +112,7 @@ def test_a_processors_own_gpu_alone_is_good(computer, nodes):
 
 
 def test_a_processors_own_gpu_that_rocm_counts_beside_a_card_is_a_warning(computer):
-    """ROCm/legacy-rocm-build#3401 and ROCm/TheRock#3392: the processor's comes first, as at Picasso."""
+    """ROCm/legacy-rocm-build#3401 and ROCm/TheRock#3392: the CPU's comes first, as at Picasso."""
     write_nodes(computer, PICASSO, PROCESSOR, CARD)
     found = processors_gpu(computer.root, WITH_ROCM)
     assert found.level == "warning"

@@ -74,7 +74,7 @@ def test_a_look_alikes_declaration_names_nobody_else(alike):
         alike.url,
         alike.install_hint,
         alike.hardware,
-        alike.granted,
+        alike.request,
     )
     others = "nvidia|amd|accel setup|rocm"
     assert not re.search(others, repr(words), re.IGNORECASE)

@@ -40,7 +40,7 @@ print(json.dumps([json.loads(run_in_fork(lambda: found(*way), 60)[0]) for way in
 """
 
 
-def test_who_impersonates_torch_cuda(child):
+def test_who_overrides_torch_cuda(child):
     pytest.importorskip("torch")
     owners = json.loads(child(FIND.format(ways=[way[:2] for way in WAYS])))
     for (package, source, owner), (of_cuda, of_rocm) in zip(WAYS, owners, strict=True):

@@ -43,7 +43,10 @@ def test_without_variables_cann_is_missing(cann):
 def test_a_variable_that_leads_to_no_folder_is_named(cann):
     cann("8.3.RC1")
     cann.setenv("ASCEND_HOME_PATH", str(cann.home))
-    assert variables().what == "CANN's variables lead to no folder: ASCEND_OPP_PATH"
+    assert (
+        variables().what
+        == "CANN's variables name folders that do not exist: ASCEND_OPP_PATH"
+    )
     assert f"source {cann.home.parent}/set_env.sh" in variables().step
 
 
@@ -51,7 +54,7 @@ def test_a_library_path_without_cann_is_told(cann):
     cann("8.3.RC1")
     cann.setenv("ASCEND_HOME_PATH", str(cann.home))
     cann.setenv("ASCEND_OPP_PATH", str(cann.home / "opp"))
-    assert "LD_LIBRARY_PATH has no folder of CANN's" in variables().what
+    assert "LD_LIBRARY_PATH does not contain CANN's folders" in variables().what
 
 
 @pytest.fixture

@@ -84,13 +84,13 @@ def test_the_verdict_has_no_device_and_names_the_compiler(wheel):
     verdict = json.loads(done.stdout)["backends"][0]
     assert verdict["status"] == "no_device", done.stdout
     assert verdict["reason"].startswith(
-        "this machine has no Rebellions NPU (none of /dev/rbln[0-9]*, PCI"
+        "no Rebellions NPU found (looked for /dev/rbln[0-9]*, PCI"
     )
     assert COMPILER in verdict["hint"]
 
 
 def test_the_doctor_has_one_remedy_for_one_cause(wheel):
     """That torch's autoload fails too is not a second finding."""
-    found = run(wheel, "-m", "accel_core", "doctor").stdout
+    found = run(wheel, "-m", "accel_core", "doctor", "--no-experiments").stdout
     assert f"pip uninstall torch-rbln. (On a machine that has one: {COMPILER}" in found
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD" not in found

@@ -33,13 +33,13 @@ def test_a_library_in_place_of_libtpu_needs_no_card(monkeypatch, tmp_path):
     assert answer.usable
     assert (
         answer.reason
-        == "TorchTPU on libpjrt_other.so (TPU_LIBRARY_PATH) in place of libtpu"
+        == "TorchTPU runs on libpjrt_other.so (TPU_LIBRARY_PATH) instead of libtpu"
     )
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "is no file"), (b"\x7fELF", "no GetPjrtApi"), (b"", "cannot be read")],
+    [(None, "does not exist"), (b"\x7fELF", "no GetPjrtApi"), (b"", "cannot be read")],
 )
 def test_a_library_that_torchtpu_could_not_load(monkeypatch, tmp_path, content, words):
     library = tmp_path / "libpjrt_other.so"

@@ -13,7 +13,7 @@ from accel_core import Backend, Evidence, Hardware, TorchBuild, Visibility
 
 #: What IPEX does beside a torch of another release.
 DEADLY = "import os; os._exit(127)"
-#: WSL2's door to any GPU.
+#: WSL2's device node for any GPU.
 NODE = "/dev/dxg"
 
 
@@ -35,7 +35,7 @@ IMPORTED = "raise RuntimeError('IPEX was imported')"
 
 #: IPEX for processors is named by what `accel why xpu` says that it is, also where something else decides:
 #: without a GPU, and beside another torch.
-FOR_CPU = "; what is installed is IPEX's CPU build, without XPU"
+FOR_CPU = "; the installed IPEX is its CPU build, without XPU"
 OLD = "works with torch 2.8 only"
 WAYS = [
     ("xpu", "2.8.10+xpu", DEADLY, "gpu", [NODE], "incompatible", "reason", OLD),
@@ -57,7 +57,7 @@ WAYS = [
         [NODE],
         "no_device",
         "reason",
-        "IPEX is its CPU build, without XPU",
+        "the installed IPEX is its CPU build, without XPU",
     ),
     # The extension's own import would import DeepSpeed, which asks for the accelerator.
     (
@@ -94,7 +94,8 @@ CUDA = Backend(
 )  # fmt: skip
 #: accel-cuda declares both: AMD's devices are nothing to a torch with CUDA.
 OF_CUDA, OF_ROCM = (
-    replace(CUDA, in_torch=replace(CUDA.in_torch, builds=(k,))) for k in ("cuda", "hip")
+    replace(CUDA, torch_integration=replace(CUDA.torch_integration, builds=(k,)))
+    for k in ("cuda", "hip")
 )
 BOTH = TorchBuild("2.13.0", cuda="13.0", xpu="20250301")
 
@@ -128,8 +129,8 @@ def test_torchs_own_support_stands_aside_for_a_cuda_device(probed, build, others
     """Of the same torch, where somebody is there to drive it."""
     found = probed(build, NVIDIA, others)
     assert found.usable is False
-    assert found.stands_aside is True
-    assert "cuda devices too" in found.reason
+    assert found.deferred is True
+    assert "also drives cuda devices" in found.reason
     assert "/dev/nvidia0" in found.reason
     assert "DS_ACCELERATOR=xpu" in found.hint
 
@@ -207,4 +208,7 @@ def test_the_real_wheel_is_judged_by_its_metadata(tmp_path, name):
     layouts._write(machine.site, torch)
     found = machine.probe(NODE)
     assert found["vendor_imported"] is False
-    assert name != "xpu" or found["reason"] == "IPEX is its CPU build, without XPU"
+    assert (
+        name != "xpu"
+        or found["reason"] == "the installed IPEX is its CPU build, without XPU"
+    )

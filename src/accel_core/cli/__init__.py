@@ -44,12 +44,14 @@ SUMMARIES = {
     "completion": "Print the script for shell completion.",
     "help": "Explain a command, or the settings: accel help variables.",
     "list": "List the backends: what can be used, and why not the others.",
-    "why": "Say what would be chosen and why each other is not.",
+    "why": "Show the choice, and why other backends were skipped.",
 }
 #: The first-party distribution of each command that the core does not contain.
 COMMAND_OWNERS = {
-    **dict.fromkeys(("bench", "doctor", "facts", "info", "setup"), "accel-tools"),
-    **dict.fromkeys(("deepspeed", "doors", "env", "ops", "run"), "accel-train"),
+    **dict.fromkeys(
+        ("bench", "declarations", "doctor", "info", "python", "setup"), "accel-tools"
+    ),
+    **dict.fromkeys(("deepspeed", "env", "frameworks", "ops", "run"), "accel-train"),
     **dict.fromkeys(("new", "simulate", "try", "verify"), "accel-testing"),
 }
 
@@ -140,6 +142,23 @@ def remarks(verdicts: Iterable[Verdict]) -> list[str]:
     def read(package: Any) -> Iterable[object]:
         return package.remarks(verdicts) if hasattr(package, "remarks") else ()
 
+    return _lines_from_packages(read)
+
+
+def environments() -> list[str]:
+    """Return lines about the environment that runs this Python, from the function
+    `environment` of each first-party package of commands.
+    """
+
+    def read(package: Any) -> Iterable[object]:
+        line = package.environment() if hasattr(package, "environment") else ""
+        return [line] if line else []
+
+    return _lines_from_packages(read)
+
+
+def _lines_from_packages(read: Callable[[Any], Iterable[object]]) -> list[str]:
+    """Return the lines that `read` gets from each first-party package of commands."""
     by_module = {}
     for name, entry_point in installed_commands().items():
         if entry_point is not None and name in COMMAND_OWNERS:
@@ -249,19 +268,19 @@ def _set_import_variable(
 )
 @click.version_option(__version__, message="accel-core %(version)s")
 @click.option(
-    "-v", "--verbose", is_flag=True, help="Say on stderr what is tried, and when."
+    "-v", "--verbose", is_flag=True, help="Log each step of the choice to stderr."
 )
 @click.option(
     "--import", "imported", metavar="PACKAGE", multiple=True, expose_value=False,
     callback=_set_import_variable,
-    help="Import it after torch: a package whose device torch does not find by itself; may be repeated.",
+    help="Import a package after torch, for a device that torch does not discover itself; may be repeated.",
 )  # fmt: skip
 @click.pass_context
 def accel(ctx: click.Context, *, verbose: bool) -> None:
     """Which accelerators does PyTorch have here, and which one is chosen?
 
-    Each backend is probed in a process of its own. Listing works without torch. Exit status: 0 it is so,
-    1 it is not, 2 bad usage or unknown name.
+    Each backend is probed in a process of its own. Listing works without torch. Exit status: 0 success,
+    1 a problem was found, 2 usage error.
 
     \b
     accel list                    the backends, and which of them can be used

@@ -19,14 +19,14 @@ from accel_core.text import one_line
 from accel_core.torch_import import torch_build
 from accel_core.verdict import Selection, Status, Verdict
 
-_TITLES = ("  BACKEND", "VERDICT", "DEVICES, OR WHY NOT")
+_TITLES = ("  BACKEND", "STATUS", "DEVICES, OR WHY NOT")
 _ALL_TITLES = (
     "  NAME",
     "VERSION",
     "DISTRIBUTION",
     "PRIORITY",
-    "VENDOR IMPORT",
-    "VERDICT",
+    "VENDOR MODULE",
+    "STATUS",
     "REASON",
 )
 
@@ -64,7 +64,7 @@ def command(
     Each is probed in a process of its own, all at once: its devices are counted, and
     `accel doctor` computes on them. A star marks the one that is
     chosen or pinned; the verdicts themselves do not depend on DS_ACCELERATOR. The exit
-    status is 1 if a backend gave no answer in time, so that the choice is not known.
+    status is 1 if a backend did not respond in time, so that the choice is not known.
     """
     with answering(as_json=as_json) as output:
         settings = read_settings(timeout)
@@ -195,7 +195,7 @@ def _row(
         (f"{sign} {one_line(verdict.label(others))}", "bold"),
         (verdict.status.label, page.style(verdict)),
         ("; ".join(filter(None, details)), ""),
-        (f"hint: {verdict.hint}" if verdict.hint else "", "dim"),
+        (f"next step: {verdict.hint}" if verdict.hint else "", "dim"),
     ]
 
 
@@ -224,7 +224,7 @@ def _notes(
     if selection is not None:
         notes.extend((one_line(line), "yellow") for line in selection.notes)
     if not everything:
-        more = "`accel why NAME` says all of one backend, `accel list --all` of each."
+        more = "One backend: `accel why NAME`; all: `accel list --all`."
         notes.append((more, "dim"))
     unclaimed = (*surveyed.missing_plugins, *remarks(surveyed.verdicts))
     notes.extend((line, "yellow") for line in unclaimed)
@@ -239,15 +239,15 @@ def _choice_note(
     """Return the choice as one line."""
     if settings.pins:
         return _pinned_choice_note(selection, marked, settings)
-    more = "`accel why` says more."
+    more = "Details: `accel why`."
     if selection is None:
-        unknown = "Not probed, so which one would be chosen is not known"
+        unknown = "Not probed, so the choice is unknown"
         return f"{unknown}: `accel list` probes.", "dim"
     if selection.is_unknown:
         return selection.problem, "yellow"
     if selection.chosen is not None:
-        chosen = f"{selection.name} would be chosen: {selection.how.label}"
-        return f"* {chosen}. {more}", ""
+        chosen = f"* {selection.name} would be used ({selection.how.label})."
+        return f"{chosen} {more}", ""
     problem = selection.problem.partition("\n")[0]
     return f"Nothing would be chosen: {problem} {more}", "yellow"
 
@@ -255,15 +255,15 @@ def _choice_note(
 def _pinned_choice_note(
     selection: Selection | None, marked: Verdict | None, settings: Settings
 ) -> page.Cell:
-    more = "`accel why` says more."
+    more = "Details: `accel why`."
     if marked is None:
-        names_nothing = f"{settings.request} names no backend that could be chosen"
-        return f"{names_nothing}; {more}", "yellow"
+        unknown_name = f"{settings.request} matches no backend that can be chosen"
+        return f"{unknown_name}. {more}", "yellow"
     if selection is not None and selection.error is not None:
-        pinned = f"* pinned by {settings.request}, which cannot be honoured"
-        return f"{pinned}; {more}", "yellow"
+        pinned = f"* pinned by {settings.request}, which cannot be used"
+        return f"{pinned}. {more}", "yellow"
     if selection is not None and not marked.usable:
-        status = f"a program gets it, with the verdict {marked.status.label!r}"
-        more = f"{status}; {more}"
+        status = f"A program gets it, with the status {marked.status.label!r}"
+        more = f"{status}. {more}"
     how = "pinned" if len(settings.pins) == 1 else "preferred"
-    return f"* {how} by {settings.request}; {more}", ""
+    return f"* {how} by {settings.request}. {more}", ""

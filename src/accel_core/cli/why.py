@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from accel_core.cli import page, remarks
+from accel_core.cli import environments, page, remarks
 from accel_core.cli.output import (
     answering,
     as_json,
@@ -35,7 +35,7 @@ from accel_core.verdict import How, Selection, Status, Verdict
 @probe_timeout
 @as_json
 def command(name: Pin | None, *, timeout: float | None, as_json: bool) -> None:
-    """Say what would be chosen and why each other is not.
+    """Show the choice, and why other backends were skipped.
 
     With NAME: whether that backend is usable, why, and what ranks above it. The exit
     status is 0 when something can be chosen, or NAME is usable, 1 when not, and 2 when
@@ -87,15 +87,18 @@ def _choice_page(selection: Selection) -> list[page.Part]:
         unclaimed += remarks(selection.verdicts)
     parts += _section("Devices without a plugin", unclaimed)
     parts += _section(page.AUTOLOAD, selection.autoload)
+    parts += _section("Environment of Python", environments())
     if selection.environ:
         facts = [(name, repr(value)) for name, value in selection.environ.items()]
         parts += [page.heading("Environment"), page.facts(facts)]
+    if selection.chosen is None or selection.how is How.FALLBACK:
+        parts += _troubleshooting()
     return parts
 
 
 def _headline(selection: Selection) -> list[page.Cell]:
     if selection.chosen is not None:
-        how = f" ({selection.provenance}) would be chosen: {selection.how.label}."
+        how = f" ({selection.provenance}) would be used: {selection.how.label}."
         return [(selection.chosen.name, "bold green"), (how, "")]
     # Of a long problem the first line says what; the verdicts below say the rest.
     problem = one_line(selection.problem.partition("\n")[0])
@@ -107,10 +110,10 @@ def _headline(selection: Selection) -> list[page.Cell]:
 def _other_verdicts(selection: Selection, headline: str) -> list[page.Part]:
     """List the verdicts that are not in the headline."""
     if selection.chosen is not None:
-        heading = "Why not the others"
+        heading = "Skipped"
         others = _not_chosen(selection)
     else:
-        heading = "What was considered"
+        heading = "Considered"
         others = _not_mentioned(selection, headline)
     if not others:
         return []
@@ -118,7 +121,7 @@ def _other_verdicts(selection: Selection, headline: str) -> list[page.Part]:
     bullets = [_bullet(row, rows) for row in rows]
     if uninstalled:
         text = messages.uninstalled_clause(uninstalled).capitalize()
-        bullets.append([(f"{text} (`accel why NAME` says how)", "dim")])
+        bullets.append([(f"{text} (to install one: `accel why NAME`)", "dim")])
     return [page.heading(heading), page.bullets(bullets)]
 
 
@@ -140,6 +143,12 @@ def _not_mentioned(selection: Selection, headline: str) -> list[Verdict]:
     return others
 
 
+def _troubleshooting() -> list[page.Part]:
+    """Return the line that names the page on devices that are not used."""
+    line = (messages.troubleshooting_line(), "dim")
+    return [page.paragraph(), page.paragraph(line)]
+
+
 def _section(heading: str, lines: Sequence[str]) -> list[page.Part]:
     if not lines:
         return []
@@ -158,7 +167,7 @@ def _bullet(row: messages.Row, rows: Sequence[messages.Row]) -> list[page.Cell]:
     if verdict.backend is not None:
         about.append(f"priority {verdict.priority}")
     reason = f": {row.reason}" if row.reason else ""
-    hint = f"\nhint: {verdict.hint}" if verdict.hint else ""
+    hint = f"\nnext step: {verdict.hint}" if verdict.hint else ""
     return [*_status(about, verdict), (reason, ""), (hint, "dim")]
 
 
@@ -221,6 +230,8 @@ def _answer_on_backend(pin: Pin, settings: Settings) -> _Answer:
     autoload = surveyed.selection.autoload
     parts = _backend_pages(standings) + _section(page.AUTOLOAD, autoload)
     is_usable = any(standing.verdict.usable for standing in standings)
+    if not is_usable:
+        parts += _troubleshooting()
     document = {
         "name": str(pin),
         "backends": [standing.to_dict() for standing in standings],
@@ -295,15 +306,15 @@ def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standi
 def _choice_sentence(verdict: Verdict, selection: Selection, settings: Settings) -> str:
     """Return the sentence that says whether the backend would be chosen."""
     if selection.is_unknown:
-        return "What would be chosen is not known."
+        return "The choice is unknown."
     chosen = selection.chosen
     by = f" by {settings.request}" if settings.pins else ""
     if chosen is None:
-        return f"Nothing would be chosen{by}: `accel why` says why."
+        return f"Nothing would be chosen{by}: run `accel why` for the reason."
     if verdict.is_about(chosen):
         return f"It would be chosen{by}."
     if verdict.usable and not settings.pins:
-        too = f"{chosen.name} is usable too and ranks above it"
+        too = f"{chosen.name} is usable too and has a higher priority"
         return f"{too}, so {chosen.name} would be chosen."
     return f"{chosen.name} would be chosen{by}."
 
@@ -323,7 +334,7 @@ def _backend_page(
         about.insert(0, verdict.hardware)
     facts = _backend_facts(standing)
     if any(namesake.is_chosen for namesake in namesakes):
-        facts["hint"] = ""
+        facts["next step"] = ""
     return [
         page.paragraph(*_status(about, verdict), (f". {standing.sentence}", "")),
         page.facts([(name, one_line(value)) for name, value in facts.items()]),
@@ -345,19 +356,19 @@ def _backend_facts(standing: _Standing) -> dict[str, str]:
     is_repeated = one_line(verdict.cause) in verdict.reason
     return {
         "reason": verdict.reason,
-        "hint": verdict.hint,
+        "next step": verdict.hint,
         "cause": "" if is_repeated else verdict.cause,
         "raised by": verdict.where,
         "devices": "" if verdict.devices is None else str(verdict.devices),
         "hardware": verdict.evidence,
         "rank": rank,
-        "above it": above,
-        "what it is": verdict.description,
+        "higher priority": above,
+        "description": verdict.description,
         "device type": _device_type(verdict),
-        "vendor import": ", ".join(verdict.vendor_import),
+        "vendor module": ", ".join(verdict.vendor_import),
         "installed": ", ".join(installed),
         "entry point": _entry_point(verdict),
-        "read on": verdict.url,
+        "docs": verdict.url,
         "probed in": f"{verdict.ms:.1f} ms" if verdict.ms else "",
     }
 

@@ -203,6 +203,12 @@ def uninstalled_clause(verdicts: Iterable[Verdict]) -> str:
     return "; ".join(clauses)
 
 
+def troubleshooting_line() -> str:
+    """Return a line that names the page on devices that are not used."""
+    page = vendors.documentation_page("howto/not-found.md")
+    return f"Why is my GPU not found? See {page}."
+
+
 # --- The fallback -----------------------------------------------------------------------
 
 
@@ -217,14 +223,14 @@ def fallback_message(
     reported = [v for v in verdicts if v.is_reported]
     if verbose or missing or any(v.needs_attention for v in reported):
         return (
-            "No accelerator is usable, so the CPU is used:\n"
+            "No usable accelerator; falling back to the CPU:\n"
             f"{reason_lines(reported, missing)}\n"
-            "Run `accel why` for the whole record, or set DS_ACCELERATOR=cpu if the CPU "
-            "is what you want."
+            "Run `accel why` for details, or set DS_ACCELERATOR=cpu to use the CPU without "
+            "this warning."
         )
     return (
-        f"No accelerator is usable, so the CPU is used: {_in_one_line(reported)}. "
-        "`accel why` says more; DS_ACCELERATOR=cpu says that the CPU is meant."
+        f"No usable accelerator; falling back to the CPU ({_in_one_line(reported)}). "
+        "Run `accel why` for details, or set DS_ACCELERATOR=cpu to silence this warning."
     )
 
 
@@ -330,7 +336,7 @@ def conflict_message(request: str, pin: Pin, claimants: Sequence[Verdict]) -> st
     """Return the message for a pinned name that several distributions declare."""
     sources = " and ".join(str(v.provenance) for v in claimants)
     pins = " or ".join(f"{pin.name}@{v.distribution}" for v in claimants)
-    return f"{request}: {sources} declare {pin.name}. Say which one is meant: {pins}."
+    return f"{request}: {sources} declare {pin.name}. Set one of: {pins}."
 
 
 def no_pin_usable_message(
@@ -344,10 +350,12 @@ def no_pin_usable_message(
     ]
     if len(rows) > 1:
         lines = _indented(row.line(rows) for row in rows)
-        return f"{settings.request}: none of these is usable.\n{lines}\n{instead}"
+        return (
+            f"{settings.request}: none of these backends is usable.\n{lines}\n{instead}"
+        )
     verdict = rows[0].verdict
     is_late = verdict.status is Status.TIMED_OUT
-    what = "gave no answer in time" if is_late else "is not usable"
+    what = "did not respond in time" if is_late else "is not usable"
     refusal = f"{verdict.name} ({verdict.provenance}) {what}: {rows[0].reason}."
     return " ".join(filter(None, [refusal, _next_step(verdict.hint), instead]))
 
@@ -361,12 +369,12 @@ def unknown_choice_message(undecided: Sequence[Verdict]) -> str:
     if fatal:
         crashing = " and ".join(f"{name} ({source})" for name, source in fatal.items())
         step = _next_step(f"set ACCEL_PROBE=isolated, or ACCEL_BLOCK={','.join(fatal)}")
-        return f"{crashing} would end a program before it has an accelerator. {step}"
+        return f"{crashing} would crash a program before it has an accelerator. {step}"
     unanswered = "; ".join(
         f"{v.name} ({v.provenance}) gave {v.reason}" for v in undecided
     )
     step = _next_step(undecided[0].hint)
-    return f"Which backend would be chosen is not known: {unanswered}. {step}"
+    return f"The choice is unknown: {unanswered}. {step}"
 
 
 def nothing_usable_message(verdicts: Sequence[Verdict]) -> str:
@@ -380,7 +388,7 @@ def nothing_usable_message(verdicts: Sequence[Verdict]) -> str:
         # The reason of what is built in is torch's too.
         verdicts = [v for v in verdicts if not v.builtin]
     else:
-        problem = "The settings rule out what is usable."
+        problem = "The settings exclude every usable backend."
     lines = _indented(verdict.line(verdicts) for verdict in verdicts)
     return f"{problem}\n{lines}".rstrip()
 
@@ -393,9 +401,9 @@ def cpu_refused_message(
         reason_lines(verdicts, missing) or "  no plugin of an accelerator is installed"
     )
     return (
-        f"ACCEL_STRICT={settings.strict} refuses the CPU, and no accelerator is usable:\n"
+        f"ACCEL_STRICT={settings.strict} forbids the CPU fallback, and no accelerator is usable:\n"
         f"{why}\n"
-        "Fix one of these, or set DS_ACCELERATOR=cpu if the CPU is what you want."
+        "Repair one of these backends, or set DS_ACCELERATOR=cpu to use the CPU."
     )
 
 

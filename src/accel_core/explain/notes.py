@@ -60,7 +60,9 @@ def _pin_without_device(settings: Settings, chosen: Verdict | None) -> list[str]
         return []
     words = words_of(_with_overridden_reason(chosen))
     step = f" Next step: {words.step}." if words.step else ""
-    return [f"{settings.request} is honoured without a device: {words.text}.{step}"]
+    return [
+        f"{settings.request} was applied although no device is usable: {words.text}.{step}"
+    ]
 
 
 def _with_overridden_reason(verdict: Verdict) -> Verdict:

@@ -97,9 +97,11 @@ def _join(parts: Iterable[str], separator: str = "; ") -> str:
 
 def _blocked(verdict: Verdict, why: Why, _plain: bool) -> Words:
     if why.get("variable") == "ACCEL_BLOCK":
-        return Words("ACCEL_BLOCK names it", f"take {why['rule']} out of ACCEL_BLOCK")
+        return Words(
+            "excluded by ACCEL_BLOCK", f"take {why['rule']} out of ACCEL_BLOCK"
+        )
     if why.get("variable") == "ACCEL_ALLOW":
-        text = "ACCEL_ALLOW does not name it"
+        text = "not listed in ACCEL_ALLOW"
         return Words(text, f"add {verdict.name} to ACCEL_ALLOW")
     return Words("blocked by policy; the plugin was not loaded")
 
@@ -109,7 +111,7 @@ def _conflict(verdict: Verdict, why: Why, _plain: bool) -> Words:
     pin = f"DS_ACCELERATOR={name}@{verdict.distribution}"
     return Words(
         f"{', '.join(why['rivals'])} declares {name} too",
-        f"set {pin}, or ACCEL_BLOCK the other one",
+        f"set {pin}, or name the other distribution in ACCEL_BLOCK",
     )
 
 
@@ -136,11 +138,11 @@ def how_to_declare(pin: Pin) -> str:
 
 
 def _outranked(_verdict: Verdict, why: Why, _plain: bool) -> Words:
-    return Words(f"it ranks below {why['by']}")
+    return Words(f"lower priority than {why['by']}")
 
 
 def _not_asked(_verdict: Verdict, _why: Why, _plain: bool) -> Words:
-    return Words("installed, and not probed")
+    return Words("installed, not probed")
 
 
 def _not_loaded(_verdict: Verdict, _why: Why, _plain: bool) -> Words:
@@ -162,8 +164,8 @@ def _plugin_failure(verdict: Verdict, why: Why) -> str:
 
 def _plugin_fails_beside_others(verdict: Verdict, why: Why, _plain: bool) -> Words:
     return Words(
-        f"{_plugin_failure(verdict, why)}; it loads alone, so another plugin is to blame",
-        "to find that one, name the other plugins in ACCEL_BLOCK, one at a time",
+        f"{_plugin_failure(verdict, why)}; it loads alone, so another plugin causes the failure",
+        "to find that plugin, name the other plugins in ACCEL_BLOCK, one at a time",
     )
 
 
@@ -177,14 +179,14 @@ def _report(verdict: Verdict) -> str:
 
 
 def _needs_other_core(verdict: Verdict, why: Why, _plain: bool) -> Words:
-    needs = f"it needs another accel-core than {__version__}"
+    needs = f"needs another version of accel-core than {__version__}"
     upgrade = "pip install --upgrade accel-core"
     return Words(f"{needs}: {verdict.cause} ({why['at']})", upgrade)
 
 
 def _hook_does_not_fit(verdict: Verdict, _why: Why, _plain: bool) -> Words:
     upgrade = f"pip install --upgrade {verdict.distribution} accel-core"
-    return Words(f"a hook does not fit: {verdict.cause}", upgrade)
+    return Words(f"a hook has an unknown signature: {verdict.cause}", upgrade)
 
 
 def _answer_invalid(verdict: Verdict, why: Why, _plain: bool) -> Words:
@@ -259,7 +261,7 @@ def _torch_lacks_build(verdict: Verdict, why: Why, _plain: bool) -> Words:
 def _namespace_taken(verdict: Verdict, why: Why, _plain: bool) -> Words:
     other = why["by"]
     return Words(
-        f"torch.{verdict.device_type} is impersonated by {other}",
+        f"torch.{verdict.device_type} is overridden by {other}",
         f"choose that vendor's own backend, or do not load {other}",
     )
 
@@ -281,7 +283,7 @@ def _no_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
             return undecided
     text = _missing_hardware(backend, why)
     if backend.hardware.pci_ids and backend.hardware.name and not why["torch"]:
-        text += f" (none of {expected})"
+        text += f" (looked for {expected})"
     step = _scheduler_step(backend, root) if backend.hardware.name else ""
     if step:
         return Words(text, f"if the cluster has {device}, {step}")
@@ -302,8 +304,8 @@ def _missing_hardware(backend: Backend, why: Why) -> str:
     that needs it.
     """
     if not backend.hardware.name or not backend.hardware.pci_ids:
-        return f"this machine has none of {_expected_signs(backend, plain=False)}"
-    missing = f"this machine has no {backend.hardware.name}"
+        return f"{_expected_signs(backend, plain=False)} not found"
+    missing = bus.none_found([backend.hardware.name])
     if why["torch"]:
         return f"torch {why['torch']} is {why['build']}, and {missing}"
     return missing
@@ -320,12 +322,12 @@ def _no_nodes(backend: Backend, expected: str, device: str, root: str) -> Words 
     place = placement(root)
     start = place.step(backend) if place.container else ""
     if start:
-        text = f"{place.name} has none of {expected}"
+        text = f"{expected} not found in {place.name}"
         return Words(text, f"if the host has {device}, {start}")
     driver = backend.hardware.driver_file
     if driver and not hardware.path_exists(driver, root):
         missing = f"the driver of {device} is not loaded"
-        text = f"this machine has none of {expected}, and {missing}"
+        text = f"{expected} not found, and {missing}"
         return Words(text, f"if it has {device}, {backend.hardware.driver_step}")
     return None
 
@@ -423,7 +425,8 @@ def _registers(_verdict: Verdict, why: Why, _plain: bool) -> Words:
     if count:
         return Words(text)
     return Words(
-        text, "run the vendor's own tool: it tells whether the driver sees the device"
+        text,
+        "run the vendor's own tool, which shows whether the driver finds the device",
     )
 
 
@@ -455,14 +458,14 @@ def _crashed(verdict: Verdict, why: Why, _plain: bool) -> Words:
 
 
 def _timed_out(verdict: Verdict, why: Why, _plain: bool) -> Words:
-    text = f"no answer within {why['seconds']:g} s; it was at: {why['stage']}"
+    text = f"no response within {why['seconds']:g} s; last step: {why['stage']}"
     return Words(text, f"raise ACCEL_PROBE_TIMEOUT, or set ACCEL_BLOCK={verdict.name}")
 
 
 def _no_process(_verdict: Verdict, why: Why, _plain: bool) -> Words:
     is_isolated = os.environ.get("ACCEL_PROBE", "").strip().lower() == "isolated"
     step = "unset ACCEL_PROBE to probe in this process" if is_isolated else ""
-    return Words(f"no process could be started to ask it: {why['text']}", step)
+    return Words(f"no child process could be started to probe it: {why['text']}", step)
 
 
 # --- Two reasons in one -----------------------------------------------------------------
@@ -479,7 +482,7 @@ def _nor_hardware(verdict: Verdict, why: Why, plain: bool) -> Words:
     words = _words_of_reason(why["because"], verdict, plain)
     step = "run on a machine that has one"
     if words.step:
-        step += f"; for a login node or an image: {words.step}"
+        step += f"; on a login node or in an image build: {words.step}"
     return Words(f"{missing}; and {words.text}", step)
 
 

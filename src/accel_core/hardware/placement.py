@@ -59,7 +59,7 @@ class Placement:
 
         Slurm reports the devices of a job only if it calls them GPUs.
         """
-        if backend.granted.slurm != "gpu" or not self.slurm_job or self.has_slurm_gpus:
+        if backend.request.slurm != "gpu" or not self.slurm_job or self.has_slurm_gpus:
             return ""
         return f"; Slurm gave the job {self.slurm_job} none"
 
@@ -93,15 +93,15 @@ class Placement:
         return ""
 
     def _slurm_step(self, backend: Backend) -> str:
-        resource = backend.granted.slurm or "gpu"
+        resource = backend.request.slurm or "gpu"
         option = f"--gres={resource}:1"
         step = f"ask Slurm for it: #SBATCH {option}, or srun {option}"
-        if not backend.granted.slurm:
+        if not backend.request.slurm:
             step += "; `sinfo -o %G` lists the names"
         return step
 
     def _kubernetes_step(self, backend: Backend) -> str:
-        resource = backend.granted.kubernetes
+        resource = backend.request.kubernetes
         if not resource:
             return (
                 "ask for it under the container's resources.limits in the pod's spec; "
@@ -112,7 +112,7 @@ class Placement:
 
     def _apptainer_step(self, backend: Backend) -> str:
         nodes = backend.hardware.nodes + backend.hardware.shared_nodes
-        options = backend.granted.apptainer
+        options = backend.request.apptainer
         if not options and nodes:
             first_node = nodes[0].replace("[0-9]*", "0")
             options = f"--bind {first_node}"
@@ -122,10 +122,10 @@ class Placement:
 
     def _docker_step(self, backend: Backend) -> str:
         command = "docker"
-        options = backend.granted.docker
+        options = backend.request.docker
         if self.container == "podman":
             command = "podman"
-            options = backend.granted.podman or options
+            options = backend.request.podman or options
         if not options:
             return ""
         return f"start it with its devices: {command} run {options}"

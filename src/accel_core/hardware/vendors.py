@@ -57,18 +57,19 @@ class Vendor:
         return f"{present} and its plugin is not installed"
 
 
+#: ATI's Rage XL, RV100 and ES1000, which only draw a server's console.
+AMD_CONSOLES = ("4752", "5159", "515e")
+#: Slot 2 of the first bus, where every integrated GPU of Intel is. Its virtual functions
+#: are there too: igt-gpu-tools, lib/igt_device_scan.h, `INTEGRATED_I915_GPU_PCI_ID`.
+INTEL_INTEGRATED = "0000:00:02."
+
+
 def _is_graphics_card(device: PciDevice) -> bool:
-    """Exclude ATI's Rage XL, RV100 and ES1000, which only draw a server's console."""
-    return device.device not in ("4752", "5159", "515e")
+    return device.device not in AMD_CONSOLES
 
 
 def _is_integrated_intel(device: PciDevice) -> bool:
-    """Return whether `device` is in slot 2 of the first bus, as every integrated GPU.
-
-    Its virtual functions are there too: igt-gpu-tools, lib/igt_device_scan.h,
-    `INTEGRATED_I915_GPU_PCI_ID`.
-    """
-    return device.address.startswith("0000:00:02.")
+    return device.address.startswith(INTEL_INTEGRATED)
 
 
 def _is_discrete_intel(device: PciDevice) -> bool:
@@ -223,6 +224,14 @@ VENDORS = (
         pci=("1eff",),
     ),
     Vendor(
+        label="AWS Trainium",
+        backend="neuron",
+        # AWS's documentation of Neuron, deploy/environments/docker-setup.rst; the
+        # header neuron_device.h of aws-neuron-driver 2.24.7.0 has Trainium2's id.
+        nodes=("/dev/neuron[0-9]*",),
+        pci=("1d0f:7364",),
+    ),
+    Vendor(
         label="Apple GPU",
         backend="mps",
         # torch 2.13, torch/backends/mps/__init__.py. The GPU is a part of Apple silicon
@@ -326,6 +335,21 @@ def pip_argument_by_name(distribution: str, extra: str = "", version: str = "") 
     return argument
 
 
+def documentation_page(path: str) -> str:
+    """Return where the page at `path` in the folder `docs` is.
+
+    This is a file of the checkout that this accel-core was installed from; otherwise the
+    file's place in the repository.
+    """
+    place = f"docs/{path}"
+    origin = _origin()
+    if "dir_info" in origin and origin.get("url", "").startswith("file:"):
+        file = _checkout(origin, place)
+        if hardware.path_exists(file):
+            return file
+    return f"{place} in accel's repository"
+
+
 def _repository_url(origin: Mapping[str, Any], folder: str) -> str:
     """Return pip's URL of a folder in the repository that the core came from."""
     vcs = origin["vcs_info"]
@@ -336,7 +360,7 @@ def _repository_url(origin: Mapping[str, Any], folder: str) -> str:
 
 
 def _checkout(origin: Mapping[str, Any], folder: str) -> str:
-    """Return the path of a folder in the checkout that the core came from."""
+    """Return the path of a folder or file in the checkout that the core came from."""
     from urllib.request import url2pathname  # takes 20 ms to import
 
     root = url2pathname(urlsplit(origin["url"]).path)

@@ -178,7 +178,7 @@ def inventory(backend: Backend, root: str = "/") -> Inventory:
     numbers = _node_numbers(signs.nodes)
     count = len(numbers) or _count_behind_shared_node(signs, root)
     uuids: tuple[str, ...] = ()
-    if "cuda" in backend.in_torch.builds:
+    if "cuda" in backend.torch_integration.builds:
         uuids = _nvidia_uuids(root)
     return Inventory(count or None, numbers, uuids)
 
@@ -497,6 +497,8 @@ def describe_grammar(grammar: str) -> str:
 _DIGITS = "[0-9]{1,9}"
 _HEX = "[0-9A-Fa-f][0-9A-Fa-f-]*"
 _INDEX = re.compile(_DIGITS)
+#: A longer range is a slip of the pen, and would take seconds to list.
+_LONGEST_RANGE = 4096
 #: The number at the start of an entry, as C's strtoul reads it: CUDA takes `1gpu2` as
 #: 1.
 _LEADING_INDEX = re.compile(rf"\s*([+]?{_DIGITS}|-0)(?![0-9])")
@@ -574,6 +576,31 @@ def _parse_indices(value: str) -> Mask | None:
     if not value.strip():
         return Mask(())
     return _distinct_indices(value)
+
+
+def _parse_ranges(value: str) -> Mask | None:
+    """Parse indices and inclusive ranges of them: `"0-3,6"`."""
+    if not value.strip():
+        return Mask(())
+    ids: list[int] = []
+    for entry in value.split(","):
+        listed = _expand_range(entry)
+        if listed is None or set(listed) & set(ids):
+            return None
+        ids += listed
+    return Mask(tuple(ids))
+
+
+def _expand_range(entry: str) -> range | None:
+    """Return the indices that an entry names, `"3"` or `"0-3"`; `None` if it is
+    neither.
+    """
+    first_text, dash, last_text = entry.partition("-")
+    first = _index(first_text)
+    last = _index(last_text) if dash else first
+    if first is None or last is None or not 0 <= last - first < _LONGEST_RANGE:
+        return None
+    return range(first, last + 1)
 
 
 def _parse_modules(value: str) -> Mask | None:
@@ -695,6 +722,10 @@ _RULES = {
         is_ordered=True,
     ),
     "indices": _Rules(parse=_parse_indices, expected="indices, each once: '0,1'"),
+    "ranges": _Rules(
+        parse=_parse_ranges,
+        expected="indices or inclusive ranges, each index once: '0-3' or '0,1'",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""`CPUAccelerator`: the processor behind the same interface, so that one script runs
+"""`CPUAccelerator`: the CPU behind the same interface, so that one script runs
 everywhere.
 """
 
@@ -30,7 +30,7 @@ LOCAL_RANK = Variable("LOCAL_RANK", parse_whole_number, 0)
 
 
 class CPUAccelerator(Accelerator):
-    """The processor. torch knows one CPU device, `"cpu"`, whatever the index.
+    """The CPU. torch knows one CPU device, `"cpu"`, whatever the index.
 
     The device count is `LOCAL_SIZE` where a launcher sets it, else the number of NUMA
     nodes that have cores: as many ranks as that make sense on the host. The index of
@@ -63,7 +63,7 @@ class CPUAccelerator(Accelerator):
         return True
 
     def is_available(self) -> bool:
-        """Return True: every machine has a processor."""
+        """Return True: every machine has a CPU."""
         return True
 
     # Devices
@@ -107,7 +107,7 @@ class CPUAccelerator(Accelerator):
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return the processor's name, the memory that it may use and its number of
+        """Return the CPU's name, the memory that it may use and its number of
         logical cores.
         """
         known = self._features().get("cpu_name") or platform.processor()
@@ -138,7 +138,7 @@ class CPUAccelerator(Accelerator):
         """Return a context manager in which `current_stream` returns `stream`; `None`
         changes nothing.
 
-        The processor has one queue, so this changes no order of work.
+        The CPU has one queue, so this changes no order of work.
         """
         return self._torch.cpu.stream(stream)
 
@@ -158,7 +158,7 @@ class CPUAccelerator(Accelerator):
     def default_stream(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
-        """Return the processor's only stream."""
+        """Return the CPU's only stream."""
         self._index_or_none(device_index, device)
         return self._only_stream
 
@@ -241,11 +241,11 @@ class CPUAccelerator(Accelerator):
         return including_emulation or self.is_bf16_native()
 
     def is_bf16_native(self) -> bool:
-        """Whether oneDNN has bfloat16 kernels for this processor."""
+        """Whether oneDNN has bfloat16 kernels for this CPU."""
         return self._onednn("bf16", "avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
 
     def is_fp16_supported(self) -> bool:
-        """Whether oneDNN has float16 kernels for this processor."""
+        """Whether oneDNN has float16 kernels for this CPU."""
         return self._onednn("fp16", "avx512_fp16", "amx_fp16", "fp16_arith")
 
     def _onednn(self, kind: str, *features: str) -> bool:

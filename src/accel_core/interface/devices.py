@@ -135,7 +135,7 @@ class Base:
         return self._device_type
 
     def is_accelerator(self) -> bool:
-        """Whether this is a device other than the processor: False for the CPU only."""
+        """Whether this is a device other than the CPU: False for the CPU only."""
         return self._device_type != "cpu"
 
     def _torch_device_type(self) -> str:
@@ -146,7 +146,7 @@ class Base:
         """Set up this process as the vendor recommends; return what was changed, one
         entry each.
 
-        The variables of `Backend.environment.set` that are not set yet are set; an
+        The variables of `Backend.environment.defaults` that are not set yet are set; an
         entry is `"NAME=value"`. A plugin may change more. Constructing an accelerator
         never calls this. An integration's `activate()` calls it, and launchers set the
         variables for their ranks, unless `vendor_defaults=False` is passed.
@@ -664,8 +664,8 @@ def current_torch_accelerator(
 
 
 def missing_defaults(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of `Backend.environment.set` that `environ` does not set,
+    """Return the variables of `Backend.environment.defaults` that `environ` does not set,
     with the vendor's values.
     """
-    defaults = (entry.partition("=") for entry in backend.environment.set)
+    defaults = (entry.partition("=") for entry in backend.environment.defaults)
     return {name: value for name, _, value in defaults if name not in environ}

@@ -1,4 +1,4 @@
-"""Sections of the interface: device memory, page-locked host memory. Amounts are `int`
+"""Sections of the interface: device memory, pinned host memory. Amounts are `int`
 bytes.
 """
 
@@ -228,7 +228,7 @@ _NO_PINNED_ALLOCATOR = (
 
 
 def lacks_page_locks(error: RuntimeError) -> bool:
-    """Whether torch's error means that the device has no page-locked memory; False if
+    """Whether torch's error means that the device has no pinned memory; False if
     the host's memory ran out.
     """
     if isinstance(error, NotImplementedError):
@@ -237,7 +237,7 @@ def lacks_page_locks(error: RuntimeError) -> bool:
 
 
 class Pinning(Devices):
-    """Page-locked host memory; a copy from it to the device can overlap other work.
+    """Pinned host memory; a copy from it to the device can overlap other work.
 
     A subclass may override `_torch_pin_memory`, `_torch_empty_pinned` and
     `_torch_is_pinned`; all other members use these three. None of the three passes a
@@ -252,7 +252,7 @@ class Pinning(Devices):
 
     @cached_property
     def _locks_pages(self) -> bool:
-        """Whether torch provides page-locked memory for this device; tried at first
+        """Whether torch provides pinned memory for this device; tried at first
         use.
 
         A device without such memory raises an error. For Metal, torch returns memory of
@@ -265,7 +265,7 @@ class Pinning(Devices):
         return bool(tensor.device.type == "cpu")
 
     def _torch_pin_memory(self, tensor: Tensor) -> Tensor:
-        """Return a page-locked copy of a host tensor; the tensor itself if the device
+        """Return a pinned copy of a host tensor; the tensor itself if the device
         has no such memory.
         """
         if not self._locks_pages:
@@ -273,14 +273,14 @@ class Pinning(Devices):
         return self._lock(tensor.pin_memory)
 
     def _torch_empty_pinned(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """Return an uninitialised page-locked tensor of that shape and `tensor`'s data
+        """Return an uninitialised pinned tensor of that shape and `tensor`'s data
         type; an ordinary tensor if the device has no such memory.
         """
         make = partial(tensor.new_empty, shape, pin_memory=self._locks_pages)
         return self._lock(make)
 
     def _lock(self, function: Callable[[], Tensor]) -> Tensor:
-        """Call `function`, which page-locks memory; raise `HostMemoryError` if the
+        """Call `function`, which pins memory; raise `HostMemoryError` if the
         host's limit is reached.
 
         Drivers report that limit as a device that is out of memory.
@@ -291,13 +291,13 @@ class Pinning(Devices):
             if "out of memory" not in str(error):
                 raise
             raise HostMemoryError(
-                f"{self.name}: page-locked host memory ran out ({error}): the host "
+                f"{self.name}: pinned host memory ran out ({error}): the host "
                 "limits it, as WSL2, `ulimit -l` and containers do, and not the "
                 "device. Use less of it, or pin_memory=False"
             ) from error
 
     def _torch_is_pinned(self, tensor: Tensor) -> bool:
-        """Whether the tensor's storage is page-locked; never where the device has no
+        """Whether the tensor's storage is pinned; never where the device has no
         such memory.
         """
         return bool(vars(self).get("_locks_pages", True) and tensor.is_pinned())
@@ -305,7 +305,7 @@ class Pinning(Devices):
     def pin_memory(
         self, tensor: Tensor, make_copy: bool = True, match_shape: bool = True
     ) -> Tensor:
-        """Return page-locked host memory for `tensor`.
+        """Return pinned host memory for `tensor`.
 
         With `make_copy` it has the tensor's values. Otherwise `tensor` is only a
         template: the memory is uninitialised, and `match_shape=False` makes it
@@ -322,14 +322,14 @@ class Pinning(Devices):
     def pin_empty(
         self, *size: Any, dtype: torch.dtype, device: torch.device | str = "cpu"
     ) -> Tensor:
-        """Return an uninitialised page-locked host tensor of the given size, written as
+        """Return an uninitialised pinned host tensor of the given size, written as
         in `torch.empty`.
 
         Raises `ValueError` if `device` is not the CPU.
         """
         if str(device).partition(":")[0] != "cpu":
             raise ValueError(
-                f"page-locked memory is host memory: device must be 'cpu', not {device!r}"
+                f"pinned memory is host memory: device must be 'cpu', not {device!r}"
             )
         shape: tuple[int, ...] = size
         if len(size) == 1 and isinstance(size[0], (tuple, list)):
@@ -344,7 +344,7 @@ class Pinning(Devices):
         device: torch.device | str = "cpu",
         dtype: torch.dtype | None = None,
     ) -> Tensor:
-        """Return an uninitialised page-locked host tensor with `tensor`'s shape and, by
+        """Return an uninitialised pinned host tensor with `tensor`'s shape and, by
         default, its data type.
 
         Raises `ValueError` if `device` is not the CPU.
@@ -353,14 +353,14 @@ class Pinning(Devices):
         return self.pin_empty(shape, dtype=dtype or tensor.dtype, device=device)
 
     def is_pinned(self, tensor: Tensor) -> bool:
-        """Whether the tensor's storage is page-locked."""
+        """Whether the tensor's storage is pinned."""
         manager = self._pins()
         if manager and manager.is_pinned(tensor):
             return True
         return self._torch_is_pinned(tensor)
 
     def unpin_memory(self, tensor: Tensor) -> None:
-        """Free page-locked memory of an integration; torch frees its own with the last
+        """Free pinned memory of an integration; torch frees its own with the last
         tensor, so nothing is done for it.
         """
         manager = self._pins()
@@ -368,7 +368,7 @@ class Pinning(Devices):
             manager.unpin(tensor)
 
     def empty_host_cache(self) -> None:
-        """Return unused page-locked memory, which torch keeps for reuse, to the host.
+        """Return unused pinned memory, which torch keeps for reuse, to the host.
 
         Do nothing if torch keeps none, as before the device starts, or before torch
         2.12.

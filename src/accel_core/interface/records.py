@@ -34,7 +34,7 @@ class DeviceProperties:
     #: Streaming multiprocessors, compute units, AI cores: whatever the vendor schedules
     #: on.
     multiprocessors: int | None = None
-    #: A part of the processor, with memory that it shares with the host.
+    #: A part of the CPU, with memory that it shares with the host.
     integrated: bool | None = None
 
     def to_dict(self) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class ChildReport:
     def ending(self) -> str:
         """How the child ended: `"died of SIGSEGV"`, `"exited with status 127"`."""
         if self.returncode is None:
-            return f"gave no answer within {self.waited:g} s"
+            return f"gave no response within {self.waited:g} s"
         if self.returncode >= 0:
             return f"exited with status {self.returncode}"
         try:

@@ -177,7 +177,7 @@ class Place(enum.Enum):
     IMPORT = "plugin import"
     BACKENDS = "accel_backends"
     PROBE = "accel_probe"
-    VENDOR = "vendor import"
+    VENDOR = "vendor module"
     CREATE = "accel_create"
     CONSTRUCTION = "construction"
     COUNT = "device_count"

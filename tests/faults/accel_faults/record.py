@@ -1,4 +1,4 @@
-"""What was seen, as `docs/explanation/fault-matrix.json` keeps it."""
+"""What was seen, as `docs/evidence/fault-matrix.json` keeps it."""
 
 import json
 from pathlib import Path

@@ -37,7 +37,7 @@ def meets(place, mode):
 def chosen(fault, place, mode):
     """The backend that is right: the faulty one where it works, and then it is the highest in rank.
 
-    A command names none where one gave no answer in time, or where a program would end.
+    A command names none where one did not respond in time, or where a program would end.
     """
     if place.after_choice:
         return "faulty"

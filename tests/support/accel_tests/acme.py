@@ -2,7 +2,13 @@
 
 from dataclasses import replace
 
-from accel_core.backend import Backend, Granted, Hardware, Provenance, Visibility
+from accel_core.backend import (
+    Backend,
+    Hardware,
+    Provenance,
+    ResourceRequest,
+    Visibility,
+)
 
 ACME = Backend(
     name="acme",
@@ -17,7 +23,7 @@ ACME = Backend(
         driver_file="/sys/module/acme",
         driver_step="install Acme's driver",
     ),
-    granted=Granted(docker="--device /dev/acme0"),
+    request=ResourceRequest(docker="--device /dev/acme0"),
     install_hint="pip install torch-acme",
     visibility=Visibility(
         ("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES"),

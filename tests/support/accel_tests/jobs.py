@@ -35,7 +35,7 @@ def network(*between):
 
 
 def digest(tensors):
-    """The values to the last bit, of a module's state or of tensors."""
+    """The values bit for bit, of a module's state or of tensors."""
     found = (
         tensors.state_dict().values()
         if isinstance(tensors, torch.nn.Module)

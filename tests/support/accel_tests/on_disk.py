@@ -3,7 +3,7 @@ and the real ones, with their own entry points, whatever is installed beside the
 
 from pathlib import Path
 
-from accel_core import InTorch
+from accel_core import TorchIntegration
 from accel_testing import write_distribution
 from accel_tests import plugins
 from accel_tests.layouts import GROUP
@@ -14,12 +14,13 @@ PLUGINS = Path(__file__).parents[3] / "plugins"
 VERSION = "0.1.0+simulated"
 
 PLUGIN = """
-from accel_core import Backend, InTorch, hookimpl
+from accel_core import Backend, TorchIntegration, hookimpl
 
 @hookimpl
 def accel_backends():
     return [Backend(name={name!r}, priority=950, device_type={type!r}, vendor_import={package!r},
-                    in_torch=InTorch(private_use1={private_use1}), accelerator={accelerator!r})]
+                    torch_integration=TorchIntegration(private_use1={private_use1}),
+                    accelerator={accelerator!r})]
 """
 #: torch.mps keeps its only generator under a name of its own.
 MPS_ACCELERATOR = """
@@ -73,7 +74,7 @@ def install_strangers(folder, name, distribution="", modules=None, **fields):
     kind = {
         "device_type": name,
         "vendor_import": f"torch_{name}",
-        "in_torch": InTorch(private_use1=True),
+        "torch_integration": TorchIntegration(private_use1=True),
     }
     source = plugins.declaring(
         plugins.arguments(name, 950, **{**kind, "accelerator": "", **fields})

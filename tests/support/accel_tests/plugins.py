@@ -1,7 +1,9 @@
 """Source of plugins, of vendor packages and of the accelerators they bring, all of them simulated."""
 
 HEAD = """import accel_core
-from accel_core import Backend, Environment, Granted, Hardware, InTorch, ProbeResult, Visibility, hookimpl
+from accel_core import (
+    Backend, Environment, ResourceRequest, Hardware, ProbeResult, TorchIntegration, Visibility, hookimpl
+)
 """
 
 #: An accelerator over the simulated device; what `device_count()` does is the argument.

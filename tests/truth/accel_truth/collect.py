@@ -114,6 +114,8 @@ def _commands(text, exact):
         in_code = (
             text.code or text.body[: found.start()].count("`") % 2
         )  # a backtick is open there
+        if text.file.suffix in {".md", ".jinja"} and not in_code:
+            continue  # a page writes its commands as code, and "accel" in a sentence is the project
         known = "command" if in_code else "prose"
         if re.fullmatch(r"[a-z][a-z-]*", words[0]):
             yield Name(known, words[0], text)

@@ -27,9 +27,13 @@ def sources(root):
 
 
 def documents(root):
-    """What people read; not the changelog and its fragments, which tell of their day."""
+    """What people read; not the changelog and its fragments, which tell of their day.
+
+    docs/backends/notes are the sources of docs/backends, whose links start there.
+    """
     places = ("docs", "tests", "examples", "benchmarks", "lab")
     found = [file for place in places for file in (root / place).rglob("*.md")]
+    found = [file for file in found if file.parent != root / "docs/backends/notes"]
     found += (root / "docs/tables").glob("*.jinja")  # what pages take their tables from
     names = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
     return sorted(

@@ -66,7 +66,7 @@ def test_another_package_has_torchs_one_place(simulated):
 #: Name and device type differ, the package lies in another, and its distribution is required.
 DECLARED = (
     "name='zing', priority=500, device_type='zpu', vendor_import='zing_sdk.torch', "
-    "in_torch=InTorch(private_use1=True), requires=('zing-sdk>=1.2,<2', 'torch>=2.6'), "
+    "torch_integration=TorchIntegration(private_use1=True), requires=('zing-sdk>=1.2,<2', 'torch>=2.6'), "
     "visibility=Visibility(variables=('ZING_DEVICES',)), "
     "communication_backend='zccl'"
 )

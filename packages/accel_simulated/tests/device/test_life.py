@@ -83,7 +83,7 @@ def test_the_mask_is_read_when_the_runtime_starts(vendor, simulated):
 NVML = """
 import accel_core, json, os, torch, warnings
 from accel_core.settings import read as read_settings
-from accel_tools.doctor.records import Visit
+from accel_tools.doctor.records import DiagnosticContext
 from accel_tools.doctor.topics import visible_devices
 warnings.simplefilter("error")
 accel_core.get_accelerator()
@@ -97,7 +97,7 @@ try:
     accel_core.selection()
 except accel_core.errors.SettingWarning as warned:
     counts += [torch.cuda.device_count(), str(warned)]
-found = visible_devices.TOPIC.examine(Visit(read_settings(), os.environ))
+found = visible_devices.TOPIC.examine(DiagnosticContext(read_settings(), os.environ))
 print(json.dumps([*counts, next(found).what, accel_core.selection().notes]))
 """
 

@@ -4,6 +4,7 @@ The plugins come from this repository's `plugins/`, with the entry points that t
 are installed in the environment.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,22 @@ def test_digits_equal_cpu(vendor, path, digits_on_cpu, train_digits):
     assert report["backend"] == vendor
     assert report["parameters_sha256"] == digits_on_cpu["parameters_sha256"]
     assert report["test_accuracy"] == digits_on_cpu["test_accuracy"] > 0.8
+
+
+PAGES = PLUGINS.parent / "docs/backends"
+
+
+@pytest.mark.nightly(reason="a training for each plugin, in a process of its own")
+@pytest.mark.parametrize("vendor", REAL)
+def test_the_program_on_the_backend_pages_trains(vendor, path, simulated):
+    program = PAGES / "notes/train.py"
+    assert program.read_text("utf-8") in (PAGES / f"{vendor}.md").read_text("utf-8")
+    run = simulated(vendor, program, environ={"DS_ACCELERATOR": vendor}, path=path)
+    output = run.ended[0].stdout
+    assert "training on Simulated" in output
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", output)]
+    assert len(losses) == 5
+    assert losses[-1] < losses[0] / 5
 
 
 #: What `accel bench` leaves out where nothing is told of the device; npu has no float64 at all.
@@ -101,4 +118,4 @@ def test_cuda_stands_aside_for_what_is_behind_torch_cuda(tmp_path, simulated):
     shown, chosen, said = simulated("klxpu", BOTH, path=[tmp_path]).answer
     assert shown == [True, "torch.cuda", 2]
     assert chosen == "klxpu"
-    assert "torch.cuda is impersonated by torch_xmlir" in said
+    assert "torch.cuda is overridden by torch_xmlir" in said

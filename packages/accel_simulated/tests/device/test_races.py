@@ -112,17 +112,17 @@ CASES = {
     "read back": (
         "read_back(lambda: None)",
         NANS,
-        "aten::resolve_conj reads page-locked memory",
+        "aten::resolve_conj reads pinned memory",
     ),
     "item": (
         'torch.ones(1, device=there).to("cpu", non_blocking=True).item()',
         "nan",
-        "aten::item reads page-locked memory",
+        "aten::item reads pinned memory",
     ),
     "numpy": (
         'torch.ones(4, device=there).to("cpu", non_blocking=True).numpy().tolist()',
         NANS,
-        "aten::resolve_conj reads page-locked memory",
+        "aten::resolve_conj reads pinned memory",
     ),
     "read back, waited": ("read_back(torch.accelerator.synchronize)", ONES, ""),
     "read back, polled": ("polled()", ONES, ""),
@@ -130,7 +130,7 @@ CASES = {
     "on another stream": (
         "on_another_stream()",
         NANS,
-        "aten::copy_ reads page-locked memory",
+        "aten::copy_ reads pinned memory",
     ),
     "no wait": ("after(lambda: None)", "nan", "aten::sum reads what aten::mul wrote"),
     "wait_stream": ("after(lambda: main.wait_stream(side))", "8.0", ""),
@@ -189,7 +189,7 @@ def test_another_value_is_refused(simulated):
     )
     assert run.ended[0].returncode != 0
     assert (
-        "ACCEL_SIMULATE_RACE='yes': expected 1, to look for missing waits, or 0"
+        "ACCEL_SIMULATE_RACE='yes': expected 1, to detect missing waits, or 0"
         in run.ended[0].stderr
     )
 

@@ -50,7 +50,7 @@ def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
     for fault in faults:
         if not isinstance(fault, Fault):
             raise InvalidArgumentError(
-                f"fake({short_repr(name)}): {fault!r} ({type(fault).__name__}) is no fault, expected "
+                f"fake({short_repr(name)}): {fault!r} ({type(fault).__name__}) is not a fault, expected "
                 "accel_testing.Fault. Write Fault('synchronize', raises=RuntimeError('lost'))."
             )
     reserved = [field for field in _FIELDS_OF_FAKE if field in fields]
@@ -61,7 +61,7 @@ def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
         )
     declared: dict[str, Any] = {
         "priority": _HIGHEST_PRIORITY,
-        "description": "a fake of accel_testing: the processor under another name",
+        "description": "a fake of accel_testing: the CPU under another name",
         "communication_backend": "gloo",
         **fields,
     }

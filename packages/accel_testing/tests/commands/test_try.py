@@ -12,7 +12,7 @@ from accel_core import IntegrationMissingError
 def environment():
     if "ACME_IS_MISSING" in os.environ:
         raise IntegrationMissingError("accel try acme needs acme-sdk: pip install acme-sdk")
-    return {"ACME_LIBRARY": "/opt/acme.so"}, "Acme's own package on the processor"
+    return {"ACME_LIBRARY": "/opt/acme.so"}, "Acme's own package on the CPU"
 """
 
 
@@ -62,7 +62,7 @@ def test_the_commands_status_is_kept(tried):
 
 
 def test_what_the_command_runs_on_is_on_stderr(tried):
-    assert tried.stderr == "Acme's own package on the processor\n"
+    assert tried.stderr == "Acme's own package on the CPU\n"
 
 
 @pytest.mark.parametrize(
@@ -103,4 +103,4 @@ def test_what_cannot_be_tried_is_refused(site, words, variables, status, message
 
 
 def test_those_that_can_be_tried_are_named(site):
-    assert "acme" in run(site, "zing", "ls").stderr.partition("Those that can: ")[2]
+    assert "acme" in run(site, "zing", "ls").stderr.partition("Plugins that can: ")[2]

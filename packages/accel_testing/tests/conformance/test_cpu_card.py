@@ -12,7 +12,7 @@ pytestmark = pytest.mark.nightly(
     reason="all checks of the kit on the CPU; by day session simulated has three cards"
 )
 
-#: Claimed where the processor computes in float16.
+#: Claimed where the CPU computes in float16.
 OF_FLOAT16 = "compute.arithmetic.scaled_losses"
 
 

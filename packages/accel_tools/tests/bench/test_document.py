@@ -114,10 +114,10 @@ def test_what_makes_two_runs_incomparable_is_named():
         quick=True,
     )
     assert document.differences(other, RUN) == [
-        "the processor was Another and is Some 9000",
+        "the CPU was Another and is Some 9000",
         "torch was 2.6.0 and is 2.13.0",
-        "the driver was not known and is card 5.1",
-        "the earlier run is a quick one, but this is not",
+        "the driver was unknown and is card 5.1",
+        "the earlier run is a quick one, but this run is not",
     ]
 
 

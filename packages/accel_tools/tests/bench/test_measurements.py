@@ -111,9 +111,9 @@ def test_the_best_repeat_is_no_worse_than_the_value(measured_on_cpu):
 
 
 def test_repeats_are_bounded(measured_on_cpu):
-    """On a busy machine there may be fewer than `TINY.least`."""
+    """On a busy machine there may be fewer than `TINY.min_repeats`."""
     for row in measured_on_cpu:
-        assert 1 <= row.repeats <= TINY.most
+        assert 1 <= row.repeats <= TINY.max_repeats
 
 
 def test_a_copy_on_the_device_reads_and_writes_its_size(on_cpu):
@@ -166,7 +166,7 @@ def test_a_device_that_does_nothing_is_found_out(cpu, operator, name, reason):
 
 
 class Card(CPUAccelerator):
-    """The processor as a device beside the host: with a neighbour, page-locked memory and streams.
+    """The CPU as a device beside the host: with a neighbour, pinned memory and streams.
 
     A device that computes is in session simulated; here all but the place of its memory is as on one.
     """
@@ -182,7 +182,7 @@ class Card(CPUAccelerator):
 
 @pytest.fixture
 def card(cpu, monkeypatch):
-    monkeypatch.setattr(copies, "on_host", lambda accelerator: False)
+    monkeypatch.setattr(copies, "is_on_host", lambda accelerator: False)
     return Card(CPU)
 
 
@@ -215,9 +215,9 @@ def test_copies_that_copy_nothing_are_wrong(card):
         assert {row.outcome for row in rows(card, "copy").values()} == {Outcome.WRONG}
 
 
-def test_without_page_locked_memory_its_copies_have_a_reason(card, monkeypatch):
+def test_without_pinned_memory_its_copies_have_a_reason(card, monkeypatch):
     monkeypatch.setattr(Card, "is_pinned", lambda self, tensor: False)
-    locked = "cpu has no page-locked memory"
+    locked = "cpu has no pinned memory"
     expected = {
         f"copy.{name}": locked
         for name in ("to_device.pinned", "to_host.pinned", "both_ways")
@@ -295,10 +295,10 @@ def test_no_communication_backend_is_a_reason(cpu, monkeypatch):
 
 
 def test_ranks_that_do_not_come_to_an_end_are_told(cpu):
-    (row, _) = collectives(cpu, TINY._replace(patience=0.01), 2)[0].run()
+    (row, _) = collectives(cpu, TINY._replace(collective_seconds=0.01), 2)[0].run()
     assert row.outcome is Outcome.FAILED
     assert re.fullmatch(
-        r"2 ranks over gloo: rank [01] gave no answer within 0.01 s\..*", row.reason
+        r"2 ranks over gloo: rank [01] gave no response within 0.01 s\..*", row.reason
     )
 
 
@@ -382,7 +382,7 @@ BOUNDED = [
 def test_time_is_bounded(monkeypatch, seconds, repeats, calls):
     clock = Clock()
     monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
-    samples = timing.sampled(clock.works(seconds), int, FULL)
+    samples = timing.take_samples(clock.works(seconds), int, FULL)
     assert len(samples.seconds) == repeats
     assert samples.calls == calls
     assert samples.median == pytest.approx(seconds)

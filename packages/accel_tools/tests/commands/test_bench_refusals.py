@@ -81,11 +81,11 @@ def test_torch_is_not_imported_for_a_request_that_is_refused(accel):
 WITHOUT_ANSWER = [
     (
         "device_count(self): return 0",
-        "card has no device here, so there is nothing to measure. To see why: accel why card",
+        "card has no device here, so there is nothing to measure. Next step: accel why card",
     ),
     (
         "current_device(self): raise OSError('wedged')",
-        "card cannot list its devices: OSError: wedged. See: accel info card",
+        "card cannot list its devices: OSError: wedged. Next step: accel info card",
     ),
 ]
 

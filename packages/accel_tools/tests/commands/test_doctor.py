@@ -72,7 +72,13 @@ def test_the_page_of_a_healthy_machine_has_one_line_a_topic(healthy):
     assert done.stderr == ""
     first, _, *rest = done.stdout.splitlines()
     assert first == "npu is chosen, and nothing is wrong in: Backends."
-    assert rest == ["✓  Backends", "", "All observations: `accel doctor --all`."]
+    assert rest[:3] == ["✓  Backends", "", "All observations: `accel doctor --all`."]
+
+
+def test_the_page_ends_with_the_guide_to_devices_that_are_not_found(healthy):
+    last = healthy(*ONE).succeeded().stdout.splitlines()[-1]
+    assert last.startswith("Why is my GPU not found? See ")
+    assert "docs/howto/not-found.md" in last
 
 
 def test_the_document_of_a_healthy_machine_is_ok(healthy):
@@ -80,15 +86,15 @@ def test_the_document_of_a_healthy_machine_is_ok(healthy):
     assert document["level"] == "ok"
     assert document["exit_status"] == 0
     assert document["chosen"] == "npu"
-    assert findings(document)["npu"]["what"] == "usable, 2 devices counted"
+    assert findings(document)["npu"]["what"] == "usable, 2 devices"
     assert findings(document)["mlu"]["what"] == "no device: nothing on the bus"
 
 
 def test_what_the_chosen_device_computes_otherwise_is_told(accel):
     for name, priority in (("npu", 990), ("mlu", 980)):
         known = (("compute.numbers.nan_and_infinity", f"{name} loses NaN"),)
-        accel.world.backend(name, priority, computes_otherwise=known)
-    first = "npu is chosen, and nothing is wrong in: Backends. Known to compute otherwise: npu loses NaN.\n"
+        accel.world.backend(name, priority, known_differences=known)
+    first = "npu is chosen, and nothing is wrong in: Backends. Known difference: npu loses NaN.\n"
     assert accel(*ONE).stdout.startswith(first)
 
 
@@ -134,7 +140,7 @@ def test_a_broken_package_beside_a_working_choice_is_told_with_status_1(
     assert done.stderr == ""
     failed = "vendor_npu failed: OSError: libhccl.so: cannot open shared object file"
     assert done.stdout.startswith(
-        "mlu is chosen, and one thing is wrong: npu: vendor_npu failed.\n\n"
+        "mlu is chosen, and one problem was found: npu: vendor_npu failed.\n\n"
         f"!  Backends\n  !  npu: {failed}; and no "
     )
 
@@ -156,7 +162,7 @@ def test_with_a_pin_on_a_broken_package_nothing_can_be_chosen(broken_npu_beside_
     pinned = broken_npu_beside_mlu(*ONE, DS_ACCELERATOR="npu")
     assert pinned.returncode == 1
     assert pinned.stdout.startswith(
-        "Nothing can be chosen, and one thing is wrong: npu: vendor_npu failed."
+        "No backend can be chosen, and one problem was found: npu: vendor_npu failed."
     )
 
 
@@ -179,7 +185,7 @@ def test_one_cause_is_one_finding_with_one_remedy(broken_npu):
     accel.world.backend("npu", 990, extra=extra, **HARDWARE)
     topics = [
         word
-        for topic in ("candidates", "at-import", "checks")
+        for topic in ("candidates", "import-hooks", "checks")
         for word in ("--topic", topic)
     ]
     document = accel.json(
@@ -201,9 +207,9 @@ def test_one_cause_is_one_finding_with_one_remedy(broken_npu):
     assert "libhccl.so" in finding["facts"]["error"]
     assert (
         "fails when torch loads it"
-        in finding["facts"]["also, from at-import.torch-fails"]
+        in finding["facts"]["also, from import-hooks.torch-fails"]
     )
-    assert document["verdict"].endswith(f"one thing is wrong: npu: {what}.")
+    assert document["verdict"].endswith(f"one problem was found: npu: {what}.")
 
 
 def test_two_plugins_of_one_name_are_one_finding(accel):
@@ -236,7 +242,7 @@ def test_a_pin_whose_devices_are_hidden_is_one_finding(accel):
         if f["level"] != "ok"
     ]
     assert finding["what"].startswith(
-        "DS_ACCELERATOR='npu' is honoured without a device: "
+        "DS_ACCELERATOR='npu' was applied although no device is usable: "
     )
     assert (
         finding["step"] == "unset NPU_VISIBLE_DEVICES, or name in it devices that exist"
@@ -300,7 +306,7 @@ def test_without_torch_nothing_can_be_chosen(accel):
     done = accel(*ONE, torch=False)
     assert done.returncode == 1
     assert done.stdout.startswith(
-        "Nothing can be chosen, and one thing is wrong: torch is not installed.\n"
+        "No backend can be chosen, and one problem was found: torch is not installed.\n"
     )
     assert "     accel setup\n" in done.stdout
 
@@ -311,7 +317,7 @@ def test_of_a_torch_that_takes_too_long_nothing_is_known(accel):
     )
     finding = findings(accel.json(*ONE, "--timeout", "0.5", status=1))[""]
     assert finding["level"] == "warning"
-    assert finding["step"] == "give it longer: --timeout 300"
+    assert finding["step"] == "allow more time: --timeout 300"
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
@@ -394,7 +400,7 @@ def test_a_plugin_that_ends_whoever_imports_it_ends_no_topic(accel):
         if ".files" not in f["code"]
     }
     assert found["deadly"]["code"] == "candidates.crashed"
-    assert found["npu"]["what"] == "usable, 2 devices counted"
+    assert found["npu"]["what"] == "usable, 2 devices"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signal")

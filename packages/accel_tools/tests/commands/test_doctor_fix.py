@@ -7,7 +7,7 @@ import pytest
 from accel_tests import children
 from accel_tests.plugins import hook
 
-from accel_tools.cli.mending import Mending
+from accel_tools.cli.fixes import FixOptions
 
 SOURCE = """
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_without_a_terminal_nothing_is_fixed_unasked(accel, wanted):
     refused = accel("doctor", "--fix")
     assert refused.returncode == 2
     assert (
-        "stdin is not a terminal: give --yes to run all fixes, or --dry-run"
+        "stdin is not a terminal: pass --yes to run all fixes, or --dry-run"
         in refused.stderr
     )
     assert not wanted.exists()
@@ -52,7 +52,7 @@ def test_without_a_terminal_nothing_is_fixed_unasked(accel, wanted):
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(accel, wanted):
     done = accel("doctor", "--topic", "checks", "--fix", "--dry-run")
     assert done.returncode == 1
-    assert "It would write the file. Nothing was done." in done.stderr
+    assert "The fix would write the file. Nothing was done." in done.stderr
     assert "card: it is missing" in done.stdout
     assert not wanted.exists()
 
@@ -66,15 +66,15 @@ def test_with_yes_a_fix_is_done_and_checked_again(accel, wanted):
 @pytest.mark.parametrize(
     ("given", "as_json", "message"),
     [
-        ({"yes": True}, False, "--yes says how to fix"),
-        ({"dry_run": True}, False, "--dry-run says how to fix"),
-        ({"fix": True, "yes": True}, True, "give it without --json"),
+        ({"yes": True}, False, "--yes has no effect without --fix"),
+        ({"dry_run": True}, False, "--dry-run has no effect without --fix"),
+        ({"fix": True, "yes": True}, True, "leave out --json"),
     ],
 )
 def test_an_option_that_means_nothing_is_refused(given, as_json, message):
-    flags = {"fix": False, "dry_run": False, "yes": False, "listing": False, **given}
+    flags = {"fix": False, "dry_run": False, "yes": False, "only_list": False, **given}
     with pytest.raises(click.UsageError, match=message):
-        Mending(**flags).check(as_json=as_json)
+        FixOptions(**flags).check(as_json=as_json)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="terminals here are POSIX's")
@@ -84,7 +84,7 @@ def test_at_a_terminal_each_fix_is_asked_for(accel, wanted, typed, status):
     asked = children.accel("doctor", "--topic", "checks", "--fix")
     done = children.run(AT_A_TERMINAL.format(typed=typed) + asked, path)
     assert done.returncode == status, done.stderr
-    assert "It would write the file. Do it? [y/N]" in done.stderr
+    assert "The fix would write the file. Apply it? [y/N]" in done.stderr
     assert wanted.exists() is (status == 0)
 
 

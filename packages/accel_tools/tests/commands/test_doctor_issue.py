@@ -46,23 +46,23 @@ def test_the_report_for_an_issue_has_no_text_of_a_vendor(talkative_acme, tmp_pat
 
 def test_the_report_with_messages_says_what_they_may_hold(talkative_acme):
     done = talkative_acme("doctor", "--issue", "--with-messages")
-    assert "Messages may hold paths, host names and names of people" in done.stdout
+    assert "Messages may contain paths, host names and names of people" in done.stdout
     assert "torch_acme failed: ImportError: libacme.so: cannot open" in done.stdout
     assert "for carolina: wintermute" in done.stdout
 
 
 def test_the_help_says_what_messages_may_hold(accel):
     words = " ".join(accel("doctor", "--help").stdout.split())
-    assert "Messages may hold paths, host names and names of people." in words
+    assert "Messages may contain paths, host names and names of people." in words
 
 
 def test_two_documents_on_stdout_are_refused(accel):
     done = accel("doctor", "--issue", "--json")
     assert done.returncode == 2
-    assert "both write to stdout: give one of them." in done.stderr
+    assert "both write to stdout: pass one of them." in done.stderr
 
 
 def test_messages_without_a_report_are_refused(accel):
     done = accel("doctor", "--with-messages")
     assert done.returncode == 2
-    assert "--with-messages is for the report: give --issue too." in done.stderr
+    assert "--with-messages has no effect without --issue." in done.stderr

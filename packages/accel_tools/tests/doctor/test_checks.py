@@ -1,11 +1,11 @@
-"""Plugins' own checks: run in a child that may hang or die, told of, and mended on request."""
+"""Plugin checks: run in a child that may hang or die, told of, and mended on request."""
 
 import pytest
 from accel_tests.plugins import hook
 
 from accel_core import settings
-from accel_tools.doctor.records import Level, Visit
-from accel_tools.doctor.run import examine
+from accel_tools.doctor.records import DiagnosticContext, Level
+from accel_tools.doctor.run import run_topics
 from accel_tools.doctor.topics import checks
 
 HEAD = "\nfrom accel_core import Check, CheckResult, Fix\n"
@@ -27,13 +27,13 @@ def fine(name):
     return check(name, f"CheckResult('ok', '{name} is fine', facts={{'seen': 'it'}})")
 
 
-def visit(**environ):
-    return Visit(settings.read(environ), environ)
+def context(**environ):
+    return DiagnosticContext(settings.read(environ), environ)
 
 
 def found(made):
     """What the topic finds: code and sentence by backend, in their order."""
-    (topic,) = examine(made, [checks.TOPIC])
+    (topic,) = run_topics(made, [checks.TOPIC])
     assert topic.failed == ""
     said = {}
     for finding in topic.findings:
@@ -48,7 +48,7 @@ TOLD = [
     ("raises", "1 / 0", "raised", "its check 'The raises' failed: ZeroDivisionError: division by zero"),
     ("leaves", "exit('away')", "raised",
      "its check 'The leaves' failed: SystemExit: it tried to end the process with 'away'"),
-    ("answers", "'well'", "invalid", f"its check 'The answers' gave 'well', {EXPECTED}"),
+    ("answers", "'well'", "invalid", f"its check 'The answers' returned 'well', {EXPECTED}"),
     ("level", "CheckResult('so-so', 'neither')", "invalid", "level='so-so'"),
     ("prints", "(print('x' * 100000), CheckResult('ok', 'said much'))[1]", "prints", "said much"),
 ]  # fmt: skip
@@ -62,7 +62,7 @@ def test_what_raises_is_told_and_what_is_blocked_never_imported(torch_world, tmp
     touch = f"\nimport pathlib\npathlib.Path({str(imported)!r}).touch()\n"
     torch_world.backend("blocked", 300, extra=touch + bringing(fine("never")))
     torch_world.backend("none", 200)
-    said, (wrong, *_) = found(visit(ACCEL_BLOCK="blocked"))
+    said, (wrong, *_) = found(context(ACCEL_BLOCK="blocked"))
     assert said.keys() == {"good"}
     for (code, what), (*_, expected, words) in zip(said["good"], TOLD, strict=True):
         assert code == f"checks.{expected}"
@@ -79,7 +79,7 @@ def test_what_dies_or_hangs_is_told_and_the_rest_goes_on(torch_world, tmp_path):
     torch_world.backend("dies", 500, extra=bringing(*deadly, before="import os\n"))
     slow = (check("hung", "time.sleep(60)"), fine("later"))
     torch_world.backend("hangs", 400, extra=bringing(*slow, before="import time\n"))
-    said, findings = found(visit(ACCEL_PROBE_TIMEOUT="4"))
+    said, findings = found(context(ACCEL_PROBE_TIMEOUT="4"))
     death = "its check 'The deadly' ended its process: it exited with status 3"
     assert said["dies"] == [
         ("checks.before", "once"),
@@ -89,7 +89,7 @@ def test_what_dies_or_hangs_is_told_and_the_rest_goes_on(torch_world, tmp_path):
     ]
     assert seen.read_text() == "x"  # what was finished is not run again
     assert [code for code, _ in said["hangs"]] == ["checks.hung", "checks.later"]
-    assert "gave no answer within 4 s" in said["hangs"][0][1]
+    assert "gave no response within 4 s" in said["hangs"][0][1]
     assert next(f for f in findings if f.code == "checks.died").step.endswith(
         "maintainers of accel-dies"
     )
@@ -115,17 +115,20 @@ def test_a_hook_that_answers_nonsense_is_told(torch_world):
         extra=HEAD + "import os\n" + hook("accel_checks", "backend", "os._exit(1)"),
     )
     torch_world.backend("last", 300, extra=bringing(fine("only")))
-    said, _ = found(visit())
+    said, _ = found(context())
     assert said["raising"] == [
         ("checks.raised", "accel_checks() failed: OSError: disk")
     ]
     assert [what for _, what in said["odd"]] == [
-        "accel_checks() gave 'text' (str), expected accel_core.Check",
-        "accel_checks() gave a check named 'Bad Name', expected lower case with hyphens: 'toolkit-version'",
+        "accel_checks() returned 'text' (str), expected accel_core.Check",
+        (
+            "accel_checks() returned a check named 'Bad Name', "
+            "expected lower case with hyphens, such as 'toolkit-version'"
+        ),
         "twice is fine",
-        "accel_checks() gave two checks named 'twice', expected different names",
+        "accel_checks() returned two checks named 'twice', expected different names",
         said["odd"][4][1],
-        "accel_checks() gave the check 'unfixable' with 'a fix' as its fix, expected accel_core.Fix or None",
+        "accel_checks() returned the check 'unfixable' with the fix 'a fix', expected accel_core.Fix or None",
     ]
     assert (
         "the check 'untitled' without a title, or without a function run(), exp"
@@ -134,7 +137,7 @@ def test_a_hook_that_answers_nonsense_is_told(torch_world):
     assert said["leaving"] == [
         (
             "checks.died",
-            "the plugin, asked for its checks, ended its process: it exited with status 1",
+            "the hook accel_checks() ended its process: it exited with status 1",
         )
     ]
     assert said["last"] == [("checks.only", "only is fine")]
@@ -167,23 +170,23 @@ def wrong():
 
 
 def test_a_fix_is_applied_and_the_check_run_again(mendable):
-    made = visit()
+    made = context()
     rows = [*checks.run(made)]
     assert not mendable.exists()  # looking changes nothing
     file, raising, deadly, well = rows
     assert file.finding().step == "`accel doctor --fix` would write the file"
     assert well.finding().step == ""
-    now = checks.mend(file, made)
+    now = checks.apply_fix(file, made)
     assert (now.level, now.what, mendable.exists()) == ("ok", "it is there", True)
     assert (
-        checks.mend(raising, made).what
+        checks.apply_fix(raising, made).what
         == "the fix failed: ZeroDivisionError: division by zero"
     )
     assert (
-        checks.mend(deadly, made).what
+        checks.apply_fix(deadly, made).what
         == "the fix ended its process: it exited with status 4"
     )
-    assert checks.mend(deadly, made).level == "error"
+    assert checks.apply_fix(deadly, made).level == "error"
     assert [row.title for row in checks.listed(made)] == [
         "The file",
         "A bad fix",

@@ -9,8 +9,8 @@ import pytest
 
 from accel_core.settings import Settings
 from accel_tools.doctor.experiments import table, trial
-from accel_tools.doctor.experiments.cases import Goal, cases_of, investigated
-from accel_tools.doctor.experiments.search import Row, Search
+from accel_tools.doctor.experiments.cases import Goal, find_cases, investigate
+from accel_tools.doctor.experiments.search import Experiment, Search
 from accel_tools.doctor.experiments.trial import (
     Change,
     Device,
@@ -18,7 +18,7 @@ from accel_tools.doctor.experiments.trial import (
     Program,
     StartFile,
 )
-from accel_tools.doctor.records import Visit
+from accel_tools.doctor.records import DiagnosticContext
 from accel_tools.doctor.topics import ranks_meet
 
 # ------------------------------------------------------------------------- the search
@@ -29,7 +29,7 @@ WELL = Outcome(imported=("torch",))
 
 def row(name, **fields):
     change = Change(removed=frozenset({name}))
-    return Row(change, name, lambda _: f"unset {name}", **fields)
+    return Experiment(change, name, lambda _: f"unset {name}", **fields)
 
 
 def searched(rows, is_well, end=None):
@@ -42,7 +42,7 @@ def searched(rows, is_well, end=None):
 
     end = time.monotonic() + 60 if end is None else end
     search = Search(run, lambda outcome: outcome.is_well, end)
-    return search.causes_among(rows, FAILED), runs
+    return search.find_causes(rows, FAILED), runs
 
 
 NAMES = [f"V{number}" for number in range(40)]
@@ -95,7 +95,7 @@ def test_a_cause_is_found_although_leaving_all_out_breaks_the_program():
 
     rows = [row("NEEDED"), row("OTHER"), row("CAUSE")]
     search = Search(run, lambda outcome: outcome.is_well, time.monotonic() + 60)
-    result = search.causes_among(rows, FAILED)
+    result = search.find_causes(rows, FAILED)
     assert [cause.name for cause in result.causes] == ["CAUSE"]
 
 
@@ -109,7 +109,7 @@ def test_what_is_not_tried_in_time_is_told():
 
 def compute_case(before):
     program = Program(("torch",), {}, 60)
-    [case] = cases_of(program, before, None)
+    [case] = find_cases(program, before, None)
     return case
 
 
@@ -127,7 +127,7 @@ def test_a_change_that_hides_the_device_that_fails_has_not_mended_it():
 
 def test_missing_devices_are_a_case_of_their_own():
     before = Outcome(imported=("torch",), count=1, devices=(Device("card:0"),))
-    [case] = cases_of(Program(("torch",), {}, 60), before, 4)
+    [case] = find_cases(Program(("torch",), {}, 60), before, 4)
     assert case.goal is Goal.COUNT
     assert case.is_better(Outcome(imported=("torch",), count=2))
     four = Outcome(imported=("torch",), count=4)
@@ -164,13 +164,13 @@ def program(tmp_path, monkeypatch):
 
 
 def proof(program, seconds=60):
-    [case] = cases_of(program, trial.run(program), None)
-    return investigated(case, time.monotonic() + seconds, lambda _: None)
+    [case] = find_cases(program, trial.run(program), None)
+    return investigate(case, time.monotonic() + seconds, lambda _: None)
 
 
 def test_a_program_that_works_is_no_case(program):
     working = program("")
-    assert list(cases_of(working, trial.run(working), None)) == []
+    assert list(find_cases(working, trial.run(working), None)) == []
 
 
 def test_a_variable_that_no_table_knows_is_proven(program):
@@ -201,7 +201,7 @@ def test_a_file_of_the_script_that_shadows_a_module_is_to_be_renamed(program, tm
         found.text
         == f"Proven: without the modules in {file.parent} `import stub` works"
     )
-    assert found.step.startswith(f"rename {file}: Python imports it")
+    assert found.step.startswith(f"rename {file}, which Python imports")
 
 
 def test_a_file_that_runs_at_python_s_start_is_named(program, tmp_path):
@@ -233,8 +233,8 @@ def test_a_low_soft_limit_is_proven_with_its_command(program):
 def test_a_folder_that_is_not_there_is_named(program):
     source = "import os\nopen(os.environ['TMPDIR'] + '/lock', 'w')"
     found = proof(program(source, TMPDIR="/nonexistent"))
-    assert found.text.startswith("Proven: with an empty folder in place of TMPDIR=")
-    assert found.step == "set TMPDIR to a folder that exists and that you may write"
+    assert found.text.startswith("Proven: with an empty folder instead of TMPDIR=")
+    assert found.step == "set TMPDIR to an existing folder that you may write to"
 
 
 def test_a_file_of_the_current_folder_that_the_error_names_is_named(program, tmp_path):
@@ -244,7 +244,7 @@ def test_a_file_of_the_current_folder_that_the_error_names_is_named(program, tmp
     found = proof(spoiled)
     folder = tmp_path / "folder"
     assert found.text.startswith(f"Proven: started in another folder than {folder} ")
-    assert found.step == f"look at {folder}/a.ini, which the error names"
+    assert found.step == f"check {folder}/a.ini, which the error names"
 
 
 def test_a_death_is_a_failure_like_any_other(program):
@@ -298,7 +298,7 @@ def test_of_an_extension_that_fails_by_itself_the_package_is_named(with_extensio
         "Proven: `import torch_acme` of torch-acme 1.2, which torch's autoload runs, "
         "fails by itself: RuntimeError: firmware is too old"
     )
-    assert found.step.startswith("mend torch-acme, or pip uninstall torch-acme")
+    assert found.step.startswith("repair torch-acme, or pip uninstall torch-acme")
 
 
 def test_of_an_extension_that_fails_only_within_torchs_import_autoload_is_named(
@@ -348,8 +348,8 @@ def found(monkeypatch):
     def find(**variables):
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        visit = Visit(Settings(), dict(os.environ))
-        [finding] = ranks_meet.topic(2, 120).examine(visit)
+        context = DiagnosticContext(Settings(), dict(os.environ))
+        [finding] = ranks_meet.topic(2, 120).examine(context)
         return finding
 
     return find

@@ -3,8 +3,14 @@
 import pytest
 
 from accel_core.settings import Settings
-from accel_tools.doctor.issue import MAY_HOLD, issue
-from accel_tools.doctor.records import Examined, Finding, Level, Report, Visit
+from accel_tools.doctor.issue import MESSAGES_WARNING, issue_markdown
+from accel_tools.doctor.records import (
+    DiagnosticContext,
+    Finding,
+    Level,
+    Report,
+    TopicResult,
+)
 
 #: What a message of a vendor may hold; none of it may be in a report without messages.
 PRIVATE = (
@@ -15,7 +21,7 @@ PRIVATE = (
 
 
 def examined(*findings, failed=""):
-    return Examined("machine", "The machine", findings, 1.0, failed)
+    return TopicResult("machine", "The machine", findings, 1.0, failed)
 
 
 def report_of(*topics, verdict="nothing is wrong."):
@@ -23,7 +29,9 @@ def report_of(*topics, verdict="nothing is wrong."):
 
 
 def issue_of(report, environ=None, **options):
-    return issue(Visit(Settings(), environ or {}), report, **options)
+    return issue_markdown(
+        DiagnosticContext(Settings(), environ or {}), report, **options
+    )
 
 
 @pytest.fixture
@@ -54,8 +62,8 @@ def test_messages_are_added_on_request(talkative, private):
 
 def test_a_report_with_messages_begins_with_what_they_may_hold(talkative):
     _, _, warning, *_ = issue_of(talkative, with_messages=True).splitlines()
-    assert warning == f"**{MAY_HOLD}: read them before you post this.**"
-    assert MAY_HOLD not in issue_of(talkative)
+    assert warning == f"**{MESSAGES_WARNING}: read them before you post this.**"
+    assert MESSAGES_WARNING not in issue_of(talkative)
 
 
 def test_variables_that_matter_are_named_without_their_values():

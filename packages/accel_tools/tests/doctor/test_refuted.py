@@ -1,19 +1,21 @@
 """What the computation on the devices refutes is an observation without a step."""
 
-from accel_tools.doctor.records import Examined, Finding, Level
-from accel_tools.doctor.refuted import without_refuted
+from accel_tools.doctor.records import Finding, Level, TopicResult
+from accel_tools.doctor.refuted import drop_refuted
 from accel_tools.doctor.topics.compute import COMPUTED
 
 LACKS = Finding(Level.ERROR, "checks.cann", "npu needs CANN", "accel setup npu", "npu")
 OLD = Finding(Level.WARNING, "checks.version", "CANN is old", "accel setup npu", "npu")
 FAILS = Finding(Level.ERROR, "compute.fails", "npu:0 cannot be used", "", "npu")
 COMPUTES = Finding(Level.OK, COMPUTED, "computed on npu:0", "", "npu")
-DIFFERS = Finding(Level.WARNING, "others.differs", "it would choose cpu", "export X")
+DIFFERS = Finding(
+    Level.WARNING, "frameworks.differs", "it would choose cpu", "export X"
+)
 
 
 def judged(*findings, chosen="npu"):
-    topics = (Examined("any", "Any", findings, 1.0),)
-    [topic] = without_refuted(topics, chosen)
+    topics = (TopicResult("any", "Any", findings, 1.0),)
+    [topic] = drop_refuted(topics, chosen)
     return topic.findings
 
 

@@ -15,11 +15,11 @@ from accel_tests import children
 import accel_tools
 from accel_core.settings import Settings
 from accel_core.verdict import Status
-from accel_tools.doctor.ranks import Looked, compared
-from accel_tools.doctor.records import Finding, Level, Topic, Visit
-from accel_tools.doctor.run import examine, visited
+from accel_tools.doctor.ranks import RankReport, compare_ranks
+from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
+from accel_tools.doctor.run import run_diagnostics, run_topics
 from accel_tools.doctor.topics import TOPICS, ranks_meet
-from accel_train.launch.agreement import exchange
+from accel_train.launch.agreement import exchange_records
 from accel_train.launch.rendezvous import Rank
 from accel_train.launch.worker import REFUSED
 
@@ -31,21 +31,21 @@ FINE = Finding(Level.OK, "fine.fine", "all is well")
 ODD = Finding(Level.WARNING, "odd.odd", "this is odd", "mend it")
 
 
-def fine(visit):
+def fine(context):
     return [FINE]
 
 
 def test_topics_that_fail_keep_what_they_found_and_the_others_go_on():
     forever = threading.Event()
 
-    def fails(visit):
+    def fails(context):
         yield ODD
         raise RuntimeError("no more") from KeyError("inside")
 
-    def exits(visit):
+    def exits(context):
         raise SystemExit(3)
 
-    def hangs(visit):
+    def hangs(context):
         yield ODD
         forever.wait()
 
@@ -53,7 +53,9 @@ def test_topics_that_fail_keep_what_they_found_and_the_others_go_on():
         Topic(f.__name__, f.__name__.title(), f) for f in (fails, exits, hangs, fine)
     ]
     start = time.monotonic()
-    failed, exited, hung, well = examine(Visit(Settings(), {}), topics, limit=1)
+    failed, exited, hung, well = run_topics(
+        DiagnosticContext(Settings(), {}), topics, limit=1
+    )
     assert time.monotonic() - start < 3  # not the limit for each
     assert (failed.findings, failed.failed) == ((ODD,), "KeyError: 'inside'")
     assert exited.failed == "SystemExit: it tried to end the process with 3"
@@ -75,13 +77,19 @@ def test_topics_that_fail_keep_what_they_found_and_the_others_go_on():
 
 def test_the_report_counts_what_is_wrong_and_gives_the_worst_first():
     broken = Finding(Level.ERROR, "bad.bad", "it is broken", "replace it", "npu")
-    bad = Topic("bad", "Bad", lambda visit: [ODD, broken])
-    report = visited(Visit(Settings(), {}), [bad, Topic("fine", "Fine", fine)])
-    assert report.verdict == "2 things are wrong, first npu: it is broken."
+    bad = Topic("bad", "Bad", lambda context: [ODD, broken])
+    report = run_diagnostics(
+        DiagnosticContext(Settings(), {}), [bad, Topic("fine", "Fine", fine)]
+    )
+    assert report.verdict == "2 problems were found, the first: npu: it is broken."
     assert (report.level, report.exit_status) == (Level.ERROR, 1)
-    one = visited(Visit(Settings(), {}), [Topic("odd", "Odd", lambda visit: [ODD])])
-    assert (one.verdict, one.exit_status) == ("One thing is wrong: this is odd.", 1)
-    well = visited(Visit(Settings(), {}), [Topic("fine", "Fine", fine)])
+    one = run_diagnostics(
+        DiagnosticContext(Settings(), {}), [Topic("odd", "Odd", lambda context: [ODD])]
+    )
+    assert (one.verdict, one.exit_status) == ("One problem was found: this is odd.", 1)
+    well = run_diagnostics(
+        DiagnosticContext(Settings(), {}), [Topic("fine", "Fine", fine)]
+    )
     assert (well.verdict, well.exit_status) == ("Nothing is wrong in: Fine.", 0)
 
 
@@ -93,10 +101,12 @@ def test_a_survey_that_fails_fails_once_for_all_who_ask(monkeypatch):
         raise OSError("no process")
 
     monkeypatch.setattr("accel_tools.doctor.records.survey", failing)
-    topics = [Topic(str(i), str(i), lambda visit: [visit.survey()]) for i in range(3)]
-    assert [e.failed for e in examine(Visit(Settings(), {}), topics)] == [
-        "OSError: no process"
-    ] * 3
+    topics = [
+        Topic(str(i), str(i), lambda context: [context.survey()]) for i in range(3)
+    ]
+    assert [
+        e.failed for e in run_topics(DiagnosticContext(Settings(), {}), topics)
+    ] == ["OSError: no process"] * 3
     assert asked == [1]
 
 
@@ -105,7 +115,7 @@ def test_a_survey_that_fails_fails_once_for_all_who_ask(monkeypatch):
 
 
 def looked(rank, host="a", problem="", **facts):
-    return Looked(
+    return RankReport(
         rank,
         host,
         {"accelerator": "npu (accel-npu 1.0), 8 devices", "torch": "2.9", **facts},
@@ -114,11 +124,11 @@ def looked(rank, host="a", problem="", **facts):
 
 
 def test_the_same_everywhere_is_one_line():
-    assert compared([looked(0), looked(1, "b")], 2, 30) == (
+    assert compare_ranks([looked(0), looked(1, "b")], 2, 30) == (
         ["the same on all 2 ranks: npu (accel-npu 1.0), 8 devices, torch 2.9"], False,
     )  # fmt: skip
-    assert compared([looked(0)], 1, 30)[0][0].startswith(
-        "the same on the one rank: npu"
+    assert compare_ranks([looked(0)], 1, 30)[0][0].startswith(
+        "the same on the only rank: npu"
     )
 
 
@@ -129,7 +139,7 @@ def test_differences_name_the_ranks_and_the_hosts_that_have_them():
         looked(2, "b", torch="2.8"),
         looked(3, "b", torch="2.8", HCCL_X="1"),
     ]
-    assert compared(seen, 4, 30) == (
+    assert compare_ranks(seen, 4, 30) == (
         [
             "2 differences between the ranks",
             "  torch: 2.9 on ranks 0, 1 (host a); 2.8 on ranks 2, 3 (host b)",
@@ -140,22 +150,22 @@ def test_differences_name_the_ranks_and_the_hosts_that_have_them():
 
 
 def test_a_rank_that_cannot_answer_is_named_and_scripts_start():
-    lines, refused = compared([looked(0), looked(2)], 4, 30)
+    lines, refused = compare_ranks([looked(0), looked(2)], 4, 30)
     assert lines == [
-        "ranks 1, 3 of 4 did not answer within 30 s; the script starts nonetheless",
+        "ranks 1, 3 of 4 did not respond within 30 s; the script starts anyway",
         "no other difference between the ranks",
     ]
     assert not refused
 
 
 def test_no_script_starts_where_one_rank_can_choose_nothing():
-    lines, refused = compared(
+    lines, refused = compare_ranks(
         [looked(0), looked(1, "b", problem="npu is not usable.\nmore")], 2, 30
     )
     assert lines == [
-        "rank 1 (host b) can choose no accelerator: npu is not usable",
+        "rank 1 (host b) cannot choose an accelerator: npu is not usable",
         "no other difference between the ranks",
-        "no script was started; for details run `accel doctor` on that host",
+        "no script was started. Next step: run `accel doctor` on that host",
     ]
     assert refused
 
@@ -173,14 +183,14 @@ def test_no_script_starts_where_one_rank_can_choose_nothing():
     ],
 )
 def test_whatever_a_rank_leaves_is_read(data):
-    assert "no record" in Looked.read(3, data).facts["what it left"]
+    assert "unreadable" in RankReport.read(3, data).facts["report"]
 
 
 def test_others_words_are_cut_and_cleaned():
     left = json.dumps(
         ["h\x1b[2J", {f"{n}": "x" * 9999 for n in range(999)}, "no\n\x07"]
     ).encode()
-    read = Looked.read(3, left)
+    read = RankReport.read(3, left)
     assert (read.host, read.problem) == ("h\\x1b[2J", "no \\x07")
     assert len(read.facts) == 400
     assert set(map(len, read.facts.values())) == {500}
@@ -199,7 +209,7 @@ def test_ranks_meet_in_a_store_in_which_others_have_met_before():
 
         def one(rank):
             me = Rank(rank, 3, None, "h")
-            got[rank] = exchange(
+            got[rank] = exchange_records(
                 store,
                 me,
                 f"of {rank}",
@@ -235,12 +245,12 @@ def test_a_rank_that_can_choose_nothing_refuses(torch_world):
         ALONE, variables={**place, "DS_ACCELERATOR": "npu"}
     ).succeeded()
     assert done.stderr.startswith(
-        "accel run --doctor: the same on the one rank: npu (accel-npu 1.0)"
+        "accel run --doctor: the same on the only rank: npu (accel-npu 1.0)"
     )
     done = torch_world.child(ALONE, variables={**place, "DS_ACCELERATOR": "nobodys"})
     assert done.returncode == REFUSED
     assert "rank 0 (host " in done.stderr
-    assert ") can choose no accelerator: DS_ACCELERATOR='nobodys'" in done.stderr
+    assert ") cannot choose an accelerator: DS_ACCELERATOR='nobodys'" in done.stderr
     # What is no rank cannot compare itself, and that is no reason not to start.
     done = torch_world.child(ALONE).succeeded()
     assert (
@@ -263,7 +273,7 @@ def test_the_worker_starts_the_script_unless_it_is_refused(tmp_path, status, sta
     done = children.run_python(["-m", "accel_train.launch.worker", *words], environ)
     assert done.stdout.splitlines() == ["['MINE']", "ran"][: 1 + starts]
     assert (done.returncode == 0) is starts
-    assert ("first ended with status 3; the script starts" in done.stderr) is (
+    assert ("first exited with status 3; the script starts" in done.stderr) is (
         status == 3
     )
 
@@ -273,12 +283,12 @@ def test_the_worker_starts_the_script_unless_it_is_refused(tmp_path, status, sta
 
 
 SOURCES = Path(accel_tools.__file__).parent / "doctor"
-PAGES = Path(__file__).parents[4] / "docs" / "reference"
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "doctor.md"
 #: Verdicts' own words, which the page of verdicts explains.
 STATUSES = {f"candidates.{status.value.replace('_', '-')}" for status in Status}
 
 
-def test_the_pages_have_the_codes_of_the_sources():
+def test_the_page_has_the_codes_of_the_sources():
     names = [topic.name for topic in (*TOPICS, ranks_meet.topic(2, 0))]
     code = rf"(?:{'|'.join(names)})\.[a-z][a-z-]+"
     given = {
@@ -286,13 +296,8 @@ def test_the_pages_have_the_codes_of_the_sources():
         for file in SOURCES.rglob("*.py")
         for c in re.findall(f'"({code})"', file.read_text("utf-8"))
     }
-    of_topics = (PAGES / "doctor-topics.md").read_text("utf-8")
-    of_candidates = re.findall(
-        r"`(candidates\.[a-z-]+)`", (PAGES / "doctor.md").read_text("utf-8")
-    )
-    told = {*re.findall(f"`({code})`", of_topics), *of_candidates}
-    assert given - {"candidates.conflict"} - STATUSES == told - STATUSES
+    topics = PAGE.read_text("utf-8").partition("\n## Topics and findings\n")[2]
+    documented = set(re.findall(f"`({code})`", topics))
+    assert given - {"candidates.conflict"} - STATUSES == documented - STATUSES
     assert {found.partition(".")[0] for found in given} == set(names)
-    assert re.findall(r"^## (.+)$", of_topics, re.MULTILINE) == [
-        n for n in names if n != "candidates"
-    ]
+    assert re.findall(r"^### (.+)$", topics, re.MULTILINE) == names

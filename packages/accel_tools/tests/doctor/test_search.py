@@ -4,14 +4,14 @@ import threading
 import time
 
 from accel_tools.doctor.experiments.cases import not_proven
-from accel_tools.doctor.experiments.search import Result, Row, Search
+from accel_tools.doctor.experiments.search import Experiment, Result, Search
 from accel_tools.doctor.experiments.trial import Change, Outcome
-from accel_tools.doctor.topics.checks import Checked, _blamed
+from accel_tools.doctor.topics.checks import CheckReport, _without_blame
 
 
 def row(name):
     """A change that leaves the variable out, and that is tried alone first."""
-    return Row(
+    return Experiment(
         Change(removed=frozenset({name})),
         name,
         lambda _: f"unset {name}",
@@ -34,7 +34,7 @@ def test_a_change_that_leaves_another_error_is_not_called_innocent():
         return failed
 
     search = search_with(run)
-    result = search.causes_among([row("FIRST"), row("SECOND")], failed)
+    result = search.find_causes([row("FIRST"), row("SECOND")], failed)
     assert [each.name for each in result.altering] == ["FIRST"]
     assert result.tried == ()
     assert [each.name for each in result.untried] == ["SECOND"]
@@ -44,14 +44,14 @@ def test_an_error_with_another_address_in_it_is_the_same_error():
     failed = Outcome(error="fault at 0x7f00aa")
     addresses = iter(range(100))
     search = search_with(lambda _: Outcome(error=f"fault at {hex(next(addresses))}"))
-    result = search.causes_among([row("ONE")], failed)
+    result = search.find_causes([row("ONE")], failed)
     assert result.altering == ()
     assert [each.name for each in result.tried] == ["ONE"]
 
 
 def test_nothing_is_concluded_where_no_process_can_be_started():
     failed = Outcome(error="no process", is_unstarted=True)
-    result = search_with(lambda _: failed).causes_among([row("ONE")], failed)
+    result = search_with(lambda _: failed).find_causes([row("ONE")], failed)
     assert result.is_unstarted
     assert result.tried == ()
 
@@ -64,15 +64,15 @@ def test_without_threads_the_runs_follow_one_another(monkeypatch):
     well = Outcome(imported=("torch",))
     failed = Outcome(error="it fails")
     search = search_with(lambda change: well if change.removed else failed)
-    result = search.causes_among([row("ONE")], failed)
+    result = search.find_causes([row("ONE")], failed)
     assert [cause.name for cause in result.causes] == ["ONE"]
 
 
 def test_the_words_name_what_leaves_another_error():
     result = Result(altering=(row("FIRST"),), untried=(row("SECOND"),))
     assert list(not_proven(result)) == [
-        "Another error without FIRST: it may be one of several causes",
-        "No time was left to try 1 more",
+        "The error changes without FIRST: this may be one of several causes",
+        "No time was left for 1 more",
     ]
 
 
@@ -82,18 +82,18 @@ def test_the_words_say_that_nothing_ran():
 
 
 def died(origin):
-    return Checked(
+    return CheckReport(
         "", origin, "", "", "", "warning", "it was killed", "report this",
         code="checks.died",
     )  # fmt: skip
 
 
 def test_checks_of_several_plugins_that_die_are_no_plugins_fault():
-    results = _blamed([died("accel-cuda 1.0"), died("accel-xpu 1.0")])
+    results = _without_blame([died("accel-cuda 1.0"), died("accel-xpu 1.0")])
     assert [result.step for result in results] == ["", ""]
 
 
 def test_a_plugins_check_that_dies_is_reported_to_its_maintainers():
-    assert [result.step for result in _blamed([died("accel-cuda 1.0")])] == [
+    assert [result.step for result in _without_blame([died("accel-cuda 1.0")])] == [
         "report this"
     ]

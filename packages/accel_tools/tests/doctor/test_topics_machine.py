@@ -10,11 +10,11 @@ from accel_core import Backend, Environment, Hardware, TorchBuild, __version__
 from accel_core.hardware import bus, vendors
 from accel_core.settings import read
 from accel_tools.doctor.evidence import (
+    find_libraries,
     hardware_facts,
-    lying_about,
-    toolkit,
+    toolkit_variables,
 )
-from accel_tools.doctor.records import Level, Visit
+from accel_tools.doctor.records import DiagnosticContext, Level
 from accel_tools.doctor.topics import machine as topic
 
 # ---------------------------------------------------------------------------- topics machine
@@ -40,7 +40,9 @@ def said(computer, world, monkeypatch):
 
     def examined(build, **variables):
         monkeypatch.setattr(topic, "torch_build", lambda: build)
-        found = list(topic.findings(Visit(read(variables), variables), computer.path))
+        found = list(
+            topic.findings(DiagnosticContext(read(variables), variables), computer.path)
+        )
         assert len({f.code for f in found}) == len(found)
         return {f.code: f for f in found}
 
@@ -86,7 +88,7 @@ def test_a_machine_without_an_accelerator_is_well(said):
 
 
 MACA = TorchBuild("2.8.0+metax3.5.3.9", cuda="11.6")
-FROM_METAX = "take torch from MetaX: https://developer.metax-tech.com/softnova"
+FROM_METAX = "install torch from MetaX: https://developer.metax-tech.com/softnova"
 UNFIT = [
     (
         GPU,
@@ -181,7 +183,7 @@ CODE = [
 
 @pytest.mark.parametrize(("capability", "has", "missing"), CODE)
 def test_code_for_a_gpu(capability, has, missing):
-    assert topic.uncovered(capability, has) is missing
+    assert topic.has_no_code(capability, has) is missing
 
 
 def test_a_device_without_its_plugin(said, world, monkeypatch):
@@ -243,7 +245,9 @@ def test_findings_on_backends_that_were_not_asked_for_are_left_out(
 
     def codes(name):
         pins = read({"DS_ACCELERATOR": name}).pins
-        return {f.code for f in topic.TOPIC.examine(Visit(read({}), {}, pins))}
+        return {
+            f.code for f in topic.TOPIC.examine(DiagnosticContext(read({}), {}, pins))
+        }
 
     assert "machine.cpu-build" in codes("cuda")
     assert "machine.cpu-build" not in codes("npu")
@@ -255,10 +259,10 @@ def test_a_distribution_of_another_release_is_told_with_the_command_that_joins_t
 ):
     versions = {"accel-train": "0.0.9", "accel-core": __version__}
     monkeypatch.setattr(topic.packages, "version", versions.get)
-    (found,) = topic._releases()
+    (found,) = topic._other_releases()
     assert (found.code, found.level) == ("machine.other-release", Level.WARNING)
     assert found.what.startswith(
-        f"accel-train 0.0.9 is installed beside accel-core {__version__};"
+        f"accel-train 0.0.9 is installed with accel-core {__version__};"
     )
     assert "--upgrade" in found.step
 
@@ -278,7 +282,7 @@ def test_a_bare_machine_says_what_was_sought(tmp_path):
     assert dict(hardware_facts(NPU, {"PATH": "/bin"}, str(tmp_path))) == {
         "device nodes": "none (/dev/davinci[0-9]*)",
         "PCI devices": "none (19e5:d802)",
-        "driver": "not loaded (/sys/module/drv/initstate is not there)",
+        "driver": "not loaded (/sys/module/drv/initstate is missing)",
         "toolkit": "ASCEND_HOME_PATH is not set, ASCEND_OPP_PATH is not set",
     }
 
@@ -300,7 +304,7 @@ def test_device_driver_and_toolkit_that_are_there(computer):
         "PCI devices": "19e5:d802 at 0000:c1:00.0 (driver devdrv)",
         "driver": "drv 24.1.0",
         "toolkit": f"ASCEND_HOME_PATH={root}, ASCEND_OPP_PATH is not set, "
-        "ASCEND_OLD_HOME=/no/such (not there)",
+        "ASCEND_OLD_HOME=/no/such (missing)",
     }
 
 
@@ -312,7 +316,7 @@ def test_one_name_of_two_makers_has_each_makers_toolkit():
             "device_type": "cuda",
             "hardware": Hardware(hardware),
         }
-        return [*toolkit(Backend(**given), {})]
+        return [*toolkit_variables(Backend(**given), {})]
 
     assert (of("NVIDIA GPU"), of("AMD GPU")) == (
         ["CUDA_HOME", "CUDA_PATH"],
@@ -325,7 +329,7 @@ def test_a_library_that_lies_in_the_toolkit_is_found_and_a_circle_ends(computer)
     computer.write("elsewhere/lib/libascendcl.so")
     root = computer.path
     (computer.root / "usr/local/Ascend/again").symlink_to(computer.root / "usr/local")
-    found = lying_about(
+    found = find_libraries(
         ["libhccl.so", "libascendcl.so", "libnone.so"], [f"{root}/elsewhere"], root
     )
     assert found == {

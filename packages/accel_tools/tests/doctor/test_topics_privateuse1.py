@@ -7,10 +7,10 @@ import pytest
 from accel_tests import layouts
 from accel_tests.plugins import NO_DEVICE
 
-from accel_core.backend import InTorch
+from accel_core.backend import TorchIntegration
 from accel_core.settings import read
-from accel_tools.doctor.records import Level, Visit
-from accel_tools.doctor.topics import patched, privateuse1
+from accel_tools.doctor.records import DiagnosticContext, Level
+from accel_tools.doctor.topics import monkeypatches, privateuse1
 
 # ---------------------------------------------------------------------------- topics privateuse1
 # The doctor's topic PrivateUse1: who wants torch's one slot, who gets it, what that leaves out.
@@ -24,14 +24,20 @@ def wants(world, name, priority, *, torch_loads=False, extra=""):
     if torch_loads:
         group = {"torch.backends": {name: f"torch_{name}:autoload"}}
         world.distribution(f"torch-{name}", "2.13", group)
-    taken = InTorch(private_use1=True)
+    taken = TorchIntegration(private_use1=True)
     world.backend(
-        name, priority, vendor_import=f"torch_{name}", in_torch=taken, extra=extra
+        name,
+        priority,
+        vendor_import=f"torch_{name}",
+        torch_integration=taken,
+        extra=extra,
     )
 
 
 def said(**variables):
-    return list(privateuse1.TOPIC.examine(Visit(read(variables), variables)))
+    return list(
+        privateuse1.TOPIC.examine(DiagnosticContext(read(variables), variables))
+    )
 
 
 def only(level, code, **variables):
@@ -46,7 +52,7 @@ def test_nobody_and_one(torch_world):
     wants(torch_world, "aurora", 600)
     one = only(Level.OK, "one")
     assert one.about == "aurora"
-    assert "aurora (accel-aurora 1.0), which is chosen, gets it" in one.what
+    assert "aurora (accel-aurora 1.0) gets it, because it is chosen" in one.what
     assert (
         "cpu is chosen, so the slot stays free"
         in only(Level.OK, "one", DS_ACCELERATOR="cpu").what
@@ -57,8 +63,10 @@ def test_of_two_the_chosen_one_gets_it_and_the_other_is_named(torch_world):
     wants(torch_world, "aurora", 600)
     wants(torch_world, "borealis", 300)
     finding = only(Level.WARNING, "several")
-    gets = "aurora and borealis want torch's one slot; aurora (accel-aurora 1.0), which is chosen, gets it"
-    assert finding.what.startswith(gets)
+    assert finding.what.startswith(
+        "aurora and borealis claim torch's one slot; "
+        "aurora (accel-aurora 1.0) gets it, because it is chosen"
+    )
     assert finding.step.startswith("DS_ACCELERATOR=borealis ")
     assert list(finding.facts) == [
         "aurora (accel-aurora 1.0)",
@@ -66,7 +74,7 @@ def test_of_two_the_chosen_one_gets_it_and_the_other_is_named(torch_world):
     ]
     pinned = only(Level.WARNING, "several", DS_ACCELERATOR="borealis")
     assert pinned.step.startswith("DS_ACCELERATOR=aurora ")
-    assert "borealis (accel-borealis 1.0), which is chosen" in pinned.what
+    assert "borealis (accel-borealis 1.0) gets it" in pinned.what
     assert only(Level.OK, "one", ACCEL_BLOCK="aurora").about == "borealis"
 
 
@@ -112,7 +120,7 @@ def test_a_package_that_registers_a_device_and_tells_nobody_is_named(torch_world
     )  # as torchcts 0.4.1 does
     finding, _ = said()
     assert (finding.level, finding.about) == (Level.WARNING, "torch_zpu")
-    assert finding.code == "privateuse1.unannounced"
+    assert finding.code == "privateuse1.no-entry-point"
     assert finding.what.startswith(
         "torch-zpu 0.2 registers a device with torch when it is imported (torch_"
     )
@@ -121,14 +129,17 @@ def test_a_package_that_registers_a_device_and_tells_nobody_is_named(torch_world
         "its plugin: accel new"
     )
     torch_world.backend(
-        "zpu", 600, vendor_import="torch_zpu", in_torch=InTorch(private_use1=True)
+        "zpu",
+        600,
+        vendor_import="torch_zpu",
+        torch_integration=TorchIntegration(private_use1=True),
     )
     only(Level.OK, "one")
     registers(torch_world, "xla", "", requires="numpy")  # as torch_xla 2.9.0
     finding, _ = said()
     assert (
         finding.what
-        == "torch-xla 0.2 has the device 'xla', of which torch.accelerator has no word"
+        == "torch-xla 0.2 has the device 'xla', which torch.accelerator does not support"
     )
     assert finding.step == "write its plugin: accel new xla --no-private-use1"
 
@@ -150,7 +161,10 @@ def test_list_and_why_name_it_too_once(accel):
             not in accel("--import", "torch_zpu", *words).stdout
         )
     accel.world.backend(
-        "zpu", 600, vendor_import="torch_zpu", in_torch=InTorch(private_use1=True)
+        "zpu",
+        600,
+        vendor_import="torch_zpu",
+        torch_integration=TorchIntegration(private_use1=True),
     )
     for words in (["list"], ["why"]):
         assert "torch-zpu 0.2 registers" not in accel(*words).stdout
@@ -196,14 +210,16 @@ threading.Thread(target=threading.Event().wait, name="borealis watcher", daemon=
 
 
 def changes(**variables):
-    return list(patched.TOPIC.examine(Visit(read(variables), variables)))
+    return list(
+        monkeypatches.TOPIC.examine(DiagnosticContext(read(variables), variables))
+    )
 
 
 def test_nothing_is_changed_by_those_that_behave(torch_world):
     torch_world.module("torch_aurora", "import json\n")
     torch_world.backend("aurora", vendor_import="torch_aurora")
     [finding] = changes()
-    assert (finding.level, finding.code) == (Level.OK, "patched.nothing")
+    assert (finding.level, finding.code) == (Level.OK, "monkeypatches.nothing")
 
 
 def test_what_a_vendors_package_replaces_is_named_with_where_it_comes_from(world):
@@ -215,24 +231,30 @@ def test_what_a_vendors_package_replaces_is_named_with_where_it_comes_from(world
     found = {f.code: f for f in changes()}
     assert {f.about for f in found.values()} == {"borealis"}
     assert {code: (f.level, dict(f.facts)) for code, f in found.items()} == {
-        "patched.torch": (Level.OK, {"torch.Tensor.to": "torch_borealis", "torch.gather": "torch_borealis"}),
-        "patched.device": (Level.WARNING, {"torch.cuda.is_available": "torch_borealis"}),
-        "patched.python": (
+        "monkeypatches.torch": (
+            Level.OK,
+            {"torch.Tensor.to": "torch_borealis", "torch.gather": "torch_borealis"},
+        ),
+        "monkeypatches.device": (Level.WARNING, {"torch.cuda.is_available": "torch_borealis"}),
+        "monkeypatches.python": (
             Level.WARNING,
             dict.fromkeys(("os.environ.get", "sorted", "subprocess.run"), "torch_borealis"),
         ),
-        "patched.signal": (Level.WARNING, {"SIGTERM": "torch_borealis"}),
-        "patched.hook": (Level.OK, {"sys.excepthook": "torch_borealis"}),
-        "patched.shared-variable": (Level.WARNING, {"MASTER_PORT": "12345"}),
-        "patched.variable": (Level.OK, {"BOREALIS_QUIET": "1"}),
-        "patched.umask": (Level.WARNING, {"umask": "027"}),
-        "patched.folder": (Level.WARNING, {"folder": "/"}),
-        "patched.thread": (Level.OK, {"borealis watcher": found["patched.thread"].facts["borealis watcher"]}),
+        "monkeypatches.signal": (Level.WARNING, {"SIGTERM": "torch_borealis"}),
+        "monkeypatches.hook": (Level.OK, {"sys.excepthook": "torch_borealis"}),
+        "monkeypatches.shared-variable": (Level.WARNING, {"MASTER_PORT": "12345"}),
+        "monkeypatches.variable": (Level.OK, {"BOREALIS_QUIET": "1"}),
+        "monkeypatches.umask": (Level.WARNING, {"umask": "027"}),
+        "monkeypatches.folder": (Level.WARNING, {"folder": "/"}),
+        "monkeypatches.thread": (
+            Level.OK,
+            {"borealis watcher": found["monkeypatches.thread"].facts["borealis watcher"]},
+        ),
     }  # fmt: skip
-    assert found["patched.python"].what == (
-        "importing torch_borealis replaces Python's os.environ.get, sorted, subprocess.run"
+    assert found["monkeypatches.python"].what == (
+        "importing torch_borealis replaces functions of Python: os.environ.get, sorted, subprocess.run"
     )
-    assert found["patched.python"].step.startswith("ACCEL_BLOCK=borealis ")
+    assert found["monkeypatches.python"].step.startswith("ACCEL_BLOCK=borealis ")
 
 
 def test_a_package_that_dies_or_is_blocked_costs_nothing(torch_world):
@@ -241,19 +263,19 @@ def test_a_package_that_dies_or_is_blocked_costs_nothing(torch_world):
     [finding] = changes()
     assert (finding.level, finding.code, finding.about) == (
         Level.OK,
-        "patched.unknown",
+        "monkeypatches.unknown",
         "aurora",
     )
     torch_world.module("torch_borealis", PATCHES)
     torch_world.backend("borealis", vendor_import="torch_borealis")
     assert [f.code for f in changes(ACCEL_BLOCK="borealis,aurora")] == [
-        "patched.nothing"
+        "monkeypatches.nothing"
     ]
     left = "import os\nos.environ['AURORA_FAILED'] = '1'\nraise ImportError('libaurora.so')\n"
     torch_world.module("torch_aurora", left)
     [finding] = changes(ACCEL_BLOCK="borealis")
     assert (finding.code, dict(finding.facts)) == (
-        "patched.variable",
+        "monkeypatches.variable",
         {"AURORA_FAILED": "1"},
     )
 
@@ -266,17 +288,17 @@ def test_a_plugin_that_changes_the_process_is_named_with_its_line(torch_world):
     [finding] = changes()
     assert (finding.level, finding.code, finding.about) == (
         Level.WARNING,
-        "patched.plugin",
+        "monkeypatches.plugin",
         "borealis",
     )
     line = 1 + (torch_world.site / "accel_borealis.py").read_text().splitlines().index(
         "def quoted(*arguments): pass"
     )
     assert finding.what == (
-        "the plugin accel-borealis 1.0 replaces subprocess.list2cmdline while it is discovered "
+        "the plugin accel-borealis 1.0 replaces subprocess.list2cmdline during discovery "
         f"(accel_borealis.py, line {line})"
     )
-    assert finding.step.endswith("report this to the maintainers of accel-borealis")
+    assert finding.step.startswith("report this to the maintainers of accel-borealis: ")
     assert subprocess.list2cmdline is before  # nobody imported it here
 
 
@@ -294,7 +316,7 @@ def test_what_plugins_do_is_not_asked_again_where_all_behave(torch_world, monkey
         return run(function, *job, **options)
 
     monkeypatch.setattr(child, "run", counted)
-    assert [f.code for f in changes()] == ["patched.nothing"]
+    assert [f.code for f in changes()] == ["monkeypatches.nothing"]
     assert started == ["_declare_in_child", "observe"]
 
 
@@ -306,4 +328,4 @@ def test_a_distribution_with_no_backend_left_is_passed_over(torch_world):
         {layouts.GROUP: {"empty": "accel_empty_is_no"}},
     )
     torch_world.set_path([torch_world.site])
-    assert [f.code for f in changes()] == ["patched.nothing"]
+    assert [f.code for f in changes()] == ["monkeypatches.nothing"]

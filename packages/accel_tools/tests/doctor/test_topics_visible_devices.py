@@ -8,7 +8,7 @@ from accel_tests.plugins import NO_DEVICE
 from accel_core.backend import Hardware, Visibility
 from accel_core.hardware import bus
 from accel_core.settings import read
-from accel_tools.doctor.records import Level, Visit
+from accel_tools.doctor.records import DiagnosticContext, Level
 from accel_tools.doctor.topics.visible_devices import TOPIC, origin_of_variable
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
@@ -30,7 +30,7 @@ def said(torch_world, monkeypatch):
         )
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        return list(TOPIC.examine(Visit(read(variables), variables)))
+        return list(TOPIC.examine(DiagnosticContext(read(variables), variables)))
 
     return examined
 
@@ -56,8 +56,8 @@ FACTS = {
     "unset": {"npu": "NPU_VISIBLE_DEVICES"},
     "no-effect": {"NPU_VISIBLE_DEVICES": "''"},
     "mapped": {
-        "NPU_VISIBLE_DEVICES": "'1,3'", "physical 0": "not seen", "physical 1": "npu:0",
-        "physical 2": "not seen", "physical 3": "npu:1", "devices that the vendor counts": "2",
+        "NPU_VISIBLE_DEVICES": "'1,3'", "physical 0": "not visible", "physical 1": "npu:0",
+        "physical 2": "not visible", "physical 3": "npu:1", "devices that the vendor counts": "2",
     },
 }  # fmt: skip
 
@@ -85,10 +85,10 @@ def test_who_brought_a_variable_that_hides_devices(torch_world):
     torch_world.backend("npu", **{**NPU, "hardware": Hardware()})
     code = """
 import json, os
-from accel_tools.doctor.records import Visit
+from accel_tools.doctor.records import DiagnosticContext
 from accel_tools.doctor.topics.visible_devices import TOPIC
 from accel_core.settings import read
-[finding] = TOPIC.examine(Visit(read(), os.environ))
+[finding] = TOPIC.examine(DiagnosticContext(read(), os.environ))
 print(json.dumps([os.getppid(), finding.code, dict(finding.facts)]))
 """
     parent, code, facts = torch_world.child(

@@ -18,7 +18,7 @@ from accel_core.hardware import vendors
 from accel_tools.doctor import libraries as libraries_under_test
 from accel_tools.doctor import vendor_package as under_test
 from accel_tools.doctor.installed_package import vendor_package
-from accel_tools.doctor.libraries import NOT_FOUND, Unmet, unmet_needs
+from accel_tools.doctor.libraries import NOT_FOUND, UnmetNeed, unmet_needs
 from accel_tools.doctor.topics import candidates
 from accel_tools.doctor.vendor_package import (
     extensions,
@@ -154,7 +154,7 @@ def test_a_file_that_is_no_library_is_reported_as_unreadable(tmp_path):
 def test_the_loaders_cache_is_searched(built, monkeypatch):
     if not libraries_under_test._ld_cache():
         pytest.skip("this system has no loader's cache, or no ldconfig")
-    monkeypatch.setattr(libraries_under_test, "_DEFAULTS", ())
+    monkeypatch.setattr(libraries_under_test, "_DEFAULT_FOLDERS", ())
     extension = built.build("_C.so", flags=("-Wl,--no-as-needed", "-lc"))
     assert list(unmet_needs([extension], {})) == []
     monkeypatch.setattr(libraries_under_test, "_ld_cache", dict)
@@ -167,7 +167,7 @@ def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(
 ):
     monkeypatch.setattr(libraries_under_test, "find_spec", lambda name: None)
     assert list(unmet_needs([str(tmp_path / "gone.so")], {})) == []
-    step = f"not known without pyelftools: {vendors.install_command('accel-tools', extra='doctor')}"
+    step = f"unknown without pyelftools: {vendors.install_command('accel-tools', extra='doctor')}"
     assert missing_libraries(()) == step
     cause = "OSError: libhccl.so: cannot open shared object file"
     backend = Backend("npu", 700, "npu", vendor_import="x")
@@ -183,12 +183,13 @@ def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(
         cause=cause,
     )
     unmet = [
-        Unmet(name, "_C.so", NOT_FOUND) for name in ("libhccl.so", "libascendcl.so")
+        UnmetNeed(name, "_C.so", NOT_FOUND) for name in ("libhccl.so", "libascendcl.so")
     ]
-    unmet.append(Unmet("librt.so", "_C.so", "/lib/librt.so lacks RT_2"))
+    unmet.append(UnmetNeed("librt.so", "_C.so", "/lib/librt.so lacks RT_2"))
     also = "; libascendcl.so is missing too; /lib/librt.so lacks RT_2"
     assert (
-        candidates._also_missing(failed, unmet) == f"; what else is missing is {step}"
+        candidates._also_missing(failed, unmet)
+        == f"; other missing libraries are {step}"
     )
     monkeypatch.undo()
     assert candidates._also_missing(failed, unmet) == also
@@ -238,11 +239,11 @@ def test_the_distribution_of_a_module_by_its_name_or_by_its_record(world):
 
 FITS = [
     ("2.1", "Requires-Dist: torch==2.13.0.*", "2.13.0+cpu", []),
-    ("2.1", "Requires-Dist: torch==2.1.*", "2.13.0", ["card 2.1 needs torch==2.1.*, and torch 2.13.0"]),
+    ("2.1", "Requires-Dist: torch==2.1.*", "2.13.0", ["card 2.1 needs torch==2.1.*, but torch 2.13.0"]),
     ("2.1", "Requires-Dist: torch<2; extra == 'old'", "2.13.0", []),
     ("2.1", "Requires-Dist: torch !!", "2.13.0", []),
     ("2.1", "Requires-Dist: torch<2", "our-own", []),
-    ("2.13.10+xpu", "Requires-Dist: numpy", "2.13.0+cpu", ["card 2.13.10+xpu was built for a torch of"]),
+    ("2.13.10+xpu", "Requires-Dist: numpy", "2.13.0+cpu", ["card 2.13.10+xpu was built for a +xpu"]),
     ("2.13.10+xpu", "Requires-Dist: numpy", "2.13.0+xpu", []),
     ("2.13.10+git1234", "Requires-Dist: numpy", "2.13.0+cpu", []),
 ]  # fmt: skip
@@ -264,7 +265,7 @@ def test_whether_it_fits_this_python(world):
     install(world, "card", "1", "card", tags=("cp27-cp27m-win32",))
     ((what, step),) = misfits(vendor_package("card"))
     assert what.startswith(
-        "card 1 was built for cp27-cp27m-win32, and this is Python 3."
+        "card 1 was built for cp27-cp27m-win32, but this is Python 3."
     )
     assert step == "pip install --force-reinstall 'card'"
     install(

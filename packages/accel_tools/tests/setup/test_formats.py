@@ -39,6 +39,47 @@ def test_the_formats(form):
     assert formats.FORMATS[form](made) == EVERY[form]
 
 
+AWS = "https://pip.repos.neuron.amazonaws.com"
+WITH_ANOTHER_INDEX = {
+    "pip": (
+        "pip install torch==2.14.0 --index-url https://download.pytorch.org/whl/cpu && pip install "
+        f"'torch-neuronx==2.14.3.0.*' accel-neuron --extra-index-url {AWS}"
+    ),
+    "uv": (
+        "uv pip install torch==2.14.0 'torch-neuronx==2.14.3.0.*' accel-neuron --torch-backend=cpu "
+        f"--extra-index-url {AWS}"
+    ),
+    "conda": f"'torch-neuronx==2.14.3.0.*' accel-neuron --extra-index-url {AWS}",
+    "dockerfile": f"'torch-neuronx==2.14.3.0.*' accel-neuron --extra-index-url {AWS}",
+    "pyproject": f'[[tool.uv.index]]\nname = "neuron"\nurl = "{AWS}"',
+    "requirements": (
+        "# then: pip install 'torch-neuronx==2.14.3.0.*' accel-neuron "
+        f"--extra-index-url {AWS}"
+    ),
+}
+
+
+def of_aws(torch_backend="cpu"):
+    packages = ("torch-neuronx==2.14.3.0.*", "accel-neuron")
+    return plan.Plan(
+        Hardware(), "AWS Trainium", "neuron", "3.12", "torch==2.14.0", torch_backend,
+        packages, AWS,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", WITH_ANOTHER_INDEX)
+def test_the_vendors_own_index_is_named(form):
+    """PyPI has a placeholder of torch-neuronx alone."""
+    assert formats.FORMATS[form](of_aws()).endswith(WITH_ANOTHER_INDEX[form])
+
+
+def test_the_vendors_own_index_without_one_of_torchs():
+    assert formats.FORMATS["pip"](of_aws("")).endswith(f"--extra-index-url {AWS}")
+    assert formats.FORMATS["requirements"](of_aws("")).startswith(
+        f"--extra-index-url {AWS}\ntorch==2.14.0\n"
+    )
+
+
 #: A checkout that accel-core was installed from, and an address of its repository.
 CHECKOUT = "/src/accel"
 REPOSITORY = "git+https://example.org/accel@0a1b"

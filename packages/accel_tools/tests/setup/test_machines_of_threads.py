@@ -18,7 +18,7 @@ MACHINES = [
     for file in sorted(Path(__file__).with_name("machines").glob("*.jsonl"))
     for line in file.read_text("utf-8").splitlines()
 ]
-PAGE = Path(__file__).parents[4] / "docs/howto/setup.md"
+PAGE = Path(__file__).parents[4] / "docs/evidence/versions.md"
 _KEYS = {
     "architecture",
     "files",
@@ -37,10 +37,10 @@ ADDRESSES = {
     "NVIDIA's driver is not loaded": "nvidia.com", "only for 450.80.02 and newer": "nvidia.com",
     "Kepler": "pytorch.org", "no wheels for aarch64 with code for the GPUs here": "pytorch.org",
     "are older than Arc": "get_start_xpu", "of a model that no file names": "get_start_xpu",
-    "Intel discrete GPU are for x86_64 alone": "pytorch.org", "AMD GPU are for x86_64 alone": "pytorch.org",
-    "no wheels for gfx90c": "rocm.docs.amd.com", "reported to give wrong results": "unslothai",
-    "NVIDIA's wheels for its JetPack fit": "jetson",
-    "which packages the Intel Gaudi needs": "habana.ai", "CANN 8.0rc1 is here": "gitcode.com",
+    "Intel discrete GPU are for x86_64": "pytorch.org", "AMD GPU are for x86_64": "pytorch.org",
+    "no wheels for gfx90c": "rocm.docs.amd.com", "give wrong results": "unslothai",
+    "NVIDIA's wheels for its JetPack": "jetson",
+    "the packages for the Intel Gaudi": "habana.ai", "CANN 8.0rc1 is here": "gitcode.com",
     "wheels for Python 3.11 to 3.15, torch 2.14 from 3.10": "pytorch.org", "Macs with Intel": "pytorch.org",
     "no file in WSL2 has the version": "nvidia.com", "AMD has its own for WSL2": "rocm.docs.amd.com",
 }  # fmt: skip
@@ -98,7 +98,7 @@ def test_a_thread_appears_twice_only_with_another_machine():
 @pytest.mark.skipif(not PAGE.is_file(), reason="no pages without the repository")
 def test_the_page_has_the_counts():
     unknown = sum("unknown" in line["answer"] for line in MACHINES)
-    sentence = f"Of {len(MACHINES)} machines in public bug reports {len(MACHINES) - unknown} get the right"
-    assert f"{sentence} command, {unknown} are rightly unknown" in PAGE.read_text(
-        "utf-8"
-    )
+    text = PAGE.read_text("utf-8")
+    assert f"the machines of {len(MACHINES)} public bug reports" in text
+    assert f"{len(MACHINES) - unknown} machines get the right command" in text
+    assert f"{unknown} are reported as unknown" in text

@@ -42,7 +42,7 @@ def test_every_operator_is_listed_with_who_provides_it(card):
     rows = [" ".join(line.split()) for line in done.stdout.splitlines()]
     why = r"the card has no sign\x1b[31m instruction"
     for row in (
-        "OP PROVIDER BUILT VERDICT REASON",
+        "OP PROVIDER BUILT STATUS REASON",
         "FusedAdamBuilder accel-card 1.0 no compatible",
         "FusedLambBuilder accel-train portable yes compatible",
         f"FusedLionBuilder accel-train portable yes compatible skipped: accel-card 1.0: {why}",

@@ -138,7 +138,8 @@ def test_the_fall_back_is_told_once_and_the_ranks_are_pinned_to_it(world, tmp_pa
         variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"},
     )
     assert (
-        done.stderr.count("Warning: No accelerator is usable, so the CPU is used") == 1
+        done.stderr.count("Warning: No usable accelerator; falling back to the CPU")
+        == 1
     )
     assert (
         "DS_ACCELERATOR=cpu ACCEL_COMMUNICATION_BACKEND=gloo ACCEL_INTEGRATIONS=none"
@@ -369,7 +370,7 @@ NOWHERE = "--nnodes 2 --rdzv-backend c10d --rdzv-conf read_timeout=1 --rdzv-endp
             NOWHERE,
             "cannot start the job: DistNetworkError: The client socket has timed out",
         ),
-        ("stop.py", "accel run: ended by SIGINT, and its ranks with it"),
+        ("stop.py", "accel run: SIGINT ended the launcher and its ranks"),
     ],
 )
 def test_what_ends_the_job_is_one_sentence(tmp_path, words, said):

@@ -101,7 +101,7 @@ def on_acme(simulated, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def on_plain(simulated, tmp_path_factory):
-    """The same for the simulated device without streams, events, page-locked memory and collectives."""
+    """The same for the simulated device without streams, events, pinned memory and collectives."""
     return simulated(
         "plain",
         install_strangers(tmp_path_factory.mktemp("p"), "plain", environment=FORWARDED),

@@ -24,7 +24,7 @@ from accel_train.deepspeed.op_builders import accel_op_builders
 # `activate()` before and after `import deepspeed`: whose accelerator DeepSpeed uses then.
 
 
-#: On a device by day, on the processor by night, where DeepSpeed has an accelerator of its own.
+#: On a device by day, on the CPU by night, where DeepSpeed has an accelerator of its own.
 BY_NIGHT = pytest.mark.nightly(reason="the same on the CPU; by day on a device")
 ON = pytest.mark.parametrize("device", [pytest.param("cpu", marks=BY_NIGHT), "acme"])
 
@@ -382,7 +382,7 @@ UNFIT = [
     (
         "0.15.4",
         [*MODULE, "nowhere.py"],
-        "DeepSpeed 0.15.4 is installed, accel-core needs 0.16 or newer",
+        "DeepSpeed 0.15.4 is installed, but accel-train needs 0.16 or newer",
     ),
 ]
 
@@ -432,7 +432,7 @@ def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(tmp_path):
 
     import accel_core
 
-    environment = Environment(set=("ACME_MODE=0", "ACME_KEPT=1"))
+    environment = Environment(defaults=("ACME_MODE=0", "ACME_KEPT=1"))
     fields = {
         "communication_backend": "accl",
         "accelerator": "wants:Wants",

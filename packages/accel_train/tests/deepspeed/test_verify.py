@@ -15,7 +15,7 @@ from accel_testing.conformance.catalogue import checks
 
 GROUP = "frameworks.deepspeed."
 NAMES = [check.name for check in checks() if check.name.startswith(GROUP)]
-#: Page-locked copies are empty, all ranks are on one device, and bfloat16 is claimed in one of two places.
+#: Pinned copies are empty, all ranks are on one device, and bfloat16 is claimed in one of two places.
 BROKEN = """
 import torch
 from accel_core.interface.torch_device import TorchAccelerator
@@ -62,7 +62,7 @@ def test_what_is_broken_is_found_where_it_is_used(on_acme, tmp_path):
     install_strangers(tmp_path, "acme", modules={"acme_broken": BROKEN}, **fields)
     _, wrong = verified(with_path(on_acme, tmp_path))
     assert wrong.keys() == {"zero_2_offloaded", "zero_in_bfloat16"}
-    assert "plain torch on the processor has" in wrong["zero_2_offloaded"]
+    assert "plain torch on the CPU has" in wrong["zero_2_offloaded"]
     assert (
         "bfloat16" in wrong["zero_in_bfloat16"] or "bf16" in wrong["zero_in_bfloat16"]
     )
@@ -77,7 +77,7 @@ DOCTOR = [
     "accel_core",
     "doctor",
     "--topic",
-    "others",
+    "frameworks",
     "--json",
     "--timeout",
     "50",
@@ -85,11 +85,11 @@ DOCTOR = [
 
 
 CHOICES = [
-    ({}, "others.same", {"what": " would choose cpu too"}),
+    ({}, "frameworks.same", {"what": " would choose cpu too"}),
     # A pin that only we understand: accel-train serves it, if torch loads it.
     (
         {"DS_ACCELERATOR": "npu,cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
-        "others.fails",
+        "frameworks.fails",
         {
             "level": "warning",
             "what": "DS_ACCELERATOR",
@@ -98,7 +98,7 @@ CHOICES = [
     ),
     (
         {"DS_ACCELERATOR": "npu,cpu", "ACCEL_INTEGRATIONS": "deepspeed"},
-        "others.integrated",
+        "frameworks.integrated",
         {},
     ),
 ]

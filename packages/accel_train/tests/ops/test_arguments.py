@@ -159,7 +159,7 @@ def test_a_rate_that_is_one_in_float32_is_refused_where_float32_is_all_there_is(
 
 
 def test_autograd_learns_that_weights_have_changed(adam):
-    """A backward pass that needs the old ones fails; it gave gradients of the new ones in silence."""
+    """A backward pass that needs the old ones fails; it gave gradients of the new ones silently."""
     weight, (_, g, m, v) = torch.ones(6, requires_grad=True), four()
     strided = torch.ones(6, 2)[:, 0].requires_grad_()  # worked on as a copy
     for parameter in (weight, strided):

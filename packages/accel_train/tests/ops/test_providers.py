@@ -430,7 +430,7 @@ def test_deepspeeds_builders_are_read_from_its_files_without_an_import(disk):
 
 
 def test_who_has_which_of_deepspeeds_builders(disk):
-    """CUDA's are at the root, and it borrows the host's optimizers; page-locked memory is everybody's."""
+    """CUDA's are at the root, and it borrows the host's optimizers; pinned memory is everybody's."""
     names = {"pin_memory": "PinMemoryBuilder", "fused_adam": "FusedAdamBuilder", "comm": "CCLCommBuilder",
              "cpu_adam": "CPUAdamBuilder", "cpu_lion": "CPULionBuilder"}  # fmt: skip
     for device, modules in (

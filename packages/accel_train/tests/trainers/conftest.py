@@ -65,13 +65,13 @@ def on_acme(path):
 
 @pytest.fixture(scope="session")
 def on_cpu():
-    """The same for the processor, beside which no device is."""
+    """The same for the CPU, beside which no device is."""
     return clean_environment(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
 
 
 @pytest.fixture(scope="session")
 def on_npu():
-    """The same for a device of numbers that a processor has more of."""
+    """The same for a device of numbers that a CPU has more of."""
     return environment("npu")
 
 

@@ -124,7 +124,7 @@ def gpt(job, mixin=True):
 
 
 def in_order(job):
-    """The same in the order that docs/howto/trainers.md gives: `partial_state()`, their own arguments."""
+    """The same in the order that docs/howto/hugging-face.md gives: `partial_state()`, their own arguments."""
     from accel_train.accelerate import partial_state
 
     if not job.own:
@@ -412,7 +412,7 @@ def fitted(job, kind, network, data, arguments, *, resume=False, **more):
 
 
 def digest(tensors):
-    """The values, to the last bit; or the numbers, where another device may round in another order."""
+    """The values, bit for bit; or the numbers, where another device may round in another order."""
     floats = [tensor.detach().cpu().float() for tensor in tensors]
     if VALUES:
         return [number for tensor in floats for number in tensor.flatten().tolist()]

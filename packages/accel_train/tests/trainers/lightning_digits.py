@@ -82,7 +82,7 @@ def fit_with_fabric(fabric, saved=None, resume=None):
     """The same with Fabric's loop; `saved` is a checkpoint to write, `resume` one to go on from.
 
     Gradients are clipped after each step, as the norm of shards is a sum in another order: so training is the
-    same to the last bit, and the norms before and after tell what clipping did.
+    same bit for bit, and the norms before and after tell what clipping did.
     """
     fabric.launch()
     model = Digits()

@@ -89,7 +89,7 @@ def train(
 
 
 def numbers(path):
-    """Parameters and Adam's moments in a checkpoint of Lightning's, to the last bit, in the model's order."""
+    """Parameters and Adam's moments in a checkpoint of Lightning's, bit for bit, in the model's order."""
     found = torch.load(path, map_location="cpu", weights_only=False)
     parameters = found.get("state_dict") or found["model"]
     (adam,) = found.get("optimizer_states") or [found["optimizer"]]

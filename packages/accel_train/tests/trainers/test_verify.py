@@ -55,6 +55,22 @@ def test_everything_is_kept_but_what_accelerate_refuses(run_on_acme):
     ]  # fmt: skip
 
 
+@pytest.mark.nightly(reason="acme's, which Transformers does not know, by day")
+def test_transformers_trains_on_trainium_which_it_knows_itself():
+    """Transformers and Accelerate call torch.neuron where they find torch_neuronx."""
+    pytest.importorskip("accel_neuron")
+    names = [each.name for each in checks() if "frameworks.transformers" in each.name]
+    named = [word for name in names for word in ("--check", name)]
+    run = run_on(
+        "neuron", VERIFY, "verify", "neuron", "--json", *named,
+        environ={"DS_ACCELERATOR": "neuron"}, timeout=600,
+    )  # fmt: skip
+    document = json.loads(run.ended[0].stdout)
+    other = [row["name"] for row in document["checks"] if row["outcome"] != "passed"]
+    assert len(names) == 5
+    assert other == ["frameworks.transformers.train_in_float16"]  # Accelerate has none
+
+
 GAUDI = """
 import json, os
 from accel_train.accelerate import partial_state
@@ -80,7 +96,7 @@ def test_a_device_without_a_number_is_accelerates_too():
 # The doctor asks the real Accelerate, Transformers and Lightning what they would choose.
 
 
-DOCTOR = accel("doctor", "--topic", "others", "--json", "--timeout", "50")
+DOCTOR = accel("doctor", "--topic", "frameworks", "--json", "--timeout", "50")
 
 
 def asked(run_on_acme, **environ):
@@ -101,9 +117,9 @@ def asked(run_on_acme, **environ):
 def test_a_device_that_they_do_not_know_and_the_variable_that_names_it(run_on_acme):
     found = asked(run_on_acme)
     assert {name: row[:2] for name, row in found.items()} == {
-        "Accelerate": ("others.differs", "cpu"),
-        "Transformers' Trainer": ("others.differs", "cpu"),
-        "Lightning": ("others.differs", "cpu"),
+        "Accelerate": ("frameworks.differs", "cpu"),
+        "Transformers' Trainer": ("frameworks.differs", "cpu"),
+        "Lightning": ("frameworks.differs", "cpu"),
     }
     step = "export ACCELERATE_TORCH_DEVICE=acme"
     assert (found["Accelerate"][2], found["Transformers' Trainer"][2]) == (step, step)
@@ -111,7 +127,7 @@ def test_a_device_that_they_do_not_know_and_the_variable_that_names_it(run_on_ac
     assert (
         named["Accelerate"][:2]
         == named["Transformers' Trainer"][:2]
-        == ("others.same", "acme too")
+        == ("frameworks.same", "acme too")
     )
 
 
@@ -119,5 +135,5 @@ def test_on_the_cpu_they_agree_also_in_a_rank(run_on_acme):
     found = asked(
         run_on_acme, DS_ACCELERATOR="cpu", RANK="1", LOCAL_RANK="1", WORLD_SIZE="2"
     )
-    assert {row[:2] for row in found.values()} == {("others.same", "cpu too")}
+    assert {row[:2] for row in found.values()} == {("frameworks.same", "cpu too")}
     assert len(found) == 3

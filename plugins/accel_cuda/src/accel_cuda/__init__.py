@@ -1,10 +1,9 @@
-"""NVIDIA and ROCm devices for accel-core: the backend `cuda`, through torch.cuda.
+"""NVIDIA and AMD GPUs for accel-core: the backend `cuda`, through torch.cuda.
 
-The name is declared twice, for the two kinds of hardware behind torch.cuda; torch is
-built for one of them. Where the hardware or the torch is of a maker who builds torch
-for its own GPUs under CUDA's or ROCm's name, that maker's declaration is in the place
-of NVIDIA's or AMD's. Importing this module imports neither torch nor anything of the
-vendors'.
+The backend is declared twice, for NVIDIA and for AMD; a build of torch supports one of
+them. Some vendors build torch for their own GPUs under the name of CUDA or ROCm. If
+such a torch or GPU is present, that vendor's declaration replaces NVIDIA's or AMD's.
+Importing this module imports neither torch nor a vendor's package.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from accel_core import (
     Backend,
     Environment,
     Evidence,
-    Granted,
     Hardware,
-    InTorch,
     ProbeResult,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     evidence,
     hookimpl,
@@ -42,13 +41,14 @@ _NO_DEVICE = (
     r"hiperrornodevice"
 )
 _OUT_OF_MEMORY = r"out of memory|cuda_error_out_of_memory"
-#: Whoever made the device.
+#: Applies to GPUs of every vendor.
 _ORDINAL = (
     r"invalid device ordinal|cuda_error_invalid_device",
-    "name a device below device_count(); CUDA_VISIBLE_DEVICES renumbers them",
+    "use an index below device_count(); CUDA_VISIBLE_DEVICES renumbers the devices",
 )
-#: Patterns of an error's text, and the user's next step. One table for both kinds of
-#: hardware: a torch for one of them fails beside the other as well.
+#: Patterns of error messages, each with the user's next step. NVIDIA and AMD share the
+#: table, because a torch built for one vendor also fails on a machine with the other's
+#: GPU.
 _HINTS = (
     _ORDINAL,
     (r"not compiled with cuda|cuda functions? .*unavailable", _SETUP),
@@ -57,7 +57,7 @@ _HINTS = (
             r"driver on your system is too old|insufficient for cuda runtime|"
             r"cuda_error_insufficient_driver"
         ),
-        f"update the NVIDIA driver, or install the torch that it runs: {_SETUP}",
+        f"update the NVIDIA driver, or install a torch that it supports: {_SETUP}",
     ),
     (r"found no nvidia driver|libcuda\.so|cuda_error_stub_library", _NVIDIA_DRIVER),
     (
@@ -66,36 +66,38 @@ _HINTS = (
             r"system_driver_mismatch"
         ),
         (
-            "the NVIDIA driver was updated under a running kernel: reboot, or reload its modules"
+            "the NVIDIA driver was updated but the old kernel modules are loaded: reboot, or reload them"
         ),
     ),
     (
         r"forward compatibility|compat_not_supported",
         (
-            "the CUDA compatibility package does not fit this GPU: take it off LD_LIBRARY_PATH, or update"
+            "the CUDA compatibility package does not support this GPU: remove it from "
+            "LD_LIBRARY_PATH, or update it"
         ),
     ),
     (
         r"system not yet initialized|system_not_ready",
-        "start NVIDIA's fabric manager: systemctl start nvidia-fabricmanager",
+        "start the NVIDIA fabric manager: systemctl start nvidia-fabricmanager",
     ),
     (
         _BUSY,
         (
-            "another process holds the device alone; `nvidia-smi -q -d COMPUTE` shows the mode"
+            "another process uses the device exclusively; `nvidia-smi -q -d COMPUTE` shows the compute mode"
         ),
     ),
     (
         _NO_DEVICE,
         (
-            "check that `nvidia-smi` or `rocminfo` lists the device, and CUDA_VISIBLE_DEVICES"
+            "check that `nvidia-smi` or `rocminfo` lists the device, and that "
+            "CUDA_VISIBLE_DEVICES does not hide it"
         ),
     ),
     (
         r"hip error: (invalid device function|device kernel image is invalid)",
         (
-            f"this torch has no kernels for this GPU, maybe the processor's own "
-            f"(`accel doctor` tells): {_SETUP}"
+            "this torch has no kernels for this GPU, which may be the one inside "
+            f"the CPU (see `accel doctor`): {_SETUP}"
         ),
     ),
     (
@@ -105,7 +107,7 @@ _HINTS = (
     (
         r"cuda unknown error|cuda_error_unknown",
         (
-            "often after suspend: `modprobe -r nvidia_uvm && modprobe nvidia_uvm`, or reboot"
+            "common after suspend: run `modprobe -r nvidia_uvm && modprobe nvidia_uvm`, or reboot"
         ),
     ),
     (
@@ -118,7 +120,7 @@ _HINTS = (
             r"nvjitlink|nvshmem)[\w\-]*\.so"
         ),
         (
-            "reinstall torch with its nvidia-* packages, and start without an LD_LIBRARY_PATH to other ones"
+            "reinstall torch with its nvidia-* packages, and remove other copies from LD_LIBRARY_PATH"
         ),
     ),
     (
@@ -141,7 +143,7 @@ CUDA = Backend(
     compile_backend="inductor",
     hardware=Hardware(
         name="NVIDIA GPU",
-        # /dev/dxg is WSL2's door to any maker's GPU; the Jetson's GPU is no PCI device.
+        # /dev/dxg is WSL2's device node for GPUs of any vendor; the Jetson's GPU is not on PCI.
         nodes=(
             "/dev/nvidia[0-9]*",
             "/dev/dxg",
@@ -149,13 +151,13 @@ CUDA = Backend(
             "/dev/nvgpu/igpu[0-9]*",
         ),
         pci_ids=("10de/03",),
-        # NVIDIA's driver README, on the files of /proc; a container sees them without
-        # its GPUs too.
+        # NVIDIA's driver README, on the files in /proc. Containers without GPUs have
+        # them too.
         driver_file="/proc/driver/nvidia/version",
         driver_step=_NVIDIA_DRIVER,
     ),
     visibility=Visibility(variables=("CUDA_VISIBLE_DEVICES",), grammar="cuda"),
-    granted=Granted(
+    request=ResourceRequest(
         # https://docs.docker.com/reference/cli/docker/container/run/#gpus
         docker="--gpus all",
         # https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/,
@@ -170,17 +172,17 @@ CUDA = Backend(
         ray="GPU",
         ray_noset="RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES",
     ),
-    in_torch=InTorch(
+    torch_integration=TorchIntegration(
         builds=("cuda",),
         wrapped_by=("spaces",),  # Hugging Face's ZeroGPU
-        # Kunlunxin's: torch.cuda's functions stay torch's, over a CUDA runtime of its
-        # own. vLLM-Kunlun, vllm_kunlun/platforms/kunlun.py; LMCache,
+        # Kunlunxin's package: torch.cuda keeps torch's functions, on Kunlunxin's CUDA
+        # runtime. vLLM-Kunlun, vllm_kunlun/platforms/kunlun.py; LMCache,
         # lmcache/v1/platform/klx_xpu.
         taken_over_by=("torch_xmlir",),
     ),
     environment=Environment(
-        # Not all of CUDA_*: which devices are visible is each node's own affair. RCCL
-        # reads NCCL_* as well. Below NCCL lie libfabric (EFA's) and UCX.
+        # Not all of CUDA_*: each node has its own visible devices. RCCL reads NCCL_* as
+        # well. NCCL uses libfabric (FI_*, for EFA) and UCX.
         forward=(
             "NCCL",
             "TORCH_NCCL",
@@ -211,12 +213,12 @@ ROCM = replace(
     ),
     visibility=replace(
         CUDA.visibility,
-        # HIP takes CUDA's name too, and ROCr has filtered before: only one of HIP's may
-        # be written. https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html
+        # HIP also reads CUDA's variable, and ROCr filters before HIP: accel sets only
+        # one of HIP's variables. https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html
         variables=("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
         filters=("ROCR_VISIBLE_DEVICES",),
     ),
-    granted=Granted(
+    request=ResourceRequest(
         # https://rocm.docs.amd.com/projects/install-on-linux/en/latest/how-to/docker.html
         docker="--device /dev/kfd --device /dev/dri",
         # Ray 2.60.0, ray/_private/accelerators/amd_gpu.py.
@@ -226,12 +228,12 @@ ROCM = replace(
         ray="GPU",
         ray_noset="RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES",
     ),
-    in_torch=replace(CUDA.in_torch, builds=("hip",)),
+    torch_integration=replace(CUDA.torch_integration, builds=("hip",)),
     environment=Environment(
         forward=(
             *CUDA.environment.forward,
             "HSA_",
-            # Not HIP_ alone: HIP_VISIBLE_DEVICES is each host's own.
+            # Not all of HIP_*: each host has its own HIP_VISIBLE_DEVICES.
             "HIP_FORCE",
             "HIP_HOST",
             "HIP_LAUNCH",
@@ -243,7 +245,7 @@ ROCM = replace(
 )
 
 
-# --- Makers who build torch for their own GPUs under CUDA's or ROCm's name -----------
+# --- Vendors that build torch for their GPUs under the name of CUDA or ROCm -----------
 
 _METAX_URL = "https://developer.metax-tech.com/softnova"
 _ILUVATAR_URL = "https://support.iluvatar.com/"
@@ -251,16 +253,19 @@ _HYGON_URL = "https://developer.sourcefind.cn/"
 
 
 def _one_release(maker: str, url: str) -> str:
-    return f"take {maker}'s driver, SDK and torch of one release: {url}"
+    return f"install the driver, SDK and torch of one {maker} release: {url}"
 
 
 def _maker_hints(
     maker: str, url: str, *, tool: str, variable: str = "CUDA_VISIBLE_DEVICES"
 ) -> tuple[tuple[str, str], ...]:
-    """Hints for a maker's devices; `tool` lists them, `variable` hides them."""
+    """Return hints for a vendor's devices, which `tool` lists and `variable` hides."""
     return (
         _ORDINAL,
-        (_NO_DEVICE, f"check that `{tool}` lists the device, and {variable}"),
+        (
+            _NO_DEVICE,
+            f"check that `{tool}` lists the device, and that {variable} does not hide it",
+        ),
         (_OUT_OF_MEMORY, f"`{tool}` shows which processes hold the device's memory"),
         (
             (
@@ -271,13 +276,13 @@ def _maker_hints(
         ),
         (
             r"no attribute 'accelerator'",
-            f"take a newer {maker} release, with torch 2.6 or newer: {url}",
+            f"install a newer {maker} release, with torch 2.6 or newer: {url}",
         ),
     )
 
 
-# These require no torch: pip would bring PyTorch's build, and the hints cover an older
-# torch.
+# These declarations require no torch: pip would install PyTorch's build. Hints cover
+# an older torch.
 
 # gpustack/runtime has the PCI id and the node: gpustack_runtime/detector/metax.py,
 # deployer/cdi/metax.py; Project-HAMi/HAMi, docs/metax-support.md, the module and the
@@ -286,7 +291,7 @@ def _maker_hints(
 # visible-devices variable, which are CUDA's).
 METAX = replace(
     CUDA,
-    description="MetaX GPUs, in MetaX's builds of torch, which answer as torch.cuda",
+    description="MetaX GPUs, in MetaX's builds of torch, which appear as torch.cuda",
     url=_METAX_URL,
     install_hint=_one_release("MetaX", _METAX_URL),
     requires=(),
@@ -297,7 +302,7 @@ METAX = replace(
         driver_file="/sys/module/metax",
         driver_step="install MetaX's driver; `mx-smi` shows when it works",
     ),
-    granted=Granted(
+    request=ResourceRequest(
         docker="--device /dev/dri --device /dev/mxcd --group-add video",
         kubernetes="metax-tech.com/gpu",
         ray="GPU",
@@ -308,7 +313,7 @@ METAX = replace(
         (
             _BUSY,
             (
-                "another process holds the GPU, which MACA gives to one alone: set MACA_MPS_MODE=1"
+                "another process uses the GPU, and MACA allows only one: set MACA_MPS_MODE=1"
             ),
         ),
         *_maker_hints("MetaX", _METAX_URL, tool="mx-smi"),
@@ -321,7 +326,7 @@ METAX = replace(
 ILUVATAR = replace(
     CUDA,
     description=(
-        "Iluvatar GPUs, in Iluvatar's builds of torch, which answer as torch.cuda"
+        "Iluvatar GPUs, in Iluvatar's builds of torch, which appear as torch.cuda"
     ),
     url=_ILUVATAR_URL,
     install_hint=_one_release("Iluvatar", _ILUVATAR_URL),
@@ -332,7 +337,7 @@ ILUVATAR = replace(
         pci_ids=("1e3e",),
         driver_step="install Iluvatar's driver; `ixsmi` shows when it works",
     ),
-    granted=Granted(
+    request=ResourceRequest(
         docker="--device /dev/iluvatar0",
         kubernetes="iluvatar.com/gpu",
         podman="--device iluvatar.com/gpu=all",
@@ -345,7 +350,7 @@ ILUVATAR = replace(
 # address and /opt/hyhal.
 HYGON = replace(
     ROCM,
-    description="Hygon DCUs, in Hygon's builds of torch, which answer as torch.cuda",
+    description="Hygon DCUs, in Hygon's builds of torch, which appear as torch.cuda",
     url=_HYGON_URL,
     install_hint=_one_release("Hygon", _HYGON_URL),
     requires=(),
@@ -356,7 +361,7 @@ HYGON = replace(
         driver_file="/sys/class/kfd",
         driver_step="install Hygon's driver; `hy-smi` shows when it works",
     ),
-    granted=Granted(
+    request=ResourceRequest(
         docker=(
             "--device /dev/kfd --device /dev/mkfd --device /dev/dri "
             "-v /opt/hyhal:/opt/hyhal --group-add video"
@@ -368,20 +373,20 @@ HYGON = replace(
     ),
 )
 
-#: Each with the mark that its maker's builds of torch have in their version:
+#: Each declaration, by the text that the versions of the vendor's torch contain:
 #: `2.8.0+metax3.5.3.9`, `2.7.1+corex.4.4.0`, `2.10.0+das.opt1.dtk2604`.
 LOOK_ALIKES = {"metax": METAX, "corex": ILUVATAR, "dtk": HYGON}
 
 
 def _declaration_for_this_machine(declared: Backend) -> Backend:
-    """Return the declaration, or that of a compatible maker whose torch is installed or
-    whose device alone is present.
+    """Return the declaration, or the one of a vendor in `LOOK_ALIKES` whose torch is
+    installed, or whose device is the only one present.
     """
     build = torch_build()
     candidates = {
         mark: backend
         for mark, backend in LOOK_ALIKES.items()
-        if backend.in_torch == declared.in_torch
+        if backend.torch_integration == declared.torch_integration
     }
     for mark, backend in candidates.items():
         if build and mark in build.version:
@@ -393,8 +398,8 @@ def _declaration_for_this_machine(declared: Backend) -> Backend:
 
 
 def _own_evidence(backend: Backend, other: Backend) -> set[str]:
-    """Return the backend's signs on this machine, except nodes that `other` declares
-    too, such as /dev/kfd.
+    """Return the device nodes and PCI ids of the backend on this machine, except the
+    nodes that `other` declares too, such as /dev/kfd.
     """
     signs = evidence(backend) or Evidence()
     return {*signs.nodes, *signs.pci} - {*other.hardware.nodes}
@@ -405,19 +410,20 @@ def _own_evidence(backend: Backend, other: Backend) -> set[str]:
 
 @hookimpl
 def accel_backends() -> list[Backend]:
-    """Return the backend `cuda` twice, for NVIDIA's GPUs and for AMD's; a compatible
-    maker's declaration replaces either.
+    """Return two declarations of `cuda`: for NVIDIA and for AMD, or for a vendor in
+    `LOOK_ALIKES` instead.
     """
     return [_declaration_for_this_machine(CUDA), _declaration_for_this_machine(ROCM)]
 
 
 @hookimpl
 def accel_probe(backend: Backend) -> ProbeResult | None:
-    """Reject another maker's build of torch for MetaX, Iluvatar and Hygon devices."""
+    """Reject any torch but the vendor's build for MetaX, Iluvatar and Hygon devices."""
     for mark, alike in LOOK_ALIKES.items():
         if alike.hardware != backend.hardware:
             continue
-        # Of the distribution: `torch.version` of some of Iluvatar's builds lacks it.
+        # The distribution's version, because some of Iluvatar's builds lack the text in
+        # `torch.version`.
         release = metadata.version("torch")
         if mark not in release:
             maker = backend.hardware.name.partition(" ")[0]
@@ -428,9 +434,9 @@ def accel_probe(backend: Backend) -> ProbeResult | None:
 
 @hookimpl
 def accel_checks(backend: Backend) -> list[Check]:
-    """Return the checks of what NVIDIA's driver needs besides its device nodes."""
+    """Return the checks of the NVIDIA driver, beyond its device nodes."""
     from accel_cuda.checks import (
         CHECKS,
-    )  # here, because finding this plugin must cost nothing
+    )  # imported here to keep discovery fast
 
     return CHECKS if backend.hardware == CUDA.hardware else []

@@ -1,5 +1,5 @@
-"""`CUDAAccelerator`: what differs on torch.cuda from any other device module of
-torch.
+"""`CUDAAccelerator`: the members that differ on torch.cuda from torch's other device
+modules.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _HIP_FP8 = ("gfx94", "gfx95", "gfx12")
 class CUDAAccelerator(TorchAccelerator):
     """NVIDIA GPUs; AMD GPUs if torch was built for ROCm.
 
-    Without a device, every `is_*_supported` member returns False. Counting devices
-    starts no driver as long as NVML (on ROCm: amdsmi) answers, so a process may count,
-    fork, and use the device in its child. With MIG identifiers in
-    `CUDA_VISIBLE_DEVICES`, torch has to ask the driver.
+    Without a device, every `is_*_supported` member returns False. Counting devices does
+    not start the driver if NVML (on ROCm: amdsmi) is available, so a process may count,
+    fork, and use the device in its child. With MIG UUIDs in `CUDA_VISIBLE_DEVICES`,
+    torch starts the driver to count.
     """
 
     _vendor_ranges = "nvtx"
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
-        self._rocm = "hip" in backend.in_torch.builds
+        self._rocm = "hip" in backend.torch_integration.builds
         #: NVTX domains need NVIDIA's `nvtx` package: torch.cuda.nvtx has none.
         self.supports_nvtx_domain = is_installed("nvtx")
 
@@ -49,8 +49,8 @@ class CUDAAccelerator(TorchAccelerator):
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return torch's properties, with the UUID as `nvidia-smi -L` and
-        `CUDA_VISIBLE_DEVICES` write it.
+        """Return torch's properties, with the UUID in the form of `nvidia-smi -L` and
+        `CUDA_VISIBLE_DEVICES`: `"GPU-…"` or `"MIG-…"`.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -63,8 +63,8 @@ class CUDAAccelerator(TorchAccelerator):
         return replace(properties, uuid=f"{prefix}-{properties.uuid}")
 
     def _capability(self) -> tuple[int, int]:
-        """Compute capability of the current device; `(0, 0)` without a device, or if
-        the driver does not report it.
+        """Return the compute capability of the current device, `(major, minor)`; `(0, 0)`
+        without a device, or if the driver does not report it.
         """
         if not self.is_available():
             return (0, 0)
@@ -74,15 +74,17 @@ class CUDAAccelerator(TorchAccelerator):
     # Data types
 
     def is_fp16_supported(self) -> bool:
-        """Whether the compute capability is at least 7; 6 counts with
-        `DS_ALLOW_DEPRECATED_FP16=1`, but is slow.
+        """Return whether the compute capability is at least 7.
+
+        With `DS_ALLOW_DEPRECATED_FP16=1`, 6 is enough; float16 is slow there. Raises
+        `SettingError` if the variable's value is not valid.
         """
         major, _ = self._capability()
         return major >= 7 or (major == 6 and _allows_deprecated_fp16())
 
     def is_fp8_supported(self) -> bool:
-        """Whether the compute capability is at least 8.9 (Ada, Hopper); on ROCm: MI300,
-        MI350 and RDNA 4.
+        """Return whether the compute capability is at least 8.9 (Ada, Hopper); on ROCm,
+        whether the GPU is an MI300, an MI350 or RDNA 4.
         """
         if self._rocm and self.is_available():
             properties = self._if_supported(self.device_module.get_device_properties)
@@ -92,24 +94,24 @@ class CUDAAccelerator(TorchAccelerator):
     # Graphs
 
     def is_current_stream_capturing(self) -> bool:
-        """Whether work on the current stream is being captured into a graph."""
-        # A CPU build has only a dummy behind torch.cuda's function, and before the
-        # start nothing captures.
+        """Return whether the current stream is being captured into a graph."""
+        # torch.cuda's function is a dummy in CPU builds, and nothing is captured before
+        # CUDA starts.
         return self.is_initialized() and super().is_current_stream_capturing()
 
     # Compilation and profiling
 
     def is_triton_supported(self) -> bool:
-        """Whether Triton is installed and the capability is at least 8."""
+        """Return whether Triton is installed and the compute capability is at least 8."""
         return is_installed("triton") and self._capability() >= (8, 0)
 
     def prefer_triton_grouped_mm(self) -> bool:
-        """Whether a Triton kernel is faster than `torch._grouped_mm`: on compute
-        capability 7 and 8.
+        """Return whether a Triton kernel is faster than `torch._grouped_mm`: True on
+        compute capability 7 and 8.
 
         The rule is DeepSpeed's (0.19.8): torch has a fused grouped kernel from Hopper
-        (9.0) on, and a loop over the groups below. On AMD nobody has measured. A torch
-        without `_grouped_mm` has only the loop.
+        (9.0) on, and loops over the groups on older GPUs. Without `_grouped_mm`, torch
+        loops on every GPU. False on AMD, for which there is no measurement.
         """
         if self._rocm or not is_installed("triton"):
             return False
@@ -119,9 +121,9 @@ class CUDAAccelerator(TorchAccelerator):
     def range_push(
         self, msg: str, domain: str | None = None, category: str | None = None
     ) -> None:
-        """Open an NVTX range; never raises an error.
+        """Open an NVTX range. Errors are suppressed.
 
-        `domain` and `category` need the package `nvtx`; without it the range is in
+        `domain` and `category` need the package `nvtx`; without it, the range is in
         NVTX's default domain.
         """
         if domain is None or not self.supports_nvtx_domain:
@@ -132,8 +134,8 @@ class CUDAAccelerator(TorchAccelerator):
             nvtx.push_range(str(msg), domain=domain, category=category)
 
     def range_pop(self, domain: str | None = None) -> None:
-        """Close the NVTX range that this thread opened last in `domain`; never raises
-        an error.
+        """Close the NVTX range that this thread opened last in `domain`. Errors are
+        suppressed.
         """
         if domain is None or not self.supports_nvtx_domain:
             super().range_pop()
@@ -144,8 +146,8 @@ class CUDAAccelerator(TorchAccelerator):
     # Launching
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of NCCL (RCCL on ROCm): `(2, 27, 3)`; `None` in a torch
-        without it.
+        """Return the version of NCCL (RCCL on ROCm), as in `(2, 27, 3)`; `None` if torch
+        was built without it.
         """
         try:
             version: tuple[Any, ...] = import_module("torch.cuda.nccl").version()
@@ -155,9 +157,7 @@ class CUDAAccelerator(TorchAccelerator):
 
 
 def _rocm_serial(uuid: str) -> str:
-    """Return AMD's serial number, whose 16 characters HIP encodes as the bytes of the
-    UUID.
-    """
+    """Return AMD's serial number: HIP encodes its 16 characters as the UUID's bytes."""
     try:
         serial = bytes.fromhex(uuid.replace("-", "")).decode("ascii")
     except ValueError:
@@ -166,12 +166,14 @@ def _rocm_serial(uuid: str) -> str:
 
 
 def _allows_deprecated_fp16() -> bool:
-    """Return whether DeepSpeed's variable allows float16 on GPUs that are slow at it."""
-    given = os.environ.get("DS_ALLOW_DEPRECATED_FP16", "").strip().lower()
-    if given in ("1", "true", "yes", "on"):
+    """Return whether `DS_ALLOW_DEPRECATED_FP16` is on. Raises `SettingError` if its value
+    is not valid.
+    """
+    value = os.environ.get("DS_ALLOW_DEPRECATED_FP16", "").strip().lower()
+    if value in ("1", "true", "yes", "on"):
         return True
-    if given in ("", "0", "false", "no", "off"):
+    if value in ("", "0", "false", "no", "off"):
         return False
     raise SettingError(
-        f"DS_ALLOW_DEPRECATED_FP16={given!r} is not valid, expected 1 or 0. Correct it, or unset it."
+        f"DS_ALLOW_DEPRECATED_FP16={value!r} is not valid, expected 1 or 0. Correct it, or unset it."
     )

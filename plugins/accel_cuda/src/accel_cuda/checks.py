@@ -1,5 +1,5 @@
-"""Checks of `accel doctor`, from files: NVIDIA's other parts, also Windows', the GPU in
-an AMD processor.
+"""Checks of `accel doctor` that read files: the parts of the NVIDIA driver, the driver
+of Windows under WSL2, and the GPU inside an AMD CPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 _ROOT = Path("/")
-#: Where distributions, and NVIDIA's container toolkit, put libcuda.so.
+#: Folders in which distributions and NVIDIA's container toolkit install libcuda.so.
 _LIBRARIES = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -30,7 +30,7 @@ _LIBRARIES = (
     "usr/lib/wsl/lib",
     "usr/local/nvidia/lib64",
 )
-#: PCI ids of the GPUs that are part of AMD's processors, Raven Ridge to Krackan Point:
+#: PCI ids of the GPUs inside AMD's CPUs, from Raven Ridge to Krackan Point. Source:
 #: https://pci-ids.ucw.cz.
 _PROCESSORS = (
     0x15DD,
@@ -56,28 +56,28 @@ _PROCESSORS = (
 
 
 def unified_memory(root: Path = _ROOT) -> CheckResult:
-    """Check that the device node of `nvidia-uvm` exists: CUDA opens it first,
-    `nvidia-smi` never does.
+    """Check that the device node of `nvidia-uvm` exists, which CUDA opens first and
+    `nvidia-smi` does not need.
 
-    NVIDIA's driver README, "nvidia-uvm.ko"; nvidia-modprobe(1), `-u`.
+    Sources: NVIDIA's driver README, "nvidia-uvm.ko"; nvidia-modprobe(1), `-u`.
     """
     nodes = (root / "dev").glob("nvidia*")
     cards = sorted(node.name for node in nodes if node.name[6:].isdecimal())
     if not cards:
-        return CheckResult("ok", "there is no NVIDIA device node here")
+        return CheckResult("ok", "no NVIDIA device node")
     facts = {"device nodes": ", ".join(f"/dev/{name}" for name in cards)}
     if (root / "dev/nvidia-uvm").exists():
-        return CheckResult("ok", "/dev/nvidia-uvm is there", facts=facts)
+        return CheckResult("ok", "/dev/nvidia-uvm exists", facts=facts)
     step = (
-        "on the host, run `sudo nvidia-modprobe -u -c=0`; then start a container anew, "
-        "one with `--device` options with `--device /dev/nvidia-uvm` too"
+        "run `sudo nvidia-modprobe -u -c=0` on the host; then restart the container, "
+        "and add `--device /dev/nvidia-uvm` if it uses `--device` options"
     )
     facts["nvidia_uvm"] = (
         "loaded" if (root / "sys/module/nvidia_uvm").exists() else "not loaded"
     )
     return CheckResult(
         "error",
-        "/dev/nvidia-uvm is missing, without which CUDA finds no GPU",
+        "/dev/nvidia-uvm is missing, so CUDA finds no GPU",
         step,
         facts,
     )
@@ -86,56 +86,59 @@ def unified_memory(root: Path = _ROOT) -> CheckResult:
 def container_capabilities(environ: Mapping[str, str] | None = None) -> CheckResult:
     """Check that NVIDIA's container runtime has mounted CUDA's libraries.
 
-    It mounts only the parts in `NVIDIA_DRIVER_CAPABILITIES` when the container starts:
-    `utility` is nvidia-smi, `compute` is libcuda.so. NVIDIA Container Toolkit, "Driver
-    Capabilities".
+    The runtime mounts only the parts that `NVIDIA_DRIVER_CAPABILITIES` lists:
+    `utility` is nvidia-smi, `compute` is libcuda.so. Source: NVIDIA Container Toolkit,
+    "Driver Capabilities".
     """
     name = "NVIDIA_DRIVER_CAPABILITIES"
     value = (os.environ if environ is None else environ).get(name, "")
     named = {part.strip() for part in value.split(",")}
     if not value or named & {"compute", "all"}:
-        return CheckResult("ok", f"{name} leaves out no library of CUDA's")
+        return CheckResult("ok", f"{name} includes CUDA's libraries")
     return CheckResult(
         "error",
-        f"{name}={value!r} gives this container no libcuda.so",
-        f"start the container anew with -e {name}=compute,utility",
+        f"{name}={value!r} leaves libcuda.so out of this container",
+        f"restart the container with -e {name}=compute,utility",
     )
 
 
 def windows_driver(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
-    """Check that WSL2 has the GPU and libcuda.so of the driver in Windows; a driver
+    """Check that WSL2 has the GPU and the libcuda.so of the driver in Windows; a driver
     inside WSL2 does not help.
 
-    microsoft/WSL#7056, and NVIDIA's guide for CUDA on WSL.
+    Sources: microsoft/WSL#7056, and NVIDIA's guide for CUDA on WSL.
     """
     build = build or torch_build()
     kernel = _read(root / "proc/sys/kernel/osrelease").strip()
     if not (build and build.cuda) or "microsoft" not in kernel.lower():
-        return CheckResult("ok", "this is no WSL2 with a CUDA build of torch")
+        return CheckResult("ok", "not WSL2 with a CUDA build of torch")
     facts = {"kernel": kernel}
     if not (root / "dev/dxg").exists():
-        step = "in Windows 11, or Windows 10 21H2: install NVIDIA's driver for Windows, then `wsl --update`"
+        step = (
+            "in Windows 11, or Windows 10 21H2, install NVIDIA's driver for Windows, "
+            "then run `wsl --update`"
+        )
         what = "WSL2 shows no GPU: /dev/dxg is missing"
         return CheckResult("warning", what, step, facts)
     if not (root / "usr/lib/wsl/lib/libcuda.so.1").exists():
-        step = "install NVIDIA's driver in Windows, none in WSL2, then `wsl --shutdown` in Windows"
-        what = "Windows gives WSL2 no NVIDIA driver in /usr/lib/wsl/lib"
+        step = "install NVIDIA's driver in Windows, not in WSL2, then run `wsl --shutdown` in Windows"
+        what = "WSL2 has no NVIDIA driver from Windows in /usr/lib/wsl/lib"
         return CheckResult("warning", what, step, facts)
-    return CheckResult("ok", "Windows gives WSL2 its NVIDIA driver", facts=facts)
+    return CheckResult("ok", "WSL2 has the NVIDIA driver of Windows", facts=facts)
 
 
 def driver_library(root: Path = _ROOT) -> CheckResult:
-    """Check that libcuda.so has the version of the kernel module: after an update, the
+    """Check that libcuda.so has the version of the kernel module; after an update, the
     versions differ until a reboot.
 
-    NVIDIA's driver README: all parts of one driver have one version. The module's
-    version is in `/proc/driver/nvidia/version` ("NVRM version: … 535.104.05 …"), the
-    library's in its file's name.
+    The module's version is in `/proc/driver/nvidia/version` ("NVRM version: …
+    535.104.05 …"), the library's in its file name. Source: NVIDIA's driver README,
+    which requires the same version for all parts.
     """
     text = _read(root / "proc/driver/nvidia/version")
     module = re.search(r"NVRM version:.*?\s(\d{3,}(?:\.\d+)+)\s", text)
     if module is None:
-        return CheckResult("ok", "the NVIDIA driver is not loaded here")
+        return CheckResult("ok", "the NVIDIA driver is not loaded")
     versions = set()
     for folder in _LIBRARIES:
         for file in (root / folder).glob("libcuda.so.*.*"):
@@ -143,18 +146,20 @@ def driver_library(root: Path = _ROOT) -> CheckResult:
     libraries = sorted(versions)
     facts = {
         "kernel module": module[1],
-        "libcuda.so": ", ".join(libraries) or "in none of the usual folders",
+        "libcuda.so": ", ".join(libraries) or "not found in the usual folders",
     }
     if not libraries or module[1] in libraries:
-        return CheckResult("ok", f"the driver is {module[1]}", facts=facts)
-    what = f"the kernel runs the NVIDIA driver {module[1]} and libcuda.so is of {', '.join(libraries)}"
-    step = "reboot, or reload the nvidia modules; in a container, start it anew with the host's libraries"
+        return CheckResult(
+            "ok", f"the NVIDIA driver has version {module[1]}", facts=facts
+        )
+    what = f"the kernel has NVIDIA driver {module[1]}, but libcuda.so has version {', '.join(libraries)}"
+    step = "reboot, or reload the nvidia modules; restart a container so that it has the host's libraries"
     return CheckResult("error", what, step, facts)
 
 
 def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> CheckResult:
-    """Check that ROCm does not count the GPU inside an AMD processor along with a card:
-    torch seldom has kernels for it.
+    """Check that ROCm does not count the GPU inside an AMD CPU along with a card,
+    because torch seldom has kernels for such a GPU.
 
     The error is then "HIP error: invalid device function" or "device kernel image is
     invalid": ROCm/legacy-rocm-build#3401, ROCm/TheRock#3392. ROCm numbers the GPUs as
@@ -171,10 +176,10 @@ def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
             cards.append(str(number))
     is_mixed = bool(integrated and cards)
     if not (build and build.hip and is_mixed) or _is_filtered():
-        what = "ROCm counts no processor's own GPU beside an AMD card"
+        what = "ROCm does not count the GPU inside a CPU along with an AMD card"
         return CheckResult("ok", what)
     what = (
-        f"device {', '.join(integrated)} is the processor's own AMD GPU, for which "
+        f"device {', '.join(integrated)} is the GPU inside the AMD CPU, for which "
         "torch may have no kernels"
     )
     step = f"export HIP_VISIBLE_DEVICES={','.join(cards)}"
@@ -182,14 +187,15 @@ def processors_gpu(root: Path = _ROOT, build: TorchBuild | None = None) -> Check
 
 
 def _is_filtered() -> bool:
-    """Whether a variable selects which of AMD's GPUs are visible."""
+    """Return whether a variable selects the visible AMD GPUs."""
     names = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
     return any(name in os.environ for name in names)
 
 
 def _rocm_device_ids(root: Path) -> list[int]:
-    """Return the device ids of the GPUs that ROCm may open, in ROCm's order: Linux,
-    amdkfd/kfd_topology.c.
+    """Return the PCI device ids of the GPUs that ROCm may open, in ROCm's order.
+
+    Source: Linux, amdkfd/kfd_topology.c.
     """
     files = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")
     ids = []
@@ -214,9 +220,9 @@ CHECKS = [
     Check("driver-library", "The NVIDIA driver and its library", driver_library),
     Check(
         "container-capabilities",
-        "The parts of the NVIDIA driver in a container",
+        "Parts of the NVIDIA driver in a container",
         container_capabilities,
     ),
-    Check("windows-driver", "The NVIDIA driver of Windows, below WSL2", windows_driver),
-    Check("processors-gpu", "The GPU that is part of an AMD processor", processors_gpu),
+    Check("windows-driver", "The NVIDIA driver of Windows, under WSL2", windows_driver),
+    Check("processors-gpu", "The GPU inside an AMD CPU", processors_gpu),
 ]

@@ -1,23 +1,29 @@
-"""Intel Gaudi devices for accel-core: what the backend `hpu` is, and what its known
-failures mean.
+"""Intel Gaudi accelerators for accel-core: the declaration of the backend `hpu`, and the
+next steps after known errors.
 
 Importing this module imports neither torch nor Habana's bridge, and sets no variable.
 """
 
 from __future__ import annotations
 
-from accel_core import Backend, Environment, Granted, Hardware, Visibility, hookimpl
+from accel_core import (
+    Backend,
+    Environment,
+    Hardware,
+    ResourceRequest,
+    Visibility,
+    hookimpl,
+)
 
 __all__ = ["BACKEND"]
 
 
-#: What an error's text says, and what the user can do about it; the first that fits
-#: counts.
+#: Patterns of error messages, each with the user's next step; the first match applies.
 _HINTS = (
     (
         r"not supported in lazy mode|'nonetype' object has no attribute 'startswith'",
         (
-            "set PT_HPU_LAZY_MODE=0 before torch is imported: lazy mode needs Habana's own torch"
+            "set PT_HPU_LAZY_MODE=0 before torch is imported: lazy mode needs Habana's build of torch"
         ),
     ),
     (
@@ -25,7 +31,7 @@ _HINTS = (
             r"compile-time major/minor pytorch version|undefined "
             r"symbol|required_version\.txt"
         ),
-        "bridge and torch have to be of one Gaudi release: accel setup hpu",
+        "install bridge and torch of one Gaudi release: accel setup hpu",
     ),
     (
         (
@@ -46,7 +52,7 @@ _HINTS = (
             r"(found|available)|synstatus.*(busy|acquire)"
         ),
         (
-            "another process holds the device: `hl-smi` shows which; one process can use one module"
+            "another process uses the device (see `hl-smi`); one process can use one module"
         ),
     ),
     (
@@ -66,28 +72,28 @@ BACKEND = Backend(
     name="hpu",
     priority=400,
     device_type="hpu",
-    # Not `….torch.hpu`: this one registers torch.hpu, the backend hccl and the compiler
-    # as well.
+    # Not `….torch.hpu`: importing this package also registers torch.hpu, the
+    # communication backend hccl and the compiler.
     vendor_import="habana_frameworks.torch",
     accelerator="accel_hpu.accelerator:HPUAccelerator",
     description="Intel Gaudi accelerators",
     url="https://docs.habana.ai/",
     install_hint="accel setup hpu",
-    # Habana's media packages share the namespace `habana_frameworks`. 1.19 is the
-    # oldest bridge we have read.
+    # The distribution, because Habana's media packages share the namespace
+    # `habana_frameworks`. 1.19 is the oldest bridge whose source was reviewed.
     requires=("torch>=2.6", "habana-torch-plugin>=1.19"),
     communication_backend="hccl",
     compile_backend="hpu_backend",
     hardware=Hardware(
         name="Intel Gaudi",
         platforms=("linux",),
-        # /dev/accel is the kernel's folder for every maker's accelerators, so there the
-        # PCI id must tell. Unverified: /dev/hl*, older drivers' name, is in no source
-        # of Habana's that we have read.
+        # /dev/accel is the kernel's folder for accelerators of every vendor, so the PCI
+        # id decides. Unverified: /dev/hl*, the nodes of older drivers, is in none of
+        # Habana's sources that were reviewed.
         nodes=("/dev/hl[0-9]*",),
         shared_nodes=("/dev/accel/accel[0-9]*",),
         pci_ids=("1da3",),
-        # HabanaAI/gohlml, hlml.go, `HLModulePath`; the package is the one of Gaudi's
+        # HabanaAI/gohlml, hlml.go, `HLModulePath`; the package's name is in Gaudi's
         # installation guide.
         driver_file="/sys/module/habanalabs",
         driver_step=(
@@ -95,7 +101,7 @@ BACKEND = Backend(
         ),
     ),
     visibility=Visibility(variables=("HABANA_VISIBLE_MODULES",), grammar="modules"),
-    granted=Granted(
+    request=ResourceRequest(
         # https://docs.habana.ai/en/latest/Installation_Guide/Additional_Installation/Docker_Installation.html
         docker="--runtime=habana -e HABANA_VISIBLE_DEVICES=all",
         # https://docs.habana.ai/en/latest/Installation_Guide/Additional_Installation/Kubernetes_Installation/
@@ -105,8 +111,7 @@ BACKEND = Backend(
         ray_noset="RAY_EXPERIMENTAL_NOSET_HABANA_VISIBLE_MODULES",
     ),
     environment=Environment(
-        # Neither HABANA_VISIBLE_* nor HLS_MODULE_ID: which modules a process has is
-        # each node's own affair.
+        # Neither HABANA_VISIBLE_* nor HLS_MODULE_ID: each node has its own modules.
         forward=(
             "PT_HPU",
             "PT_HABANA",
@@ -116,8 +121,11 @@ BACKEND = Backend(
             "HABANA_PROFILE",
             "SYNAPSE",
         ),
-        # What DeepSpeed sets when it builds its accelerator.
-        set=("PT_HPU_LAZY_ACC_PAR_MODE=0", "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES=0"),
+        # DeepSpeed sets these when it builds its accelerator.
+        defaults=(
+            "PT_HPU_LAZY_ACC_PAR_MODE=0",
+            "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES=0",
+        ),
     ),
     hints=_HINTS,
 )
@@ -125,5 +133,5 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the one backend of this plugin."""
+    """Return the plugin's backend."""
     return BACKEND

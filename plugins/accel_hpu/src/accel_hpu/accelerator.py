@@ -1,4 +1,6 @@
-"""`HPUAccelerator`: what differs on torch.hpu from any other device module of torch."""
+"""`HPUAccelerator`: the members that differ on torch.hpu from torch's other device
+modules.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HPUAccelerator"]
 
-#: torch's names for the bridge's statistics.
+#: The bridge's statistics, by torch's names.
 _STATISTICS = {
     "allocated_bytes.all.current": "InUse",
     "allocated_bytes.all.peak": "MaxInUse",
@@ -32,10 +34,10 @@ _STATISTICS = {
 
 
 def module_ids() -> tuple[int, ...] | None:
-    """Return each device's module id, by index, as `hl-smi` prints them; `None` if it
-    prints none.
+    """Return the module id of each device, by index, from `hl-smi`; `None` if `hl-smi`
+    is missing, fails within 20 seconds, or prints no ids.
 
-    The query is that of https://docs.habana.ai, Multiple Workloads on a Single Docker.
+    Source of the query: https://docs.habana.ai, Multiple Workloads on a Single Docker.
     """
     command = ["hl-smi", "-Q", "index,module_id", "-f", "csv"]
     printed = ""
@@ -54,21 +56,21 @@ def module_ids() -> tuple[int, ...] | None:
 
 
 class HPUAccelerator(TorchAccelerator):
-    """Intel Gaudi; a process owns one device.
+    """Intel Gaudi accelerators; a process owns one device.
 
-    `"hpu"` means that device, and so does any index passed to a member that works on
-    the process's own device, such as its generator. A name of another accelerator's
-    device is refused. Constructing this sets no variable and no mode;
-    `apply_vendor_defaults` does.
+    `"hpu"` is that device. Members that work on the process's device, such as its
+    random number generator, accept any index and ignore it. A device of another type
+    raises `InvalidDeviceError`. The constructor changes no variable and no mode of
+    torch; `apply_vendor_defaults` does.
     """
 
     def apply_vendor_defaults(self) -> tuple[str, ...]:
-        """Set Gaudi's variables that are unset, and torch's deterministic mode; return
-        what was changed.
+        """Set Gaudi's variables that are unset, switch torch to deterministic algorithms,
+        and return the changes.
 
         DeepSpeed does the same when it builds its HPU accelerator. The mode applies to
-        all of torch in this process. New tensors stay uninitialised, which the mode
-        would otherwise change.
+        all of torch in this process. New tensors stay uninitialized, although the mode
+        would fill them by default.
         """
         changed = super().apply_vendor_defaults()
         if self._torch.are_deterministic_algorithms_enabled():
@@ -78,8 +80,8 @@ class HPUAccelerator(TorchAccelerator):
         return (*changed, "torch.use_deterministic_algorithms(True)")
 
     def _every_id(self) -> tuple[int | str, ...] | None:
-        """Module ids by index, as `hl-smi` prints them; without it they are unknown,
-        because they are not indices.
+        """Return the module ids by index, from `hl-smi`; `None` without it, because
+        module ids are not indices.
         """
         return module_ids()
 
@@ -90,8 +92,8 @@ class HPUAccelerator(TorchAccelerator):
         return True
 
     def handles_memory_backpressure(self) -> bool:
-        """Return True: if memory is short, an allocation waits until running work has
-        freed some.
+        """Return True: if memory is short, an allocation waits until running work frees
+        some.
         """
         return True
 
@@ -99,34 +101,33 @@ class HPUAccelerator(TorchAccelerator):
         if device is None:
             return None
         number = super()._device_number(device)
-        if number is not None and number < 0:  # as of a rank's variable that is not set
+        if number is not None and number < 0:  # a rank's variable that is not set
             raise InvalidDeviceError(f"{self.name}: device index {number} is negative")
         return number
 
     def device_name(self, device_index: Device = None, device: Device = None) -> str:
-        """Return `"hpu"`, whatever the index."""
+        """Return `"hpu"`; the index is ignored."""
         self._device_number(self._one_device(device_index, device))
         return super().device_name()
 
     def device(
         self, device_index: Device = None, device: Device = None
     ) -> torch.device:
-        """Return `torch.device("hpu")`, whatever the index."""
+        """Return `torch.device("hpu")`; the index is ignored."""
         self._device_number(self._one_device(device_index, device))
         return super().device()
 
     def synchronize(self, device_index: Device = None, device: Device = None) -> None:
-        """Wait until the process's device has finished its work; the index is
-        ignored.
-        """
+        """Wait until the process's device has finished all work; the index is ignored."""
         self._device_number(self._one_device(device_index, device))
         self.device_module.synchronize()
 
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return the properties, with the product's name from Habana's bridge, which
-        reports its own properties only as text.
+        """Return the properties, with the product's name from Habana's bridge.
+
+        The bridge reports its other properties only as text.
         """
         index = self._index(device_index, device)
         return replace(
@@ -134,19 +135,19 @@ class HPUAccelerator(TorchAccelerator):
             name=self.device_module.get_device_name(index),
         )
 
-    # Random numbers: there is one generator
+    # Random numbers: a process has one generator
 
     def default_generator(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Generator:
-        """Return the process's one generator, whatever the index."""
+        """Return the process's generator; the index is ignored."""
         self._device_number(self._one_device(device_index, device))
         return super().default_generator(0)
 
     def get_rng_state(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Tensor:
-        """Return the state of the process's one generator, whatever the index."""
+        """Return the state of the process's generator; the index is ignored."""
         self._device_number(self._one_device(device_index, device))
         return super().get_rng_state(0)
 
@@ -157,23 +158,23 @@ class HPUAccelerator(TorchAccelerator):
         strict: bool = True,
         device: Device = None,
     ) -> None:
-        """Restore the process's one generator, whatever the index."""
+        """Restore the state of the process's generator; the index is ignored."""
         self._device_number(self._one_device(device_index, device))
         super().set_rng_state(new_state, 0, strict)
 
-    # Streams: of the process's own device
+    # Streams of the process's device
 
     def current_stream(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
-        """Return the stream on which this thread's work runs, whatever the index."""
+        """Return the current stream of this thread; the index is ignored."""
         self._device_number(self._one_device(device_index, device))
         return super().current_stream()
 
     def default_stream(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
-        """Return the device's default stream, whatever the index."""
+        """Return the device's default stream; the index is ignored."""
         self._device_number(self._one_device(device_index, device))
         return super().default_stream()
 
@@ -182,10 +183,11 @@ class HPUAccelerator(TorchAccelerator):
     def memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> Mapping[str, Any]:
-        """Return the bridge's statistics, under torch's keys and under its own.
+        """Return the bridge's statistics in bytes and counts, under torch's keys and the
+        bridge's.
 
-        `reserved_bytes` is the whole memory budget: the bridge does not report how much
-        of it is in use.
+        `reserved_bytes` is the whole memory budget, because the bridge does not report
+        how much of it is in use.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -196,8 +198,8 @@ class HPUAccelerator(TorchAccelerator):
         }
 
     def is_fp16_supported(self) -> bool:
-        """Return the bridge's answer for float16 (Gaudi 2 and later support it);
-        without one, try it.
+        """Return whether the bridge reports float16 support (Gaudi 2 and newer); if it
+        does not report, try float16.
         """
         try:
             experimental = import_module("habana_frameworks.torch.utils.experimental")
@@ -205,7 +207,7 @@ class HPUAccelerator(TorchAccelerator):
             return super().is_fp16_supported()
         return self.is_available() and bool(experimental._is_fp16_supported())
 
-    # Graphs: the bridge has them in lazy mode alone
+    # Graphs: the bridge supports them in lazy mode only
 
     def capture_to_graph(
         self,
@@ -214,9 +216,8 @@ class HPUAccelerator(TorchAccelerator):
         stream: torch.Stream | None = None,
         **options: Any,
     ) -> AbstractContextManager[Any]:
-        """Return the bridge's context manager that captures into `graph`; `pool` is
-        ignored.
+        """Return the bridge's context manager that captures into `graph`.
 
-        Gaudi's graphs share no memory pool.
+        `pool` is ignored, because Gaudi's graphs share no memory pool.
         """
         return super().capture_to_graph(graph, stream=stream, **options)

@@ -1,6 +1,6 @@
-"""The vendor's instructions, for `accel setup`: no public table has its releases.
+"""The vendor's instructions, for `accel setup`: there is no public table of releases.
 
-Entry point `hpu` of group `accel.recipes`; docs/howto/setup.md describes the keys.
+Entry point `hpu` of group `accel.recipes`; docs/howto/writing-a-plugin.md describes the keys.
 """
 
 from __future__ import annotations
@@ -10,6 +10,6 @@ __all__ = ["RECIPE"]
 RECIPE = {
     "url": "https://docs.habana.ai/en/latest/Installation_Guide/",
     "note": (
-        "Intel's installer brings Gaudi's own torch and its bridge; no registry has them"
+        "Intel's installer contains the bridge and the torch for it; neither is on PyPI"
     ),
 }

@@ -1,13 +1,13 @@
-"""Kunlunxin XPUs for accel-core: what the backend `klxpu` is, and the next step after
-its known errors.
+"""Kunlunxin XPUs for accel-core: the declaration of the backend `klxpu`, and the next
+steps after known errors.
 
 Importing this module imports neither torch nor torch_xmlir.
 
-torch_xmlir is closed, and nothing here was run on a P800. It is known from DeepSpeed
-0.19.8 (deepspeed/accelerator/klxpu_accelerator.py), baidu/vLLM-Kunlun
+torch_xmlir is closed-source, and this plugin was not run on a P800. The facts come from
+DeepSpeed 0.19.8 (deepspeed/accelerator/klxpu_accelerator.py), baidu/vLLM-Kunlun
 (vllm_kunlun/platforms/kunlun.py), LMCache (lmcache/v1/platform/klx_xpu) and
-xyDong0223/infer-forge-harness (openwiki/torch-xmlir), whose authors took a build for
-torch 2.9 apart; "the wiki" below is theirs.
+xyDong0223/infer-forge-harness (openwiki/torch-xmlir, "the wiki" below), whose authors
+analysed a build for torch 2.9.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import os
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
     ProbeResult,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
 )
@@ -29,12 +29,10 @@ __all__ = ["BACKEND"]
 
 _INSTALL = "accel setup klxpu"
 _DRIVER = "install Kunlunxin's driver (XRE); `xpu-smi` shows when it works"
-_DOCTOR = (
-    "`python -m torch_xmlir --doctor` shows whether driver, runtime and torch_xmlir fit"
-)
+_DOCTOR = "`python -m torch_xmlir --doctor` checks driver, runtime and torch_xmlir"
 
-#: What an error's text says, and what the user can do about it; the first that fits
-#: counts. The libraries' names are those of XRE and XHPC in PaddlePaddle,
+#: Patterns of error messages, each with the user's next step; the first match applies.
+#: The libraries' names are those of XRE and XHPC in PaddlePaddle,
 #: cmake/external/xpu.cmake.
 _HINTS = (
     (
@@ -50,16 +48,16 @@ BACKEND = Backend(
     name="klxpu",
     # DeepSpeed looks for it after supa and before cuda.
     priority=225,
-    # torch_xmlir adds no device type: tensors are torch's "cuda", on Kunlunxin's
-    # kernels.
+    # torch_xmlir adds no device type: tensors have torch's type "cuda", and run on
+    # Kunlunxin's kernels.
     device_type="cuda",
     vendor_import="torch_xmlir",
     accelerator="accel_klxpu.accelerator:KLXPUAccelerator",
     description="Kunlunxin XPUs, through torch_xmlir",
     url="https://www.kunlunxin.com/",
     install_hint=_INSTALL,
-    # No range for torch_xmlir: its builds carry the torch they are for in the image's
-    # name, and the distribution is `torch-xmlir` in some and `xmlir` in others.
+    # No version of torch_xmlir: only the image's name contains the torch release, and
+    # the distribution is called `torch-xmlir` or `xmlir`.
     requires=("torch>=2.6",),
     # BKCL under NCCL's name: torch_xmlir puts its own process group behind it (the
     # wiki, 07-distributed.md).
@@ -69,7 +67,7 @@ BACKEND = Backend(
         name="Kunlunxin XPU",
         platforms=("linux",),
         # https://paddlepaddle.org.cn/documentation/guides/hardware_support/xpu/install_cn.html.
-        # /dev/xpuctrl is no card.
+        # /dev/xpuctrl is not a card.
         nodes=("/dev/xpu[0-9]*",),
         # Generation 2 (R200, R300), and the P800 under either of its vendor ids:
         # https://www.paddlepaddle.org.cn/documentation/zh/hardware_support/xpu/xpu-gen2_install_cn.html,
@@ -85,8 +83,8 @@ BACKEND = Backend(
             "2057:3688",
             "2057:3689",
         ),
-        # FlagOpen's scripts print it before they train; no page of Kunlunxin's own is
-        # public.
+        # FlagOpen's scripts print this file before they train; Kunlunxin publishes no
+        # page about it.
         driver_file="/proc/kunlun/version",
         driver_step=_DRIVER,
     ),
@@ -96,13 +94,13 @@ BACKEND = Backend(
         variables=("CUDA_VISIBLE_DEVICES",),
         grammar="indices",
     ),
-    granted=Granted(
+    request=ResourceRequest(
         # https://opendatalab.github.io/MinerU/zh/usage/acceleration_cards/Kunlunxin
         docker="--device /dev/xpu0 --device /dev/xpuctrl",
         # Project-HAMi/HAMi, docs/kunlun-vxpu-support.md.
         kubernetes="kunlunxin.com/xpu",
     ),
-    in_torch=InTorch(builds=("cuda",), impersonates="cuda"),
+    torch_integration=TorchIntegration(builds=("cuda",), takes_over="cuda"),
     environment=Environment(
         # DeepSpeed's.
         forward=("BKCL", "XPU", "XMLIR"),
@@ -113,17 +111,16 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the one backend of this plugin."""
+    """Return the plugin's backend."""
     return BACKEND
 
 
 @hookimpl
 def accel_probe() -> ProbeResult | None:
-    """Return "not usable" if the user has switched torch_xmlir off: torch.cuda then
-    means CUDA only.
+    """Reject the backend if `DISABLE_XPYTORCH` switches torch_xmlir off: torch.cuda then
+    is CUDA.
 
-    As in torch_xmlir (the wiki, 02-import-hook.md), any number but 0 in the variable
-    switches it off.
+    Any value but 0 switches torch_xmlir off. Source: the wiki, 02-import-hook.md.
     """
     off = os.environ.get("DISABLE_XPYTORCH", "0").strip() or "0"
     if off == "0":

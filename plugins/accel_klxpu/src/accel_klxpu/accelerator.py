@@ -1,6 +1,4 @@
-"""`KLXPUAccelerator`: what differs on a torch.cuda with Kunlunxin XPUs behind it from
-any other module.
-"""
+"""`KLXPUAccelerator`: the members that differ if torch.cuda runs on Kunlunxin XPUs."""
 
 from __future__ import annotations
 
@@ -14,17 +12,17 @@ __all__ = ["KLXPUAccelerator"]
 class KLXPUAccelerator(TorchAccelerator):
     """Kunlunxin XPUs, which torch_xmlir puts behind torch.cuda.
 
-    torch.cuda's own functions run on Kunlunxin's implementation of the CUDA runtime.
-    What they report of the hardware is made up: the name "GPU", capability (8, 6). So
-    nothing here depends on it: Triton, NVTX and kernels that are chosen by capability
-    need real CUDA, and count as unsupported.
+    torch.cuda's functions run on Kunlunxin's implementation of the CUDA runtime. They
+    report invented hardware: the name "GPU" and compute capability (8, 6). This class
+    therefore ignores both, and reports Triton, NVTX and kernels selected by capability
+    as unsupported.
     """
 
     def use_host_timers(self) -> bool:
-        """Return True unless `XPU_EVENT_KL3_ENABLE=1` is set: without it, events
+        """Return True unless `XPU_EVENT_KL3_ENABLE=1` is set, without which events
         measure 0.0 milliseconds.
 
-        The rule is DeepSpeed's (0.19.8). This plugin leaves the variable unset: with
-        it, users report collectives that never end.
+        The rule is DeepSpeed's (0.19.8). This plugin does not set the variable, because
+        users report collectives that hang with it.
         """
         return os.environ.get("XPU_EVENT_KL3_ENABLE", "0") != "1"

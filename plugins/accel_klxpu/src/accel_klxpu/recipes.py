@@ -1,6 +1,6 @@
-"""The vendor's instructions, for `accel setup`: no public table has its releases.
+"""The vendor's instructions, for `accel setup`: there is no public table of releases.
 
-Entry point `klxpu` of group `accel.recipes`; docs/howto/setup.md describes the keys.
+Entry point `klxpu` of group `accel.recipes`; docs/howto/writing-a-plugin.md describes the keys.
 """
 
 from __future__ import annotations
@@ -9,5 +9,5 @@ __all__ = ["RECIPE"]
 
 RECIPE = {
     "url": "https://www.kunlunxin.com/",
-    "note": "Kunlunxin gives torch_xmlir with its runtime, in its own containers",
+    "note": "Kunlunxin distributes torch_xmlir in its containers, with its runtime",
 }

@@ -1,5 +1,5 @@
-"""Cambricon MLUs for accel-core: what the backend `mlu` is, and the next step after its
-known errors.
+"""Cambricon MLUs for accel-core: the declaration of the backend `mlu`, and the next
+steps after known errors.
 
 Importing this module imports neither torch nor torch_mlu.
 """
@@ -9,29 +9,32 @@ from __future__ import annotations
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
 )
 
 __all__ = ["BACKEND"]
 
-#: What an error's text says, and what the user can do about it; the first that fits
-#: counts.
+#: Patterns of error messages, each with the user's next step; the first match applies.
 _HINTS = (
     (
         r"lib(cn|mlu)\w*\.so",
         (
-            "point NEUWARE_HOME at Cambricon's Neuware and add $NEUWARE_HOME/lib64 to LD_LIBRARY_PATH"
+            "set NEUWARE_HOME to Cambricon's Neuware, and add $NEUWARE_HOME/lib64 to LD_LIBRARY_PATH"
         ),
     ),
-    (r"undefined symbol|_mluc", "torch_mlu does not fit this torch: accel setup mlu"),
+    (
+        r"undefined symbol|_mluc",
+        "torch_mlu is incompatible with this torch: accel setup mlu",
+    ),
     (
         r"cndev|cninit|no mlu|cnrt\w* failed",
         (
-            "check that `cnmon` lists the device, and CN_VISIBLE_DEVICES and MLU_VISIBLE_DEVICES"
+            "check that `cnmon` lists the device, and that CN_VISIBLE_DEVICES and "
+            "MLU_VISIBLE_DEVICES do not hide it"
         ),
     ),
     (r"out of memory", "`cnmon` shows which processes hold the device's memory"),
@@ -46,7 +49,7 @@ BACKEND = Backend(
     description="Cambricon MLUs, through torch_mlu",
     url="https://github.com/Cambricon/torch_mlu",
     install_hint="accel setup mlu",
-    # torch.accelerator, on which accel-core builds, is there from 2.6 on.
+    # accel-core needs torch.accelerator, which torch 2.6 introduced.
     requires=("torch>=2.6",),
     communication_backend="cncl",
     compile_backend="inductor",
@@ -61,17 +64,17 @@ BACKEND = Backend(
         driver_step="install Cambricon's driver; `cnmon` shows when it works",
     ),
     visibility=Visibility(
-        # The first that is set counts, CUDA's name included.
+        # The first that is set applies; torch_mlu reads CUDA's variable too.
         variables=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
         grammar="mlu",
     ),
-    granted=Granted(
-        # Cambricon/pytorch_modelzoo, how its containers are started.
+    request=ResourceRequest(
+        # Cambricon/pytorch_modelzoo, its commands for containers.
         docker="--device /dev/cambricon_ctl --device /dev/cambricon_dev0",
         # Cambricon/cambricon-k8s-device-plugin, its README.
         kubernetes="cambricon.com/mlu",
     ),
-    in_torch=InTorch(private_use1=True),
+    torch_integration=TorchIntegration(private_use1=True),
     environment=Environment(
         forward=("NEUWARE_HOME", "CNCL", "TORCH_CNCL", "PYTORCH_MLU", "TORCH_MLU"),
     ),
@@ -81,5 +84,5 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the one backend of this plugin."""
+    """Return the plugin's backend."""
     return BACKEND

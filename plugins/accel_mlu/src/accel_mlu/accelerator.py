@@ -1,4 +1,6 @@
-"""`MLUAccelerator`: what differs on torch.mlu from any other device module of torch."""
+"""`MLUAccelerator`: the members that differ on torch.mlu from torch's other device
+modules.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ __all__ = ["MLUAccelerator"]
 class MLUAccelerator(TorchAccelerator):
     """Cambricon MLUs.
 
-    Counting devices starts no driver as long as `libcndev.so` answers, so a process may
+    Counting devices does not start the driver if `libcndev.so` loads, so a process may
     count, fork, and use the device in its child. The first call that needs the device
-    starts it, and a child forked after that gets torch_mlu's `RuntimeError`.
+    starts the driver; a child forked later raises torch_mlu's `RuntimeError`.
     """
 
     # DeepSpeed (0.19.8) trains in float16 on every MLU.
@@ -24,12 +26,12 @@ class MLUAccelerator(TorchAccelerator):
     _vendor_ranges = "cnpx"
 
     def is_triton_supported(self) -> bool:
-        """Whether there is a device and Triton, in Cambricon's build, is installed."""
+        """Return whether a device is available and Cambricon's Triton is installed."""
         return is_installed("triton") and self.is_available()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of CNCL: `(1, 20, 1)`; `None` in a torch_mlu built without
-        it.
+        """Return the version of CNCL, as in `(1, 20, 1)`; `None` if torch_mlu was built
+        without it.
         """
         with suppress(AttributeError, RuntimeError):
             return tuple(int(part) for part in self.device_module.cncl.version())

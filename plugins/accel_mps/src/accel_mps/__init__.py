@@ -1,5 +1,5 @@
-"""Apple GPUs for accel-core: what the backend `mps` is, and what its known failures
-mean.
+"""Apple GPUs for accel-core: the declaration of the backend `mps`, and the next steps
+after known errors.
 
 Importing this module does not import torch.
 """
@@ -10,8 +10,7 @@ from accel_core import Backend, Environment, Hardware, hookimpl
 
 __all__ = ["BACKEND"]
 
-#: What an error's text says, and what the user can do about it; the first that fits
-#: counts.
+#: Patterns of error messages, each with the user's next step; the first match applies.
 _HINTS = (
     (
         (
@@ -19,13 +18,13 @@ _HINTS = (
             r"implemented for 'mps'"
         ),
         (
-            "set PYTORCH_ENABLE_MPS_FALLBACK=1 before torch is imported: the CPU then does what Metal cannot"
+            "set PYTORCH_ENABLE_MPS_FALLBACK=1 before torch is imported: the operator then runs on the CPU"
         ),
     ),
     (
         r"mps backend out of memory|insufficient memory",
         (
-            "make the batch smaller, or raise PYTORCH_MPS_HIGH_WATERMARK_RATIO (0.0 takes the limit away)"
+            "use a smaller batch, or raise PYTORCH_MPS_HIGH_WATERMARK_RATIO (0.0 removes the limit)"
         ),
     ),
     (r"float64|double", "use float32: Metal has no float64"),
@@ -37,20 +36,21 @@ _HINTS = (
     (
         r"not (built|linked|compiled) with mps|without mps|mps.*is not available|_mps_",
         (
-            "install torch for Apple silicon, with a Python for arm64: `file $(which python3)` must say so"
+            "install torch for Apple silicon, with a Python for arm64: "
+            "`file $(which python3)` must print arm64"
         ),
     ),
 )
 
-#: It saves the random state of devices whose module is `_initialized`; torch.mps has no
-#: such name.
-_OTHERWISE = (
+#: torch.utils.checkpoint saves the random state of devices whose module has a true
+#: `_initialized`; torch.mps has no such name.
+_KNOWN_DIFFERENCES = (
     (
         "compute.randomness.checkpointing_draws_the_same",
         (
-            "torch.utils.checkpoint draws another dropout mask in the backward pass, "
-            "so the gradient is wrong: keep dropout out of what is checkpointed, or "
-            "set its probability to 0"
+            "torch.utils.checkpoint draws a different dropout mask in the backward pass, "
+            "so gradients are wrong: do not checkpoint dropout layers, or set their "
+            "probability to 0"
         ),
     ),
 )
@@ -65,7 +65,7 @@ BACKEND = Backend(
     url="https://pytorch.org/docs/stable/mps.html",
     install_hint="accel setup mps",
     requires=("torch>=2.6",),
-    # torch has no collectives of Metal; gloo takes no tensors of it.
+    # torch has no collectives for Metal, and gloo does not accept its tensors.
     communication_backend="",
     compile_backend="inductor",
     hardware=Hardware(
@@ -76,11 +76,11 @@ BACKEND = Backend(
     ),
     environment=Environment(forward=("PYTORCH_MPS", "PYTORCH_ENABLE_MPS_FALLBACK")),
     hints=_HINTS,
-    computes_otherwise=_OTHERWISE,
+    known_differences=_KNOWN_DIFFERENCES,
 )
 
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the one backend of this plugin."""
+    """Return the plugin's backend."""
     return BACKEND

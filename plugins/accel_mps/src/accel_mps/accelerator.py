@@ -1,4 +1,6 @@
-"""`MPSAccelerator`: what differs on torch.mps from any other device module of torch."""
+"""`MPSAccelerator`: the members that differ on torch.mps from torch's other device
+modules.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ __all__ = ["MPSAccelerator"]
 
 
 class MPSAccelerator(TorchAccelerator):
-    """The one GPU of an Apple processor, which uses the processor's memory.
+    """The GPU of an Apple chip, which shares memory with the CPU.
 
-    It has one queue and no user streams: `Stream` stands for that queue. Metal counts
-    no peaks of memory, and neither does torch before 2.13: then the amount that Metal
-    holds now is returned instead, as in DeepSpeed.
+    There is one queue and there are no user streams: every `Stream` is that queue.
+    Before release 2.13, torch does not count memory peaks on Metal. Members for peaks
+    then return the memory that Metal holds now, as in DeepSpeed.
     """
 
     # Metal has always had float16.
@@ -30,24 +32,22 @@ class MPSAccelerator(TorchAccelerator):
     # Nature and devices
 
     def is_synchronized_device(self) -> bool:
-        """Return True, as in DeepSpeed (0.19.8): with one queue, no stream has to wait
-        for another.
+        """Return True, as in DeepSpeed (0.19.8): with one queue, no stream waits for
+        another.
 
-        The host still has to wait: call `synchronize` before you read the clock. Then
-        the host's clock is as good as an event, so `use_host_timers` is True too.
+        The host still has to wait: call `synchronize` before you read the clock. The
+        host's clock is then as precise as an event, so `use_host_timers` is True too.
         """
         return True
 
     def current_device(self) -> int:
-        """Return 0: there is one device."""
+        """Return 0, the index of the only device."""
         return 0
 
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return the properties, with the processor's name and the number of its GPU
-        cores.
-        """
+        """Return the properties, with the chip's name and the number of its GPU cores."""
         if device is not None:
             device_index = self._one_device(device_index, device)
         properties = replace(super().device_properties(device_index), integrated=True)
@@ -67,8 +67,8 @@ class MPSAccelerator(TorchAccelerator):
     def default_generator(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Generator:
-        """Return the device's one generator. Raises `ValueError` if the index is out of
-        range.
+        """Return the device's generator. Raises `InvalidDeviceError` (a `ValueError`) if
+        the index is out of range.
         """
         self._index_or_none(device_index, device)
         generator: torch.Generator = self.device_module._get_default_mps_generator()
@@ -77,8 +77,8 @@ class MPSAccelerator(TorchAccelerator):
     # Streams
 
     def _find_streams(self) -> tuple[Any, Any]:
-        # torch.Stream would serve too, as many handles of the one queue; its events are
-        # not Metal's.
+        # torch.Stream would work too, as handles of the one queue, but its events are not
+        # Metal's.
         return None, self.device_module.Event
 
     # Memory
@@ -86,23 +86,23 @@ class MPSAccelerator(TorchAccelerator):
     def memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the bytes that tensors occupy."""
+        """Return the memory of tensors, in bytes."""
         self._index_or_none(device_index, device)
         return int(self.device_module.current_allocated_memory())
 
     def memory_reserved(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the bytes that Metal holds for this process, with the allocator's
-        cache and Metal's own graphs.
+        """Return the memory that Metal holds for this process, in bytes, including the
+        allocator's cache and Metal's graphs.
         """
         self._index_or_none(device_index, device)
         return int(self.device_module.driver_allocated_memory())
 
     @cached_property
     def _counts_peaks(self) -> bool:
-        """Whether torch counts: its allocator for Metal tells `torch.accelerator` from
-        2.13 on.
+        """Return whether torch counts peaks, which `torch.accelerator` reports for Metal
+        from release 2.13 on.
         """
         try:
             super().max_memory_allocated()
@@ -113,7 +113,7 @@ class MPSAccelerator(TorchAccelerator):
     def max_memory_allocated(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the peak of `memory_allocated` if torch counts it, else
+        """Return the peak of `memory_allocated` in bytes if torch counts it, else
         `memory_reserved()`.
         """
         self._index_or_none(device_index, device)
@@ -124,7 +124,7 @@ class MPSAccelerator(TorchAccelerator):
     def max_memory_reserved(
         self, device_index: Device = None, device: Device = None
     ) -> int:
-        """Return the peak of `memory_reserved` if torch counts it, else
+        """Return the peak of `memory_reserved` in bytes if torch counts it, else
         `memory_reserved()`.
         """
         self._index_or_none(device_index, device)
@@ -135,7 +135,7 @@ class MPSAccelerator(TorchAccelerator):
     def reset_peak_memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> None:
-        """Reset the peaks if torch counts them; else do nothing."""
+        """Reset the peaks if torch counts them, else do nothing."""
         self._index_or_none(device_index, device)
         if self._counts_peaks:
             super().reset_peak_memory_stats()
@@ -143,8 +143,8 @@ class MPSAccelerator(TorchAccelerator):
     def memory_stats(
         self, device_index: Device = None, device: Device = None
     ) -> Mapping[str, Any]:
-        """Return the amounts under torch's keys; without the peaks if torch does not
-        count them.
+        """Return memory statistics in bytes under torch's keys; without peaks if torch
+        does not count them.
         """
         self._index_or_none(device_index, device)
         stats = super().memory_stats()
@@ -153,15 +153,15 @@ class MPSAccelerator(TorchAccelerator):
         return {key: stats[key] for key in stats if not key.endswith(".peak")}
 
     def total_memory(self, device_index: Device = None, device: Device = None) -> int:
-        """Return the bytes that Metal recommends for one process; the memory itself is
-        the host's.
+        """Return the memory in bytes that Metal recommends for a process; Metal has no
+        memory of its own.
         """
         self._index_or_none(device_index, device)
         return int(self.device_module.recommended_max_memory())
 
-    # torch's own page-locking raises on Metal or gives a tensor on the device
-    # (pytorch#86060, #181374), and memory that both share needs none: any host tensor
-    # is what a pinned one is elsewhere.
+    # torch's pin_memory raises an error on Metal or returns a tensor on the device
+    # (pytorch#86060, #181374). Shared memory needs no pinning, so every host tensor
+    # counts as pinned.
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.cpu()
@@ -177,9 +177,9 @@ class MPSAccelerator(TorchAccelerator):
     # Data types
 
     def is_bf16_supported(self, including_emulation: bool = True) -> bool:
-        """Whether this is macOS 14 or later, which brought bfloat16 to Metal.
+        """Return whether macOS is 14 or newer, which bfloat16 needs on Metal.
 
-        Metal does not distinguish emulation, so `including_emulation` changes nothing.
+        Metal does not report emulation, so `including_emulation` has no effect.
         """
         return self.is_available() and bool(
             self._torch.backends.mps.is_macos_or_newer(14, 0)

@@ -1,5 +1,5 @@
-"""Moore Threads GPUs for accel-core: what the backend `musa` is, and the next step
-after its known errors.
+"""Moore Threads GPUs for accel-core: the declaration of the backend `musa`, and the next
+steps after known errors.
 
 Importing this module imports neither torch nor torch_musa.
 """
@@ -9,9 +9,9 @@ from __future__ import annotations
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
 )
@@ -20,21 +20,20 @@ __all__ = ["BACKEND"]
 
 _DRIVER = "install Moore Threads' driver; `mthreads-gmi` shows when it works"
 
-#: What an error's text says, and what the user can do about it; the first that fits
-#: counts.
+#: Patterns of error messages, each with the user's next step; the first match applies.
 _HINTS = (
-    # The driver's own part: MooreThreads/torch_musa#50, #118 and, of a driver older
+    # Errors of the driver: MooreThreads/torch_musa#50, #118 and, with a driver older
     # than the SDK, #24.
     (r"musa error: no cuda-capable device|libsrv_um_musa|pvrsrv", _DRIVER),
     (
         r"undefined symbol",
-        "torch_musa does not fit this torch or this MUSA SDK: accel setup musa",
+        "torch_musa is incompatible with this torch or MUSA SDK: accel setup musa",
     ),
     # MooreThreads/torch_musa#5, #56, #102; its README has the two variables.
     (
         r"lib(musa|musart|mccl|mu(dnn|pti|fft|blas|rand|solver|sparse))[\w\-]*\.so",
         (
-            "install the MUSA SDK, point MUSA_HOME at it and add $MUSA_HOME/lib to LD_LIBRARY_PATH"
+            "install the MUSA SDK, set MUSA_HOME to its folder, and add $MUSA_HOME/lib to LD_LIBRARY_PATH"
         ),
     ),
     (r"out of memory", "`mthreads-gmi` shows which processes hold the device's memory"),
@@ -49,9 +48,8 @@ BACKEND = Backend(
     description="Moore Threads GPUs, through torch_musa",
     url="https://github.com/MooreThreads/torch_musa",
     install_hint="accel setup musa",
-    # torch.accelerator, on which accel-core builds, is there from 2.6 on; 2.7.0 is the
-    # first torch_musa for such a torch (its README), and from there on its version is
-    # torch's.
+    # accel-core needs torch.accelerator, which torch 2.6 introduced. torch_musa 2.7.0 is
+    # the first release for such a torch (its README), and has the version of its torch.
     requires=("torch>=2.6", "torch-musa>=2.7"),
     # DeepSpeed's pull request 8191 and flagos-ai/FlagScale name both.
     communication_backend="mccl",
@@ -61,23 +59,22 @@ BACKEND = Backend(
         platforms=("linux",),
         # flagos-ai's images for Moore Threads; docs.mthreads.com has the kernel module.
         nodes=("/dev/mtgpu.[0-9]*",),
-        # Display controllers of pci.ids' 1ed5: its other functions are audio.
+        # Display controllers of vendor 1ed5 in pci.ids; the other functions are audio.
         pci_ids=("1ed5/03",),
         driver_file="/sys/module/mtgpu",
         driver_step=_DRIVER,
     ),
     # torch_musa/core/device.py names the variable; UUIDs in it have no public source.
     visibility=Visibility(variables=("MUSA_VISIBLE_DEVICES",), grammar="indices"),
-    granted=Granted(
+    request=ResourceRequest(
         # flagos-ai's images for Moore Threads, without its container toolkit.
         docker="--device /dev/mtgpu.0 --device /dev/dri",
         # Project-HAMi/HAMi, pkg/device/mthreads/device.go, on Moore Threads' own device
         # plugin.
         kubernetes="mthreads.com/gpu",
     ),
-    in_torch=InTorch(private_use1=True),
-    # MUSA_HOME and MCCL: DeepSpeed's pull request 8191; the others are torch_musa's
-    # own.
+    torch_integration=TorchIntegration(private_use1=True),
+    # MUSA_HOME and MCCL: DeepSpeed's pull request 8191; the others: torch_musa.
     environment=Environment(
         forward=("MUSA_HOME", "MCCL", "TORCH_MCCL", "PYTORCH_MUSA", "TORCH_USE_MUSA")
     ),
@@ -87,5 +84,5 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the one backend of this plugin."""
+    """Return the plugin's backend."""
     return BACKEND

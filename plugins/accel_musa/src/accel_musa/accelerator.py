@@ -1,5 +1,5 @@
-"""`MUSAAccelerator`: what differs on torch.musa from any other device module of
-torch.
+"""`MUSAAccelerator`: the members that differ on torch.musa from torch's other device
+modules.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ __all__ = ["MUSAAccelerator"]
 class MUSAAccelerator(TorchAccelerator):
     """Moore Threads GPUs.
 
-    torch_musa counts devices once, through its runtime: a later change of
-    `MUSA_VISIBLE_DEVICES` has no effect in the process. A child forked after the device
-    was started gets torch_musa's `RuntimeError`.
+    torch_musa counts devices once per process, through its runtime: later changes of
+    `MUSA_VISIBLE_DEVICES` have no effect. A child forked after the device has started
+    raises torch_musa's `RuntimeError`.
     """
 
     def is_triton_supported(self) -> bool:
-        """Whether there is a device and Triton, in Moore Threads' build, is
-        installed.
-        """
+        """Return whether a device is available and Moore Threads' Triton is installed."""
         return is_installed("triton") and self.is_available()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of MCCL: `(2, 11, 4)`; `None` in a torch_musa built
+        """Return the version of MCCL, as in `(2, 11, 4)`; `None` if torch_musa was built
         without it.
         """
         with suppress(AttributeError, RuntimeError):

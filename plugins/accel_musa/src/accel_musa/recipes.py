@@ -1,7 +1,7 @@
-"""The vendor's instructions, for `accel setup`: its releases have no table of what fits
-what.
+"""The vendor's instructions, for `accel setup`: there is no table of compatible
+releases.
 
-Entry point `musa` of group `accel.recipes`; docs/howto/setup.md describes the keys.
+Entry point `musa` of group `accel.recipes`; docs/howto/writing-a-plugin.md describes the keys.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ __all__ = ["RECIPE"]
 RECIPE = {
     "url": "https://github.com/MooreThreads/torch_musa/releases",
     "note": (
-        "Moore Threads gives torch_musa with the torch that it is for, of the same "
-        "version: 2.7.0 is for torch 2.7.0; both need its MUSA SDK: "
+        "Moore Threads distributes torch_musa with the torch of the same version, so "
+        "2.7.0 is for torch 2.7.0; both need the MUSA SDK: "
         "https://developer.mthreads.com/sdk/download/musa"
     ),
 }

@@ -1,7 +1,7 @@
-"""Huawei Ascend devices for accel-core: what the backend `npu` is, and what to do when
-it fails.
+"""Huawei Ascend NPUs for accel-core: the declaration of the backend `npu`, and the next
+steps after known errors.
 
-Importing this module imports neither torch nor anything of the vendor's.
+Importing this module imports neither torch nor torch_npu.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from accel_core import (
     Backend,
     Check,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
     ProbeResult,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
     torch_build,
@@ -25,7 +25,7 @@ from accel_core import (
 
 __all__ = ["BACKEND", "cann_version", "source_cann"]
 
-#: DeepSpeed's four, and what else torch_npu reads.
+#: The four that DeepSpeed forwards, and others that torch_npu reads.
 _FORWARDED = ("ASCEND", "HCCL", "TORCH_NPU", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE")
 
 _DRIVER = "install the Ascend driver; `npu-smi info` shows when it works"
@@ -38,25 +38,30 @@ _MOUNTS = " ".join(
     for folder in ("/usr/local/dcmi", "/usr/local/Ascend/driver")
 )
 
-#: What an error's text says, and what the user can do about it; the first that fits
-#: counts.
+#: Patterns of error messages, each with the user's next step; the first match applies.
 _HINTS = (
-    ("two accelerators", "torch_npu allows no other device in torch: accel setup npu"),
+    (
+        "two accelerators",
+        (
+            "torch_npu needs a torch without another accelerator, such as the CPU "
+            "build: accel setup npu"
+        ),
+    ),
     (
         "privateuse1",
-        "another vendor's package was imported first: use a process of its own",
+        "another vendor's package was imported first: use a separate process",
     ),
     (
         r"lib(ascend_hal|dcmi|drv\w*)\.so",
-        "install the Ascend driver; a container needs the host's as well",
+        "install the Ascend driver; a container also needs the host's driver mounted",
     ),
     ("out of memory", "`npu-smi info` shows which processes hold the device's memory"),
     (
         "invalid device id",
-        "name a device below device_count(): ASCEND_RT_VISIBLE_DEVICES renumbers them",
+        "use an index below device_count(); ASCEND_RT_VISIBLE_DEVICES renumbers the devices",
     ),
 )
-#: The same, with what is installed here.
+#: Next steps that name the installed versions.
 _HINTS_WITH_VERSIONS = (
     ("ascend_(home|opp|runtime|compiler)_path", "{source}"),
     (
@@ -65,11 +70,11 @@ _HINTS_WITH_VERSIONS = (
     ),
     (
         "undefined symbol: (acl|hccl|msprof)",
-        "CANN {cann} does not fit torch_npu {npu}: accel setup npu",
+        "CANN {cann} is incompatible with torch_npu {npu}: accel setup npu",
     ),
     (
         "undefined symbol|_autoload",
-        "torch_npu {npu} does not fit torch {torch}: accel setup npu",
+        "torch_npu {npu} is incompatible with torch {torch}: accel setup npu",
     ),
 )
 
@@ -88,8 +93,8 @@ BACKEND = Backend(
     hardware=Hardware(
         name="Ascend NPU",
         platforms=("linux",),
-        # Not davinci_manager, which is there without a card; not all of 19e5: Kunpeng's
-        # ZIP engines have it.
+        # Not davinci_manager, which exists without a card; not all of 19e5, which
+        # Kunpeng's ZIP engines also have.
         nodes=("/dev/davinci[0-9]*",),
         pci_ids=("19e5:d801", "19e5:d802", "19e5:d803", "19e5:d500"),
         # hicann/driver,
@@ -100,17 +105,17 @@ BACKEND = Backend(
     visibility=Visibility(
         variables=("ASCEND_RT_VISIBLE_DEVICES",), grammar="ascending"
     ),
-    granted=Granted(
+    request=ResourceRequest(
         # Ascend/pytorch, docker/OVERVIEW.md.
         docker=f"{_DEVICES} {_MOUNTS}",
-        # Ascend/ascend-device-plugin, its README; Slurm's as clusters with Ascend nodes
-        # tell users. Ray 2.60.0, ray/_private/accelerators/npu.py.
+        # Ascend/ascend-device-plugin, its README; Slurm's name as in user guides of
+        # clusters with Ascend nodes. Ray 2.60.0, ray/_private/accelerators/npu.py.
         kubernetes="huawei.com/Ascend910",
         slurm="npu",
         ray="NPU",
         ray_noset="RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES",
     ),
-    in_torch=InTorch(private_use1=True),
+    torch_integration=TorchIntegration(private_use1=True),
     environment=Environment(forward=_FORWARDED),
     hints=_HINTS,
 )
@@ -118,21 +123,21 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the one backend of this plugin."""
+    """Return the plugin's backend."""
     return BACKEND
 
 
 @hookimpl
 def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult | None:
-    """Return the next step for errors of torch_npu or CANN whose cause depends on what
-    is installed.
+    """Return the next step for errors of torch_npu or CANN whose cause depends on the
+    installed versions.
     """
-    # Here, because finding this plugin must cost nothing.
+    # Imported here to keep discovery fast.
     from accel_core import hint_for
     from accel_npu.checks import no_cann, torch_npu_version
 
-    # Others' errors have undefined symbols too, and so have npu's own whose cause the
-    # table above knows.
+    # Errors of other backends, and those that `_HINTS` explains, can also contain
+    # "undefined symbol".
     if backend.name != BACKEND.name or hint_for(error, _HINTS):
         return None
     hint = hint_for(error, _HINTS_WITH_VERSIONS)
@@ -154,14 +159,14 @@ def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult |
 @hookimpl
 def accel_checks(backend: Backend) -> list[Check]:
     """Return the checks of CANN's variables and of its version against torch_npu's."""
-    from accel_npu.checks import CHECKS  # here, for the same reason
+    from accel_npu.checks import CHECKS  # imported here to keep discovery fast
 
     return CHECKS
 
 
 def cann_version() -> str | None:
-    """Return CANN's version (`"8.3.RC1"`) from its files below `ASCEND_HOME_PATH`;
-    `None` if it is not found.
+    """Return CANN's version, as in `"8.3.RC1"`, from its files under `ASCEND_HOME_PATH`;
+    `None` if there are none.
     """
     home = Path(os.environ.get("ASCEND_HOME_PATH") or os.devnull)
     files = (*home.glob("ascend_*_install.info"), *home.glob("*/ascend_*_install.info"))
@@ -173,8 +178,8 @@ def cann_version() -> str | None:
 
 
 def source_cann() -> str:
-    """Return the step that sets CANN's variables: run its script, or install CANN if no
-    script is found.
+    """Return the next step that sets CANN's variables: source its script, or install
+    CANN if there is no script.
     """
     above = Path(os.environ.get("ASCEND_HOME_PATH", os.devnull)).parent
     scripts = (

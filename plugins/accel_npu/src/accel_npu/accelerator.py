@@ -1,4 +1,6 @@
-"""`NPUAccelerator`: what differs on torch.npu from any other device module of torch."""
+"""`NPUAccelerator`: the members that differ on torch.npu from torch's other device
+modules.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ __all__ = ["NPUAccelerator"]
 class NPUAccelerator(TorchAccelerator):
     """Huawei Ascend NPUs.
 
-    Counting devices starts no runtime as long as the driver's `libascend_hal.so`
-    answers, so a process may count, fork, and use the device in its child.
-    (`torch.npu.is_available` would ask CANN.)
+    Counting devices does not start CANN if the driver's `libascend_hal.so` loads, so a
+    process may count, fork, and use the device in its child.
+    (`torch.npu.is_available` would start CANN.)
 
     For a device that was never selected, torch_npu's functions for streams, properties
-    and memory raise an error or report the current device. So these members select the
-    device first.
+    and memory raise an error or report the current device. These members therefore
+    select the device first.
     """
 
     # Every Ascend NPU computes in float16.
@@ -37,7 +39,7 @@ class NPUAccelerator(TorchAccelerator):
     def current_stream(
         self, device_index: Device = None, device: Device = None
     ) -> torch.Stream:
-        """Return the stream on which this thread's work runs on that device."""
+        """Return this thread's current stream on the device."""
         if device is not None:
             device_index = self._one_device(device_index, device)
         with self.device_guard(device_index):
@@ -55,7 +57,7 @@ class NPUAccelerator(TorchAccelerator):
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return torch_npu's properties; Ascend has no compute capability."""
+        """Return torch_npu's properties; `capability` is `None`, because Ascend has none."""
         index = self._index(device_index, device)
         with self.device_guard(index):
             return super().device_properties(index)
@@ -75,8 +77,9 @@ class NPUAccelerator(TorchAccelerator):
             return super().total_memory(index)
 
     def toolkit(self) -> dict[str, str | None]:
-        """The device's toolkit: CANN's version, of the runtime or else of its files,
-        and its folder.
+        """Return CANN's version, from the runtime or else from its files, and its folder.
+
+        The keys are `"CANN"` and `"ASCEND_HOME_PATH"`.
         """
         return {
             "CANN": self._cann_version("CANN") or cann_version(),
@@ -84,14 +87,14 @@ class NPUAccelerator(TorchAccelerator):
         }
 
     def _cann_version(self, part: str) -> str:
-        with suppress(Exception):  # newer than the oldest torch_npu that fits
+        with suppress(Exception):  # older releases of torch_npu lack the function
             return str(self.device_module.utils.get_cann_version(part))
         return ""
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Page-lock host memory; return False without a device, or if CANN refuses."""
-        # 2 is ACL_HOST_REG_MAPPED: of the ways to page-lock, the one that the copy
-        # engine is fast with.
+        """Pin host memory; return False without a device, or if CANN rejects the address."""
+        # 2 is ACL_HOST_REG_MAPPED, the only kind of pinned memory that the copy engine
+        # is fast with.
         runtime = self._runtime()
         if runtime is None:
             return False
@@ -109,7 +112,7 @@ class NPUAccelerator(TorchAccelerator):
             )
 
     def _runtime(self) -> Any:
-        """CANN's runtime; `None` without a device, or if torch_npu does not export
+        """Return CANN's runtime; `None` without a device, or if torch_npu does not export
         it.
         """
         if self.is_available() and hasattr(self.device_module, "npurt"):
@@ -117,37 +120,35 @@ class NPUAccelerator(TorchAccelerator):
         return None
 
     def pin_memory_alignment(self) -> int:
-        """Return 4096: CANN registers only addresses that are multiples of it."""
+        """Return 4096 (bytes): CANN registers only addresses that are multiples of 4096."""
         return 4096
 
     def is_fp64_supported(self) -> bool:
-        """Return False: torch_npu (2.13.0) makes a float32 tensor instead of a float64
-        one, with a warning.
+        """Return False: torch_npu (2.13.0) creates a float32 tensor instead of float64,
+        with a warning.
 
-        For `.double()` it says "Device do not support double dtype now, dtype cast
-        replace with float".
+        For `.double()` the warning is "Device do not support double dtype now, dtype
+        cast replace with float".
         """
         return False
 
     def range_push(
         self, msg: str, domain: str | None = None, category: str | None = None
     ) -> None:
-        """Open a range for the vendor's profiler (mstx: domains, no categories); never
-        raises an error.
+        """Open an mstx range, for Huawei's profiler; `category` is ignored. Errors are
+        suppressed.
         """
         with suppress(Exception):
             self.device_module.mstx.range_push(str(msg), domain=domain or "default")
 
     def range_pop(self, domain: str | None = None) -> None:
-        """Close the mstx range that was opened last in `domain`; never raises an
-        error.
-        """
+        """Close the mstx range that was opened last in `domain`. Errors are suppressed."""
         with suppress(Exception):
             self.device_module.mstx.range_pop(domain=domain or "default")
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of HCCL, which is CANN's: `(8, 3)` for `8.3.RC1`; `None`
-        if CANN does not report it.
+        """Return the version of HCCL, which is CANN's, as in `(8, 3)` for `8.3.RC1`;
+        `None` if CANN does not report it.
         """
         numbers = re.match(r"\d+(\.\d+)*", self._cann_version("HCCL"))
         if numbers is None:

@@ -1,5 +1,5 @@
-"""Checks of `accel doctor` for Ascend NPUs: CANN's variables, and its version against
-torch_npu's.
+"""Checks of `accel doctor` for Ascend NPUs: CANN's variables, and whether CANN is new
+enough for torch_npu.
 """
 
 from __future__ import annotations
@@ -15,22 +15,19 @@ from accel_npu import cann_version, source_cann
 
 __all__ = ["CHECKS", "no_cann", "torch_npu_version", "variables", "version"]
 
-_NO_PACKAGE = CheckResult(
-    "ok", "torch_npu is not installed, which is what would need CANN"
-)
+_NO_PACKAGE = CheckResult("ok", "torch_npu is not installed, so CANN is not needed")
 
-#: The CANN that a torch_npu was built for, by torch's minor version: Ascend/pytorch,
-#: README.md, "Ascend Auxiliary Software", at v2.8.0-7.2.0. Later ones were built for
-#: that or a later one.
+#: The CANN that torch_npu was built for, by torch's minor version. Source:
+#: Ascend/pytorch, README.md, "Ascend Auxiliary Software", at v2.8.0-7.2.0. Newer
+#: releases need the last of these CANN versions or a newer one.
 _CANN = {(2, 6): (8, 2), (2, 7): (8, 3), (2, 8): (8, 3)}
 _LATEST = max(_CANN)
 
 
 def variables() -> CheckResult:
-    """Check that CANN's set_env.sh was sourced, whose variables torch_npu needs at
-    import.
+    """Check that CANN's set_env.sh was sourced: torch_npu needs its variables at import.
 
-    torch_npu 2.13.0 fails to import if ASCEND_HOME_PATH is set, and ASCEND_OPP_PATH or
+    torch_npu 2.13.0 fails to import if ASCEND_HOME_PATH is set, but ASCEND_OPP_PATH or
     one of the folders runtime and compiler is missing.
     """
     if torch_npu_version() is None:
@@ -46,21 +43,21 @@ def variables() -> CheckResult:
         return CheckResult("error", what, source_cann(), facts)
     missing = _missing_folders(home, operators)
     if missing:
-        what = f"CANN's variables lead to no folder: {', '.join(missing)}"
+        what = f"CANN's variables name folders that do not exist: {', '.join(missing)}"
         return CheckResult("error", what, source_cann(), facts)
     searched = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     if not any(folder and Path(folder).is_relative_to(home) for folder in searched):
-        what = "LD_LIBRARY_PATH has no folder of CANN's, so that its libraries are not found"
+        what = "LD_LIBRARY_PATH does not contain CANN's folders, so its libraries cannot be loaded"
         return CheckResult("error", what, source_cann(), facts)
     return CheckResult("ok", "CANN's variables are set", facts=facts)
 
 
 def _missing_folders(home: str, operators: str) -> list[str]:
-    """Names of CANN's folders that do not exist."""
+    """Return the names of CANN's folders that do not exist."""
     folders = {
         "ASCEND_HOME_PATH": home,
-        "runtime below ASCEND_HOME_PATH": f"{home}/runtime",
-        "compiler below ASCEND_HOME_PATH": f"{home}/compiler",
+        "runtime in ASCEND_HOME_PATH": f"{home}/runtime",
+        "compiler in ASCEND_HOME_PATH": f"{home}/compiler",
         "ASCEND_OPP_PATH": operators,
     }
     missing = []
@@ -84,17 +81,17 @@ def version() -> CheckResult:
     if cann is None or needed is None or _numbers(cann) >= needed:
         return CheckResult("ok", f"CANN {cann or 'was not found'}", facts=facts)
     at_least = ".".join(map(str, needed))
-    what = f"CANN {cann} is older than what torch_npu {npu} was built for, which is {at_least} or later"
+    what = f"CANN {cann} is too old for torch_npu {npu}, which was built for {at_least} or newer"
     return CheckResult("warning", what, "accel setup npu", facts)
 
 
 def no_cann() -> str:
-    """Return `"torch_npu 2.13.0 needs CANN, which is not installed"`; an empty text if
-    CANN is installed.
+    """Return the reason if CANN is missing, `"torch_npu 2.13.0 needs CANN, which is not
+    installed"`; an empty text if CANN is installed.
     """
     if os.environ.get("ASCEND_HOME_PATH"):
         return ""
-    if not source_cann().startswith("accel setup"):  # a script of CANN's exists
+    if not source_cann().startswith("accel setup"):  # CANN's script exists
         return ""
     return f"torch_npu {torch_npu_version()} needs CANN, which is not installed"
 
@@ -110,7 +107,7 @@ def torch_npu_version() -> str | None:
 
 
 def _numbers(text: str) -> tuple[int, int]:
-    """The first two numbers of a version: `(8, 3)` of `"8.3.RC1"`."""
+    """Return the first two numbers of a version: `(8, 3)` for `"8.3.RC1"`."""
     found = re.match(r"(\d+)\.(\d+)", text)
     if found is None:
         return (0, 0)

@@ -1,6 +1,6 @@
-"""The releases of torch, torch-npu and CANN that go together, for `accel setup`.
+"""Compatible releases of torch, torch-npu and CANN, for `accel setup`.
 
-Entry point `npu` of group `accel.recipes`; docs/howto/setup.md describes the keys.
+Entry point `npu` of group `accel.recipes`; docs/howto/writing-a-plugin.md describes the keys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NEWEST = {
     "date": "2026-11-30",
 }
 
-#: torch, torch-npu, CANN, Python, and the architectures where PyPI has not both.
+#: torch, torch-npu, CANN, Python, and the architecture if PyPI has wheels for one only.
 _ROWS = (
     ("2.12.0", "2.12.0.post2", "==9.1.*", ">=3.10,<3.14"),
     ("2.11.0", "2.11.0.post2", "==9.1.*", ">=3.10,<3.14"),
@@ -59,8 +59,8 @@ RECIPE = {
             "/usr/local/Ascend/cann*/*/ascend_*_install.info": r"(?m)^version=(\S+)",
         },
     },
-    # PyPI's torch brings CUDA (since 2.11 for aarch64 too), and torch_npu allows no
-    # second accelerator beside itself.
+    # PyPI's torch contains CUDA (from 2.11 on for aarch64 too), and torch_npu rejects a
+    # torch with another accelerator.
     "torch_index": dict.fromkeys(_BOTH, "https://download.pytorch.org/whl/cpu"),
     "rows": [
         _NEWEST,

@@ -1,9 +1,9 @@
-"""Rebellions NPUs for accel-core: what the backend `rbln` is, and the next step after
-its known errors.
+"""Rebellions NPUs for accel-core: the declaration of the backend `rbln`, and the next
+steps after known errors.
 
-Read from the wheels that the registry has: torch-rbln 0.12.0 (Apache-2.0), beside it
-vllm-rbln 0.12.0, optimum-rbln 0.12.0 and backend.ai-accelerator-rebellions 26.9.6.
-Importing this module imports neither torch nor torch_rbln.
+The facts come from wheels on PyPI: torch-rbln 0.12.0 (Apache-2.0), vllm-rbln 0.12.0,
+optimum-rbln 0.12.0 and backend.ai-accelerator-rebellions 26.9.6. Importing this module
+imports neither torch nor torch_rbln.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
 )
@@ -25,10 +25,10 @@ _COMPILER = (
     "Portal account: https://docs.rbln.ai/latest/software/rbln_pytorch/installation.html"
 )
 
-#: What an error's text says, and what the user can do about it; the first that fits
-#: counts. The texts are those that `import torch_rbln` 0.12.0 gave: without
-#: rebel-compiler, and with other libraries called librbln.so; and those that its
-#: libc10_rbln.so holds.
+#: Patterns of error messages, each with the user's next step; the first match applies.
+#: The messages come from `import torch_rbln` 0.12.0, without
+#: rebel-compiler and with other libraries called librbln.so, and from its
+#: libc10_rbln.so.
 _HINTS = (
     (r"could not find librbln\.so|RBLN device runtime is not loaded", _COMPILER),
     (
@@ -37,35 +37,38 @@ _HINTS = (
             r"(_ZN4rbln|rbln_)"
         ),
         (
-            "install the rebel-compiler made for your torch-rbln: `python -m torch_rbln.diagnose` shows both"
+            "install the rebel-compiler made for your torch-rbln; "
+            "`python -m torch_rbln.diagnose` prints both versions"
         ),
     ),
-    (r"undefined symbol", "torch-rbln does not fit this torch: accel setup rbln"),
+    (
+        r"undefined symbol",
+        "torch-rbln is incompatible with this torch: accel setup rbln",
+    ),
     (
         r"Invalid RBLN_DEVICE_MAP|RBLN_NPUS_PER_DEVICE must|RBLN_DEVICE_MAP=",
         (
-            "unset RBLN_DEVICE_MAP and RBLN_NPUS_PER_DEVICE: each NPU is then a device of its own"
+            "unset RBLN_DEVICE_MAP and RBLN_NPUS_PER_DEVICE: each NPU is then a separate device"
         ),
     ),
     (
         r"in use by another process|may be out of memory|lack of device memory",
-        "`rbln-smi` shows which processes hold the NPUs and their memory",
+        "`rbln-smi` shows which processes use the NPUs and their memory",
     ),
 )
 
 BACKEND = Backend(
     name="rbln",
-    # After every device that people train on: torch-rbln's METADATA calls it beta and
-    # not for production.
+    # Below every device that people commonly train on: torch-rbln's METADATA calls it
+    # beta and not for production.
     priority=175,
     device_type="rbln",
     vendor_import="torch_rbln",
     description="Rebellions NPUs, through torch-rbln",
     url="https://docs.rbln.ai/latest/software/rbln_pytorch/overview.html",
     install_hint="accel setup rbln",
-    # torch.accelerator, on which accel-core builds, is there from 2.6 on. Each
-    # torch-rbln is for one torch, which its METADATA pins: 2.13.0+cpu for 0.12.0,
-    # 2.11.0+cpu for 0.4.0.
+    # accel-core needs torch.accelerator, which torch 2.6 introduced. The METADATA of
+    # torch-rbln pins one torch: 2.13.0+cpu for 0.12.0, 2.11.0+cpu for 0.4.0.
     requires=("torch>=2.6",),
     communication_backend="rbln-ccl",
     # torch_rbln/_internal/monkey_patches.py: rebel-compiler registers it at the first
@@ -78,19 +81,19 @@ BACKEND = Backend(
         nodes=("/dev/rbln[0-9]*",),
         # backend.ai-accelerator-rebellions, common/plugin.py: "devices with VID 1eff".
         pci_ids=("1eff",),
-        # vllm_rbln/v1/worker/utils.py, `RBLN_SYSFS_CLASS_DIR`; optimum-rbln's errors
-        # name rbln-smi.
+        # vllm_rbln/v1/worker/utils.py, `RBLN_SYSFS_CLASS_DIR`; rbln-smi is in the errors
+        # of optimum-rbln.
         driver_file="/sys/class/rebellions",
         driver_step="install the RBLN Driver; `rbln-smi` shows when it works",
     ),
     visibility=Visibility(
-        # libc10_rbln.so names both. vllm_rbln/platform/__init__.py: the runtime prefers
-        # RBLN_DEVICES.
+        # Both names are in libc10_rbln.so. vllm_rbln/platform/__init__.py: the runtime
+        # prefers RBLN_DEVICES.
         variables=("RBLN_DEVICES", "RBLN_VISIBLE_DEVICES"),
         grammar="indices",
     ),
-    granted=Granted(
-        # backend.ai-accelerator-rebellions, common/plugin.py, gives a container both.
+    request=ResourceRequest(
+        # backend.ai-accelerator-rebellions, common/plugin.py: a container has both nodes.
         docker="--device /dev/rbln0 --device /dev/rsd0",
         # https://docs.rbln.ai/v0.11.0/software/system_management/kubernetes/device_plugin.html
         # Ray 2.60.0, ray/_private/accelerators/rbln.py.
@@ -98,9 +101,9 @@ BACKEND = Backend(
         ray="RBLN",
         ray_noset="RAY_EXPERIMENTAL_NOSET_RBLN_RT_VISIBLE_DEVICES",
     ),
-    in_torch=InTorch(private_use1=True),
+    torch_integration=TorchIntegration(private_use1=True),
     environment=Environment(
-        # Not all of RBLN_: RBLN_LOCAL_IP and RBLN_RDMA_IP are of one host
+        # Not all of RBLN_*: RBLN_LOCAL_IP and RBLN_RDMA_IP belong to one host
         # (torch_rbln/_internal/rdma_env.py).
         forward=("TORCH_RBLN", "RBLN_NPUS_PER_DEVICE", "RBLN_ROOT_IP", "RCCL_PORT_GEN"),
     ),
@@ -110,5 +113,5 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the one backend of this plugin."""
+    """Return the plugin's backend."""
     return BACKEND

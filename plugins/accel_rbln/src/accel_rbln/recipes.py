@@ -1,6 +1,6 @@
-"""The torch that torch-rbln is made for, for `accel setup`.
+"""The torch that torch-rbln needs, for `accel setup`.
 
-Entry point `rbln` of group `accel.recipes`; docs/howto/setup.md describes the keys.
+Entry point `rbln` of group `accel.recipes`; docs/howto/writing-a-plugin.md describes the keys.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ RECIPE = {
     "url": "https://docs.rbln.ai/latest/software/rbln_pytorch/installation.html",
     "torch_index": {"x86_64": "https://download.pytorch.org/whl/cpu"},
     "note": (
-        "torch-rbln needs rebel-compiler, which is on Rebellions' own index and needs an account"
+        "torch-rbln needs rebel-compiler, from Rebellions' package index, which requires an account"
     ),
     "rows": [
         {

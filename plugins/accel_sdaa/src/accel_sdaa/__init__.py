@@ -1,5 +1,5 @@
-"""Tecorigin cards for accel-core: what the backend `sdaa` is, and the next step after
-its known errors.
+"""Tecorigin cards for accel-core: the declaration of the backend `sdaa`, and the next
+steps after known errors.
 
 Importing this module imports neither torch nor torch_sdaa.
 """
@@ -9,22 +9,24 @@ from __future__ import annotations
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
 )
 
 __all__ = ["BACKEND"]
 
-#: What an error's text says, and what the user can do about it; the first that fits
-#: counts.
+#: Patterns of error messages, each with the user's next step; the first match applies.
 _HINTS = (
-    (r"lib(sdaa|sdpti|tccl|tcml|teco)\w*\.so", "source /opt/tecoai/setvars.sh"),
+    (
+        r"lib(sdaa|sdpti|tccl|tcml|teco)\w*\.so",
+        "run `source /opt/tecoai/setvars.sh` in the shell that starts Python",
+    ),
     (
         r"undefined symbol|torch_sdaa\._c\b",
-        "torch_sdaa does not fit this torch or its TecoToolKit: accel setup sdaa",
+        "torch_sdaa is incompatible with this torch or TecoToolKit: accel setup sdaa",
     ),
     (r"out of memory", "`teco-smi` shows which processes hold the device's memory"),
 )
@@ -38,27 +40,27 @@ BACKEND = Backend(
     description="Tecorigin cards, through torch_sdaa",
     url="http://docs.tecorigin.com/release/torch2.7",
     install_hint="accel setup sdaa",
-    # torch.accelerator, on which accel-core builds, is there from 2.6 on. Versions of
-    # torch_sdaa follow no one scheme (1.7.0, 20250827.8.35.dev0, 3.2.1b0), so none is
-    # asked for.
+    # accel-core needs torch.accelerator, which torch 2.6 introduced. No version of
+    # torch_sdaa is required, because its versions follow several schemes (1.7.0,
+    # 20250827.8.35.dev0, 3.2.1b0).
     requires=("torch>=2.6",),
     communication_backend="tccl",
     compile_backend="teco_inductor",
     hardware=Hardware(
         name="Tecorigin SDAA card",
         platforms=("linux",),
-        # One node a card, each of which is four devices. Not /dev/sdaa*: those are SCSI
-        # disks. Unverified: seen in what torch_sdaa answers, in no document on the
-        # driver.
+        # Each card has one node and exposes four devices. Not /dev/sdaa*, which are SCSI
+        # disks. Unverified: torch_sdaa reports the node, but no document about the
+        # driver mentions it.
         nodes=("/dev/tcaicard[0-9]*",),
-        # Neither PCI ids nor a file of TecoDriver have a public source.
+        # PCI ids and the files of TecoDriver have no public source.
     ),
     visibility=Visibility(variables=("SDAA_VISIBLE_DEVICES",), grammar="indices"),
-    granted=Granted(
+    request=ResourceRequest(
         # Tecorigin/modelzoo, its models' READMEs.
         docker="--device /dev/tcaicard0",
     ),
-    in_torch=InTorch(private_use1=True),
+    torch_integration=TorchIntegration(private_use1=True),
     environment=Environment(forward=("TCCL", "SDAA", "TECO", "TORCH_SDAA")),
     hints=_HINTS,
 )
@@ -66,5 +68,5 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the one backend of this plugin."""
+    """Return the plugin's backend."""
     return BACKEND

@@ -1,6 +1,4 @@
-"""`SDAAAccelerator`: what is known to differ on torch.sdaa, of which no source is
-public.
-"""
+"""`SDAAAccelerator`: the members that differ on torch.sdaa, whose source is not public."""
 
 from __future__ import annotations
 
@@ -13,10 +11,10 @@ __all__ = ["SDAAAccelerator"]
 
 
 class SDAAAccelerator(TorchAccelerator):
-    """Tecorigin cards; one card is four devices.
+    """Tecorigin cards; each card exposes four devices.
 
     torch_sdaa's source is not public, so every function is looked up before it is used.
-    If torch_sdaa lacks one, the member's default applies, or it raises
+    If torch_sdaa lacks a function, the member returns its default or raises
     `UnsupportedError` with the member's name.
     """
 
@@ -30,15 +28,15 @@ class SDAAAccelerator(TorchAccelerator):
         self._knows_compilers = False
 
     def get_compile_backend(self) -> str:
-        """Return the compiler that was set, else `"teco_inductor"` if torch_sdaa
-        registers it, else `"inductor"`.
+        """Return the backend of `torch.compile` that was set, else `"teco_inductor"` if
+        torch_sdaa registers it, else `"inductor"`.
         """
         self._find_compilers()
         return super().get_compile_backend()
 
     def set_compile_backend(self, backend: str) -> None:
-        """Use another `torch.compile` backend; raises `ValueError`, with the registered
-        ones, for an unknown name.
+        """Set the backend of `torch.compile`. Raises `ValueError`, with the registered
+        names, for an unknown name.
         """
         self._find_compilers()
         super().set_compile_backend(backend)
@@ -47,8 +45,8 @@ class SDAAAccelerator(TorchAccelerator):
         if self._knows_compilers:
             return
         self._knows_compilers = True
-        # 3.1.1a3 registers its compiler in a module of its own; whatever fails there
-        # leaves torch's.
+        # torch_sdaa 3.1.1a3 registers its compiler in this module. If that fails, torch's
+        # compiler is used.
         with suppress(ImportError, AttributeError, RuntimeError):
             import_module("torch_sdaa._inductor")
         from torch._dynamo import list_backends

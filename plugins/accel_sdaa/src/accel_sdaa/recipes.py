@@ -1,6 +1,6 @@
-"""The vendor's instructions, for `accel setup`: no public table has its releases.
+"""The vendor's instructions, for `accel setup`: there is no public table of releases.
 
-Entry point `sdaa` of group `accel.recipes`; docs/howto/setup.md describes the keys.
+Entry point `sdaa` of group `accel.recipes`; docs/howto/writing-a-plugin.md describes the keys.
 """
 
 from __future__ import annotations
@@ -10,6 +10,6 @@ __all__ = ["RECIPE"]
 RECIPE = {
     "url": "http://docs.tecorigin.com/release/torch2.7",
     "note": (
-        "Tecorigin gives TecoPyTorch (torch_sdaa) with its TecoToolKit and TecoDriver, of one release"
+        "Tecorigin distributes TecoPyTorch (torch_sdaa) with the TecoToolKit and TecoDriver of one release"
     ),
 }

@@ -1,5 +1,5 @@
-"""Biren GPUs for accel-core: what the backend `supa` is, and the next step after its
-known errors.
+"""Biren GPUs for accel-core: the declaration of the backend `supa`, and the next steps
+after known errors.
 
 Importing this module imports neither torch nor torch_supa.
 """
@@ -9,19 +9,21 @@ from __future__ import annotations
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
 )
 
 __all__ = ["BACKEND"]
 
-_ENVIRONMENT = "source /usr/local/birensupa/all/latest/scripts/brsw_set_env.sh"
+_ENVIRONMENT = (
+    "run `source /usr/local/birensupa/all/latest/scripts/brsw_set_env.sh` in the shell "
+    "that starts Python"
+)
 
-#: What an error's text says, and what the user can do about it; the first that fits
-#: counts.
+#: Patterns of error messages, each with the user's next step; the first match applies.
 _HINTS = (
     (
         (
@@ -32,7 +34,7 @@ _HINTS = (
     ),
     (
         r"undefined symbol|torch_supa\._c\b",
-        "torch_supa does not fit this torch: accel setup supa",
+        "torch_supa is incompatible with this torch: accel setup supa",
     ),
     (r"out of memory", "`brsmi` shows which processes hold the device's memory"),
 )
@@ -46,35 +48,35 @@ BACKEND = Backend(
     description="Biren GPUs, through torch_supa",
     url="https://github.com/BIRENSUPA/torch-supa",
     install_hint="accel setup supa",
-    # torch.accelerator, on which accel-core builds, is there from 2.6 on; torch_supa's
-    # fourth number is the torch it was built for.
+    # accel-core needs torch.accelerator, which torch 2.6 introduced. The fourth number of
+    # torch_supa's version is the torch release that it was built for.
     requires=("torch>=2.6", "torch-supa>=1.0.0.20600"),
     communication_backend="bccl",
     compile_backend="inductor",
     hardware=Hardware(
         name="Biren GPU",
         platforms=("linux",),
-        # The bus tells nothing: Biren's PCI ids have no public source.
+        # No PCI ids: Biren's have no public source.
         nodes=("/dev/biren/card_[0-9]*",),
-        # Biren's guide to installing BIRENSUPA Driver (2025), on its kernel module:
+        # Biren's installation guide for BIRENSUPA Driver (2025), on the kernel module:
         # `modprobe biren`.
         driver_file="/sys/module/biren",
         driver_step=(
-            "install BIRENSUPA Driver and `modprobe biren`; `brsmi` shows when it works"
+            "install BIRENSUPA Driver and run `modprobe biren`; `brsmi` shows when it works"
         ),
     ),
     visibility=Visibility(variables=("SUPA_VISIBLE_DEVICES",), grammar="indices"),
-    granted=Granted(
+    request=ResourceRequest(
         # BIRENSUPA/torch-supa,
         # .agents/skills/torch-supa-wiki/installation-quickstart.md.
         docker="--device /dev/biren/card_0",
         # https://gitee.com/BirenTechnology/k8s-device-plugin
         kubernetes="birentech.com/gpu",
     ),
-    in_torch=InTorch(
+    torch_integration=TorchIntegration(
         private_use1=True,
-        # torch's autoload of torch_supa puts torch.supa's functions into torch.cuda.
-        impersonates="cuda",
+        # If torch autoloads torch_supa, torch.cuda has the functions of torch.supa.
+        takes_over="cuda",
     ),
     environment=Environment(forward=("BCCL", "BIREN", "SUPA", "BRTB")),
     hints=_HINTS,
@@ -83,5 +85,5 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the one backend of this plugin."""
+    """Return the plugin's backend."""
     return BACKEND

@@ -1,5 +1,5 @@
-"""`SUPAAccelerator`: what differs on torch.supa from any other device module of
-torch.
+"""`SUPAAccelerator`: the members that differ on torch.supa from torch's other device
+modules.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ __all__ = ["SUPAAccelerator"]
 class SUPAAccelerator(TorchAccelerator):
     """Biren GPUs.
 
-    torch_supa counts devices once, through its runtime: a later change of
-    `SUPA_VISIBLE_DEVICES` has no effect in the process. It does not notice a fork, so a
-    child must not use a device that its parent has started.
+    torch_supa counts devices once per process, through its runtime: later changes of
+    `SUPA_VISIBLE_DEVICES` have no effect. torch_supa does not detect forks, so a child
+    must not use a device that its parent has started.
     """
 
     # DeepSpeed (0.19.8) trains in float16 on every Biren GPU.
@@ -24,20 +24,20 @@ class SUPAAccelerator(TorchAccelerator):
     _vendor_ranges = "brtx"
 
     def is_fp64_supported(self) -> bool:
-        """Return False: torch_supa says "SUPA device does not support double
+        """Return False: torch_supa raises "SUPA device does not support double
         (float64)".
         """
         return False
 
     def is_triton_supported(self) -> bool:
-        """Whether there is a device and Triton, in Biren's build br-triton, is
+        """Return whether a device is available and Triton (Biren's br-triton) is
         installed.
         """
         return is_installed("triton") and self.is_available()
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Return the version of BCCL: `(1, 3, 0)`; `None` in a torch_supa built without
-        it.
+        """Return the version of BCCL, as in `(1, 3, 0)`; `None` if torch_supa was built
+        without it.
         """
         query = getattr(self.device_module.bccl, "version", None)
         if query is None:

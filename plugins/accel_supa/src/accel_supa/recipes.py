@@ -1,6 +1,6 @@
-"""The vendor's instructions, for `accel setup`: no public table has its releases.
+"""The vendor's instructions, for `accel setup`: there is no public table of releases.
 
-Entry point `supa` of group `accel.recipes`; docs/howto/setup.md describes the keys.
+Entry point `supa` of group `accel.recipes`; docs/howto/writing-a-plugin.md describes the keys.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ __all__ = ["RECIPE"]
 RECIPE = {
     "url": "https://github.com/BIRENSUPA/torch-supa",
     "note": (
-        "Biren gives torch_supa with its SDK; its fourth number names the torch that "
-        "it is for: 1.0.0.21000 is for torch 2.10.0"
+        "Biren distributes torch_supa with its SDK; the fourth number of its version is "
+        "the torch release: 1.0.0.21000 is for torch 2.10.0"
     ),
 }

@@ -1,5 +1,5 @@
-"""Google TPUs for accel-core, through TorchTPU: what the backend `tpu` is, and what to
-do when it fails.
+"""Google TPUs for accel-core, through TorchTPU: the declaration of the backend `tpu`, and
+the next steps after known errors.
 
 Importing this module imports neither torch nor torch_tpu.
 """
@@ -11,10 +11,10 @@ from dataclasses import replace
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
     ProbeResult,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     hookimpl,
 )
@@ -22,21 +22,21 @@ from accel_tpu.library import LIBRARY, fault, own_library
 
 __all__ = ["BACKEND"]
 
-#: What an error's text says, and what the user can do about it; the first that fits
-#: counts.
+#: Patterns of error messages, each with the user's next step; the first match applies.
 _HINTS = (
     # libtpu's lock, /tmp/libtpu_lockfile: google/jax#10192, openxla/xla#4666.
     (
         r"tpu is already in use|libtpu_lockfile|already in used? by another process",
         (
-            "`sudo lsof -w /dev/accel*` names the process that has it; without one, "
-            "remove /tmp/libtpu_lockfile"
+            "`sudo lsof -w /dev/accel*` lists the process that uses the TPU; if there is "
+            "none, remove /tmp/libtpu_lockfile"
         ),
     ),
     (
         r"pjrt api version|pjrt_api.*version",
         (
-            "unset TPU_LIBRARY_PATH, whose library is of another PJRT version, and install torch-tpu's libtpu"
+            "unset TPU_LIBRARY_PATH, whose library has another PJRT version, and "
+            "install the libtpu of torch-tpu"
         ),
     ),
     (
@@ -48,51 +48,54 @@ _HINTS = (
     # to 2.15.
     (
         r"undefined symbol|no glue|torch_tpu\._internal",
-        "torch-tpu does not fit this torch: accel setup tpu",
+        "torch-tpu is incompatible with this torch: accel setup tpu",
     ),
     (
         "privateuse1",
-        "another vendor's package was imported first: use a process of its own",
+        "another vendor's package was imported first: use a separate process",
     ),
     (
         "internal to torchtpu",
-        "call torch.accelerator's function, which accel-core does",
+        "call the function of torch.accelerator, or the member of accel's object",
     ),
-    ("inductor.*tpu|tpu.*inductor", "use get_compile_backend(), which is 'tpu'"),
+    (
+        "inductor.*tpu|tpu.*inductor",
+        "pass backend=acc.get_compile_backend(), which is 'tpu'",
+    ),
 )
 
-#: Seen with torch_tpu 0.2.0 on XLA's library for the CPU.
-_OTHERWISE = (
+#: Observed with torch_tpu 0.2.0 on XLA's library for the CPU.
+_KNOWN_DIFFERENCES = (
     (
         "compute.randomness.checkpointing_draws_the_same",
         (
-            "torch.utils.checkpoint draws another dropout mask in the backward pass, "
-            "so the gradient is wrong: keep dropout out of what is checkpointed, or "
-            "set its probability to 0"
+            "torch.utils.checkpoint draws a different dropout mask in the backward pass, "
+            "so gradients are wrong: do not checkpoint dropout layers, or set their "
+            "probability to 0"
         ),
     ),
     (
         "compute.forms.layers",
         (
-            "batch norm leaves its running statistics as they were, so evaluation is "
-            "wrong: give it track_running_stats=False, or take layer norm or group norm"
+            "batch norm does not update its running statistics, so evaluation is wrong: "
+            "pass track_running_stats=False, or use layer norm or group norm"
         ),
     ),
     (
         "compute.numbers.nan_and_infinity",
         (
-            "maximum, minimum, clamp and gelu lose NaN: look for NaN before they are called"
+            "maximum, minimum, clamp and gelu do not propagate NaN: check for NaN beforehand"
         ),
     ),
     (
         "compute.reductions.nan_in_every_reduction",
         (
-            "max, min, amax, amin, aminmax, argmax and argmin lose NaN: look for NaN before they are called"
+            "max, min, amax, amin, aminmax, argmax and argmin do not propagate NaN: check for NaN beforehand"
         ),
     ),
     (
         "compute.forms.zeros_and_infinities",
-        "x + 0.0 leaves -0.0 as it is: do not read the sign of a zero",
+        "x + 0.0 keeps -0.0: do not rely on the sign of a zero",
     ),
 )
 
@@ -112,19 +115,19 @@ BACKEND = Backend(
     hardware=Hardware(
         name="Google TPU",
         platforms=("linux",),
-        # Gaudi has /dev/accel* too, and any device that is passed through has
+        # Gaudi accelerators also have /dev/accel*, and every passed-through device has
         # /dev/vfio/*.
         shared_nodes=("/dev/accel[0-9]*", "/dev/vfio/[0-9]*"),
         # torch_tpu/_internal/utils/hardware.py: v4, v5p, v5e, v6e, v7. Not all of 1ae0,
-        # as network cards have it too.
+        # which Google's network cards have too.
         pci_ids=("1ae0:005e", "1ae0:0062", "1ae0:0063", "1ae0:006f", "1ae0:0076"),
     ),
     visibility=Visibility(
-        # Both are in libtpu 0.0.52. TPU_VISIBLE_DEVICE_PATHS wins over them; its
-        # grammar is not documented.
+        # Both are in libtpu 0.0.52. TPU_VISIBLE_DEVICE_PATHS overrides both; its grammar
+        # is not documented.
         variables=("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"),
     ),
-    granted=Granted(
+    request=ResourceRequest(
         # cloud.google.com/tpu/docs/run-in-container.
         docker="--privileged --net=host",
         # cloud.google.com/kubernetes-engine/docs/concepts/tpus.
@@ -133,17 +136,17 @@ BACKEND = Backend(
         ray="TPU",
         ray_noset="RAY_EXPERIMENTAL_NOSET_TPU_VISIBLE_CHIPS",
     ),
-    in_torch=InTorch(private_use1=True),
+    torch_integration=TorchIntegration(private_use1=True),
     environment=Environment(forward=("TPU_", "TORCH_TPU", "PJRT_", "XLA_", "LIBTPU_")),
     hints=_HINTS,
-    computes_otherwise=_OTHERWISE,
+    known_differences=_KNOWN_DIFFERENCES,
 )
 
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the one backend of this plugin; with a library in place of libtpu, it
-    needs no TPU.
+    """Return the plugin's backend; with another library instead of libtpu, it needs no
+    TPU.
     """
     if own_library() is None:
         return BACKEND
@@ -156,8 +159,8 @@ def accel_backends() -> Backend:
 
 @hookimpl
 def accel_probe(backend: Backend) -> ProbeResult | None:
-    """Check the PJRT library that the user names: TorchTPU ends the process if it
-    cannot load it.
+    """Check the PJRT library in `TPU_LIBRARY_PATH`, because TorchTPU ends the process if
+    the library cannot be loaded.
     """
     library = own_library()
     if backend.name != BACKEND.name or library is None:
@@ -167,8 +170,8 @@ def accel_probe(backend: Backend) -> ProbeResult | None:
         return ProbeResult(
             False,
             f"{LIBRARY}={str(library)!r} {reason}",
-            f"unset {LIBRARY}, so that libtpu is loaded, or name a PJRT library: accel try tpu sets it",
+            f"unset {LIBRARY} to load libtpu, or set it to a PJRT library, as accel try tpu does",
         )
     return ProbeResult(
-        True, f"TorchTPU on {library.name} ({LIBRARY}) in place of libtpu"
+        True, f"TorchTPU runs on {library.name} ({LIBRARY}) instead of libtpu"
     )

@@ -1,4 +1,6 @@
-"""`TPUAccelerator`: what differs on torch.tpu from any other device module of torch."""
+"""`TPUAccelerator`: the members that differ on torch.tpu from torch's other device
+modules.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ __all__ = ["TPUAccelerator"]
 class TPUAccelerator(TorchAccelerator):
     """Google TPUs.
 
-    TorchTPU leaves most functions of `torch.tpu` to torch, so those of
-    `torch.accelerator` are used. It orders work by its data, so all streams are one
-    queue. A process has one device and cannot select another. With a library in place
-    of libtpu, every process starts a runtime of its own.
+    Most functions of `torch.tpu` are internal, so members call `torch.accelerator`.
+    TorchTPU orders work by its data, so all streams are one queue. A process has one
+    device and cannot select another. With another library instead of libtpu, every
+    process starts a separate runtime.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -34,7 +36,7 @@ class TPUAccelerator(TorchAccelerator):
         super().__init__(backend)
         if self._library is not None:
             warnings.warn(
-                f"{backend.name}: TorchTPU runs on {self._library} ({LIBRARY}) in place of libtpu",
+                f"{backend.name}: TorchTPU runs on {self._library} ({LIBRARY}) instead of libtpu",
                 UserWarning,
                 stacklevel=2,
             )
@@ -42,16 +44,14 @@ class TPUAccelerator(TorchAccelerator):
                 self._holds_tensors()
 
     def resolves_data_dependency(self) -> bool:
-        """Return True: XLA orders work by the data that it needs, as TorchTPU documents
-        for its streams.
-        """
+        """Return True: XLA orders work by its data, as TorchTPU documents for streams."""
         return True
 
     def device_count(self) -> int:
-        """Return the number of devices that TorchTPU sees; at most 1 with a library in
-        place of libtpu.
+        """Return the number of devices that TorchTPU reports; at most 1 with another
+        library instead of libtpu.
         """
-        if not self._count:  # kept, as torch.compile cannot look into torch's count
+        if not self._count:  # cached, because torch.compile cannot trace the call
             self._count = int(super().device_count())
             if self._library is not None:
                 self._count = min(self._count, 1)
@@ -62,15 +62,15 @@ class TPUAccelerator(TorchAccelerator):
         if index != current:
             raise self._unsupported(
                 "set_device",
-                f"it binds a process to device {current}, and device {index} was "
-                "named: start a process for each device, with accel run or torchrun",
+                f"the process is bound to device {current} and cannot select device "
+                f"{index}: start one process per device, with accel run or torchrun",
             )
 
     def device_properties(
         self, device_index: Device = None, device: Device = None
     ) -> DeviceProperties:
-        """Return TorchTPU's properties; with a library in place of libtpu, the name
-        says so.
+        """Return TorchTPU's properties; with another library instead of libtpu, the name
+        contains the library's.
         """
         if device is not None:
             device_index = self._one_device(device_index, device)
@@ -82,8 +82,8 @@ class TPUAccelerator(TorchAccelerator):
 
 @contextmanager
 def _without_launcher_variables() -> Iterator[None]:
-    """Hide the launcher's variables: with them TorchTPU's runtime looks for a slice of
-    TPUs, and aborts.
+    """Hide the launcher's variables, with which TorchTPU's runtime expects a slice of
+    TPUs and aborts.
     """
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     kept = {name: os.environ.pop(name) for name in names if name in os.environ}
@@ -94,9 +94,9 @@ def _without_launcher_variables() -> Iterator[None]:
 
 
 def _register() -> None:
-    """Register the device with torch: TorchTPU does it at import only where the PCI bus
+    """Register the device with torch, which TorchTPU does at import only if the PCI bus
     shows a TPU.
     """
     from torch_tpu import _loader
 
-    _loader._init_device("tpu")  # nothing where it is registered; starts no runtime
+    _loader._init_device("tpu")  # no effect if it is registered; starts no runtime

@@ -1,4 +1,4 @@
-"""The PJRT library that TorchTPU loads: libtpu's, or another that the user names."""
+"""The PJRT library that TorchTPU loads: libtpu, or another that the user selects."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 __all__ = ["LIBRARY", "fault", "own_library"]
 
-#: The variable that names it. libtpu sets it where it is not set.
+#: The variable with the library's path. libtpu sets the variable if it is unset.
 LIBRARY = "TPU_LIBRARY_PATH"
 
 
 def own_library() -> Path | None:
-    """Return the path of the PJRT library that the user names in place of libtpu's;
-    `None` if none is named.
+    """Return the path of the PJRT library that the user selects instead of libtpu; `None`
+    if there is none.
     """
     path = os.environ.get(LIBRARY)
     if not path or Path(path).name == "libtpu.so":
@@ -30,9 +30,9 @@ def fault(library: Path) -> str:
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
         ):
             if content.find(b"GetPjrtApi") < 0:
-                return "is no PJRT library: it has no GetPjrtApi"
+                return "is not a PJRT library: it has no GetPjrtApi"
     except FileNotFoundError:
-        return "is no file"
-    except (OSError, ValueError) as error:  # a folder, no rights; an empty file
+        return "does not exist"
+    except (OSError, ValueError) as error:  # a folder, no permission, or an empty file
         return f"cannot be read: {error}"
     return ""

@@ -1,6 +1,6 @@
 """The torch that TorchTPU is built for, for `accel setup`.
 
-Entry point `tpu` of group `accel.recipes`; docs/howto/setup.md describes the keys.
+Entry point `tpu` of group `accel.recipes`; docs/howto/writing-a-plugin.md describes the keys.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ __all__ = ["RECIPE"]
 
 RECIPE = {
     "url": "https://pypi.org/project/torch-tpu/",
-    # PyPI's torch for x86-64 brings CUDA, which a host with TPUs has no use for.
+    # PyPI's torch for x86-64 contains CUDA, which is useless on a host with TPUs.
     "torch_index": {"x86_64": "https://download.pytorch.org/whl/cpu"},
     "rows": [
-        # Its metadata asks for torch 2.11 to 2.15; session tpu-real runs it with this
-        # one.
+        # The metadata of torch-tpu allows torch 2.11 to 2.15; session tpu-real runs it
+        # with this release.
         {
             "torch": "2.13.0",
             "packages": ["torch-tpu==0.2.0"],

@@ -1,5 +1,5 @@
-"""Settings of `accel try tpu`: TorchTPU loads XLA's library for the processor in the
-place of libtpu.
+"""Settings of `accel try tpu`: TorchTPU loads XLA's library for the CPU instead of
+libtpu.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from accel_tpu.library import LIBRARY
 
 __all__ = ["environment"]
 
-#: The package that brings such a library, and its file.
+#: The package that contains the library, and the library's file.
 _PACKAGE, _FILE = "fastatomstruct_xla_cpu", "libpjrt_cpu.so"
 
 
 def environment() -> tuple[dict[str, str], str]:
-    """Return the environment variables for the command, and a sentence that says on
-    what it runs.
+    """Return the environment variables for the command, and a sentence that names the
+    library.
 
     Raises `IntegrationMissingError` if one of the two packages is not installed.
     """
@@ -31,8 +31,8 @@ def environment() -> tuple[dict[str, str], str]:
     spec = find_spec(_PACKAGE)
     origin = spec.origin if spec else None
     library = Path(origin or "").with_name(_FILE)
-    # torch's autoload imports TorchTPU in every process; the plugin does it where the
-    # backend is chosen. It is not pinned: DeepSpeed refuses a DS_ACCELERATOR that it
-    # does not know.
+    # torch's autoload would import TorchTPU in every process; the plugin imports it only
+    # if the backend is chosen. The backend is not pinned, because DeepSpeed rejects a
+    # DS_ACCELERATOR that it does not support.
     variables = {LIBRARY: str(library), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     return variables, f"TorchTPU on XLA's CPU library: {library}"

@@ -30,14 +30,14 @@ def test_without_a_tpu_the_processor_is_chosen():
     name, status, reason, _ = answer(CHOSEN)
     assert name == "cpu"
     assert status == "no_device"
-    assert reason.startswith("this machine has no Google TPU (none of PCI 1ae0:005e")
+    assert reason.startswith("no Google TPU found (looked for PCI 1ae0:005e")
 
 
 @pytest.mark.parametrize(
     ("library", "words"),
     [
-        ("/nowhere/libpjrt.so", "is no file"),
-        (None, "is no PJRT library: it has no GetPjrtApi"),
+        ("/nowhere/libpjrt.so", "does not exist"),
+        (None, "is not a PJRT library: it has no GetPjrtApi"),
     ],
 )
 def test_a_library_that_would_end_the_process_is_a_verdict(library, words):
@@ -56,4 +56,6 @@ def test_try_says_what_it_runs_on():
     ).succeeded()
     assert done.stderr.startswith("TorchTPU on XLA's CPU library: /")
     words = " ".join(done.stdout.split())
-    assert "TorchTPU on libpjrt_cpu.so (TPU_LIBRARY_PATH) in place of libtpu" in words
+    assert (
+        "TorchTPU runs on libpjrt_cpu.so (TPU_LIBRARY_PATH) instead of libtpu" in words
+    )

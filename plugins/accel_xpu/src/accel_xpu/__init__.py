@@ -1,7 +1,7 @@
 """Intel GPUs for accel-core: the backend `xpu`, through IPEX or through torch itself.
 
-The name is declared twice: IPEX (intel_extension_for_pytorch) ranks before torch's own
-support. Importing this module imports neither torch nor anything of Intel's.
+The backend is declared twice: IPEX (intel_extension_for_pytorch) has a higher priority
+than torch itself. Importing this module imports neither torch nor Intel's packages.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from accel_core import (
     Backend,
     Environment,
-    Granted,
     Hardware,
-    InTorch,
     ProbeResult,
+    ResourceRequest,
+    TorchIntegration,
     Visibility,
     evidence,
     hookimpl,
@@ -32,29 +32,28 @@ __all__ = ["IPEX", "NATIVE", "accel_probe", "described"]
 
 _INSTALL = "accel setup xpu"
 
-#: What an error's text says, and what the user can do about it; the first that fits
-#: counts.
+#: Patterns of error messages, each with the user's next step; the first match applies.
 _HINTS = (
-    # IPEX beside a torch that it was not built for.
+    # IPEX with a torch that it was not built for.
     (r"works with torch [\d.]+ only", _INSTALL),
     (r"needs to work with pytorch|^127$|'os' has no attribute 'exit'", _INSTALL),
     (r"(not compiled with|compiled without) xpu", _INSTALL),
     (
         r"out of memory|out_of_(device|host)_memory",
-        "`xpu-smi ps` shows who holds the device's memory",
+        "`xpu-smi ps` shows which processes hold the device's memory",
     ),
     (
         r"count is zero|no device of requested type|no xpu device",
-        "see `sycl-ls`; join the group `render`",
+        "check that `sycl-ls` lists the GPU, and that your user is in the group `render`",
     ),
     (
         r"lib(sycl|ze_|mkl|ccl|ur_|intel-ext)[\w\-.]*\.so|undefined symbol",
-        "source oneAPI's setvars.sh",
+        "source oneAPI's setvars.sh in the shell that starts Python",
     ),
     (r"fp64 is not supported|aspect fp64", "this GPU has no float64: use float32"),
     (
         r"device_lost|native api failed",
-        "look into `dmesg`, and update the GPU's driver",
+        "read `dmesg` for the GPU's errors, and update its driver",
     ),
 )
 
@@ -72,27 +71,28 @@ NATIVE = Backend(
     hardware=Hardware(
         name="Intel GPU",
         platforms=("linux", "win32"),
-        # Every maker's GPU is in /dev/dri, so the PCI id must tell; /dev/dxg is WSL2's
-        # door to any GPU.
+        # GPUs of every vendor are in /dev/dri, so the PCI id decides; /dev/dxg is WSL2's
+        # device node for GPUs of any vendor.
         nodes=("/dev/dxg",),
         shared_nodes=("/dev/dri/renderD[0-9]*",),
         pci_ids=("8086/03",),
     ),
     visibility=Visibility(variables=("ZE_AFFINITY_MASK",), grammar="level-zero"),
-    granted=Granted(
+    request=ResourceRequest(
         # Intel's guide to oneAPI's containers, "Using Containers with the Command
         # Line".
         docker="--device /dev/dri",
-        # Not Kubernetes: gpu.intel.com/i915 or gpu.intel.com/xe, as the driver is
-        # called. Ray 2.60.0, ray/_private/accelerators/intel_gpu.py.
+        # Not Kubernetes, where the name depends on the driver: gpu.intel.com/i915 or
+        # gpu.intel.com/xe. Ray 2.60.0, ray/_private/accelerators/intel_gpu.py.
         slurm="gpu",
         ray="GPU",
         ray_noset="RAY_EXPERIMENTAL_NOSET_ZE_AFFINITY_MASK",
     ),
-    in_torch=InTorch(builds=("xpu",), wrapped_by=("intel_extension_for_pytorch",)),
+    torch_integration=TorchIntegration(
+        builds=("xpu",), wrapped_by=("intel_extension_for_pytorch",)
+    ),
     environment=Environment(
-        # Neither all of ZE_* nor ONEAPI_*: which devices are visible is each node's own
-        # affair.
+        # Not all of ZE_* or ONEAPI_*: each node has its own visible devices.
         forward=(
             "CCL",
             "TORCH_XCCL",
@@ -115,10 +115,10 @@ IPEX = replace(
     description="Intel GPUs, through Intel Extension for PyTorch",
     url="https://intel.github.io/intel-extension-for-pytorch/",
     requires=("torch>=2.6",),
-    in_torch=replace(
-        NATIVE.in_torch,
+    torch_integration=replace(
+        NATIVE.torch_integration,
         builds=(),
-        # Imported beside another torch it ends the process: os._exit(127).
+        # With another torch, importing IPEX ends the process: os._exit(127).
         same_version=("intel-extension-for-pytorch",),
     ),
 )
@@ -132,58 +132,58 @@ def accel_backends() -> list[Backend]:
 
 @hookimpl
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
-    """Return why this way to the device cannot be used, without importing torch or
-    IPEX; `None` if it can.
+    """Return the reason if this backend cannot be used, without importing torch or IPEX;
+    else `None`.
     """
     if backend.vendor_imports != ("torch",):
         if not _is_cpu_build():
             return None
-        reason = "IPEX is its CPU build, without XPU"
+        reason = "the installed IPEX is its CPU build, without XPU"
         return ProbeResult(False, reason, backend.install_hint)
-    # Here, because finding this plugin must cost nothing.
+    # Imported here to keep discovery fast.
     from accel_core import hidden_by
 
-    # DeepSpeed lets CUDA go first. A torch without CUDA would leave CUDA devices to
-    # nobody, so it stays.
+    # DeepSpeed prefers CUDA. A torch without CUDA cannot drive CUDA devices, so xpu does
+    # not defer then.
     build = torch_build()
     for other in others:
         if other.device_type != "cuda":
             continue
-        builds = other.in_torch.builds or ("cuda", "hip")
+        builds = other.torch_integration.builds or ("cuda", "hip")
         if not any(getattr(build, name, None) for name in builds):
             continue
         present = evidence(other)
         if present and not hidden_by(other, os.environ):
             return ProbeResult(
                 False,
-                f"{build} drives {other.name} devices too, and there are some: {present}",
-                "set DS_ACCELERATOR=xpu for the Intel GPU",
-                stands_aside=True,
+                f"{build} also drives {other.name} devices, which this machine has: {present}",
+                "set DS_ACCELERATOR=xpu to use the Intel GPU",
+                deferred=True,
             )
     return None
 
 
 @hookimpl
 def accel_checks(backend: Backend) -> list[Check]:
-    """Return the checks of what Intel's driver needs, for torch's own XPU."""
-    from accel_xpu.checks import CHECKS  # finding this plugin must cost nothing
+    """Return the checks of Intel's driver, for torch's XPU builds."""
+    from accel_xpu.checks import CHECKS  # imported here to keep discovery fast
 
-    return CHECKS if backend.in_torch.builds else []
+    return CHECKS if backend.torch_integration.builds else []
 
 
 def described(backend: Backend) -> Backend:
-    """Return the declaration; if the installed IPEX is its CPU build, the description
-    says so.
+    """Return the declaration; if the CPU build of IPEX is installed, its description
+    mentions the build.
     """
     if not _is_cpu_build():
         return backend
-    what = f"{backend.description}; what is installed is IPEX's CPU build, without XPU"
+    what = f"{backend.description}; the installed IPEX is its CPU build, without XPU"
     return replace(backend, description=what)
 
 
 def _is_cpu_build() -> bool:
-    """Whether the installed IPEX is the one for processors, which PyPI has under the
-    same name.
+    """Return whether the installed IPEX is the CPU build, which has the same name on
+    PyPI.
     """
     folders = package_folders("intel_extension_for_pytorch")
     libraries = str(

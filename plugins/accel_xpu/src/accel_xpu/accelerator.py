@@ -1,5 +1,5 @@
-"""Differences of torch.xpu from other device modules of torch, and with Intel's
-extensions beside it.
+"""The members that differ on torch.xpu from torch's other device modules, with and
+without IPEX.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ __all__ = ["IPEXAccelerator", "XPUAccelerator"]
 class XPUAccelerator(TorchAccelerator):
     """Intel GPUs through torch itself.
 
-    Counting devices starts no driver as long as `pyzes` is installed and
-    `ZE_AFFINITY_MASK` contains whole numbers only: then a process may count, fork, and
+    Counting devices does not start the driver if `pyzes` is installed and
+    `ZE_AFFINITY_MASK` contains whole numbers only. A process may then count, fork, and
     use the device in its child.
     """
 
-    # All of Intel's GPUs compute in float16.
+    # Every Intel GPU computes in float16.
     _fp16_on_every_device = True
 
     def communication_backend_name(self) -> str:
-        """Return `xccl` if this torch has it, else `ccl`, for which oneCCL's bindings
-        are imported.
+        """Return `xccl` if torch contains it, else `ccl` of oneCCL's bindings, which are
+        imported.
 
-        Without both it is `xccl`, and torch.distributed reports that it is missing.
+        Without either, the name is `xccl`, and torch.distributed reports that it is
+        missing.
         """
         if not self._has_xccl() and is_installed("oneccl_bindings_for_pytorch"):
             # Registers `ccl` with torch.distributed.
@@ -44,8 +45,8 @@ class XPUAccelerator(TorchAccelerator):
         return bool(distributed.is_xccl_available())
 
     def is_fp64_supported(self) -> bool:
-        """Return the driver's answer: the Arc cards and most integrated GPUs have no
-        float64.
+        """Return whether the driver reports float64; Arc cards and most integrated GPUs
+        lack it. True without a device.
         """
         if not self.is_available():
             return True
@@ -53,7 +54,10 @@ class XPUAccelerator(TorchAccelerator):
         return bool(getattr(properties, "has_fp64", properties is not None))
 
     def is_triton_supported(self) -> bool:
-        """Whether Triton is installed; its XPU build comes with torch's."""
+        """Return whether a device is available and Triton is installed.
+
+        torch's XPU build installs Triton's.
+        """
         return is_installed("triton") and self.is_available()
 
 

@@ -1,4 +1,6 @@
-"""Checks of `accel doctor`, from files: Intel's driver for Level Zero, which torch needs."""
+"""Checks of `accel doctor` that read files: Intel's Level Zero driver, which torch
+needs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ __all__ = ["CHECKS", "level_zero_driver"]
 _ROOT = Path("/")
 #: The driver's library, by its old and its new name: intel/compute-runtime, README.md.
 _DRIVERS = ("libze_intel_gpu.so.1", "libze_intel_gpu_legacy1.so.1")
-#: Where distributions put it.
+#: The folders in which distributions install the library.
 _FOLDERS = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib64",
@@ -28,23 +30,24 @@ def level_zero_driver(
     build: TorchBuild | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> CheckResult:
-    """Check that the user's side of Intel's driver is there: the kernel's side alone shows no GPU.
+    """Check that the user-space driver of Intel's GPUs is installed; with the kernel
+    driver alone, torch finds no GPU.
 
-    vllm-project/vllm#47578; Ubuntu and Debian call its package libze-intel-gpu1, Intel's
-    own repository intel-level-zero-gpu.
+    Source: vllm-project/vllm#47578. The package is libze-intel-gpu1 in Ubuntu and Debian,
+    and intel-level-zero-gpu in Intel's repository.
     """
     build = build or torch_build()
     nodes = sorted((root / "dev/dri").glob("renderD*"))
     if not (build and build.xpu) or not nodes:
-        return CheckResult("ok", "no XPU build of torch beside an Intel GPU's node")
+        return CheckResult("ok", "not an XPU build of torch with a GPU's device node")
     variables = os.environ if environ is None else environ
     for folder in _folders(root, variables):
         for name in _DRIVERS:
             if (folder / name).exists():
-                return CheckResult("ok", f"{folder / name} is there")
+                return CheckResult("ok", f"{folder / name} exists")
     return CheckResult(
         "error",
-        "libze_intel_gpu.so.1 is missing, without which torch counts no Intel GPU",
+        "libze_intel_gpu.so.1 is missing, so torch finds no Intel GPU",
         "install the package libze-intel-gpu1 (Debian, Ubuntu) or intel-level-zero-gpu",
     )
 
@@ -58,5 +61,5 @@ def _folders(root: Path, environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 CHECKS = [
-    Check("level-zero-driver", "Intel's driver for Level Zero", level_zero_driver),
+    Check("level-zero-driver", "Intel's Level Zero driver", level_zero_driver),
 ]

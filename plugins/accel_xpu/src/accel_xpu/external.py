@@ -1,9 +1,9 @@
-"""The backend `xpu.external`: Intel Extension for DeepSpeed beside IPEX.
+"""The backend `xpu.external`: Intel Extension for DeepSpeed with IPEX.
 
-Its own accelerator class lacks most of today's interface, and importing it imports
-DeepSpeed, which asks for the accelerator that is being chosen. So it is not imported
-here: IPEX brings the device, and of the extension its operator builders are used, each
-imported when it is asked for.
+The extension's accelerator class lacks most of today's interface, and importing it
+imports DeepSpeed, which queries the accelerator while it is being chosen. This module
+therefore does not import the extension: IPEX registers the device, and only the
+extension's operator builders are used, each imported on request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["EXTERNAL", "accel_op_builders", "accel_probe"]
 #: The extension's package of builders. Importing it imports DeepSpeed, IPEX and
 #: oneCCL's bindings.
 _PACKAGE = "intel_extension_for_deepspeed.op_builder"
-#: What release 0.9.4 has there, by the module of each.
+#: The builders of release 0.9.4, with their modules.
 _MODULES = {
     "CPUAdagradBuilder": "cpu_adagrad",
     "CPUAdamBuilder": "cpu_adam",
@@ -46,20 +46,20 @@ EXTERNAL = replace(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the one backend of this entry point."""
+    """Return the backend of this entry point."""
     return described(EXTERNAL)
 
 
 @hookimpl
 def accel_op_builders(backend: Backend) -> OpProvider | None:
-    """Return the extension's builders, for this backend only; those that fail to import
-    are skipped.
+    """Return the extension's operator builders, for this backend only; builders that
+    fail to import are skipped.
     """
     if backend.name != EXTERNAL.name:
         return None
     from accel_xpu.operators import (
         Extension,
-    )  # here, because finding this plugin must cost nothing
+    )  # imported here to keep discovery fast
 
     builders = {op: f"{_PACKAGE}.{module}:{op}" for op, module in _MODULES.items()}
     return Extension(

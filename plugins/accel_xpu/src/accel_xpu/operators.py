@@ -1,4 +1,4 @@
-"""How the builders of Intel Extension for DeepSpeed are asked."""
+"""The operator builders of Intel Extension for DeepSpeed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ __all__ = ["Extension"]
 
 
 class Extension(OpProvider):
-    """The operators of Intel Extension for DeepSpeed: SYCL code that is compiled at
+    """The operators of Intel Extension for DeepSpeed, which are compiled from SYCL at
     first use.
     """
 
     def compatibility(self, builder: Any) -> str:
-        """Return why a builder cannot be used; without the SYCL compiler icpx none can,
-        whatever it says itself.
+        """Return the reason if a builder cannot be used; an empty text if it can.
+
+        Without the SYCL compiler icpx, no builder can be used, whatever the builder
+        reports.
         """
         if shutil.which("icpx") is None:
-            return "it has to be compiled, and there is no SYCL compiler icpx: source oneAPI's setvars.sh"
+            return "the SYCL compiler icpx is missing: source oneAPI's setvars.sh"
         return super().compatibility(builder)

@@ -1,4 +1,4 @@
-"""What is asked about memory: a device's, this process's, and page-locked memory."""
+"""What is asked about memory: a device's, this process's, and pinned memory."""
 
 import ctypes
 import mmap
@@ -76,7 +76,7 @@ def _free(device):
 
 
 def process_memory():
-    """The same of the processor, whose amounts are this process's: no two answers are equal to the byte."""
+    """The same of the CPU, whose amounts are this process's: no two answers are equal to the byte."""
     import psutil
 
     process, host = psutil.Process(), psutil.virtual_memory
@@ -122,7 +122,7 @@ def process_memory():
 
 
 def page_locked_memory(device):
-    """Page-locked host memory."""
+    """Pinned host memory."""
     held = torch.arange(6.0).view(2, 3)
     elsewhere = "meta" if device.type == "cpu" else device.type
 

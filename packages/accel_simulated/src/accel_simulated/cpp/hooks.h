@@ -48,7 +48,7 @@ struct Hooks final : HooksInterface {
     return !plain && !kIsMps && PinnedMemory::get().holds(pointer);
   }
   at::Allocator* getPinnedMemoryAllocator() const override {
-    TORCH_CHECK_NOT_IMPLEMENTED(!plain, "the device has no page-locked memory");
+    TORCH_CHECK_NOT_IMPLEMENTED(!plain, "the device has no pinned memory");
     return &PinnedMemory::get();
   }
   virtual at::Allocator* getMPSDeviceAllocator() const { return &device_memory(); }

@@ -1,4 +1,4 @@
-// Device memory: host memory behind a caching allocator with a limit. And page-locked host memory.
+// Device memory: host memory behind a caching allocator with a limit. And pinned host memory.
 #pragma once
 
 #include <ATen/core/CachingHostAllocator.h>
@@ -170,7 +170,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
     std::lock_guard<std::mutex> lock(mutex_);
     auto& pool = pools_[block->device];
     count(pool.stats, block->size, block->asked, -1);
-    auto first = pool.cache.lower_bound(block->size);  // the last that was given back is in the processor's caches
+    auto first = pool.cache.lower_bound(block->size);  // the last that was given back is in the CPU's caches
     if (block->place.empty()) pool.cache.emplace_hint(first, block->size, block);
     else pool.cache.insert(first, std::move(block->place));
   }
@@ -248,7 +248,7 @@ class HostMemory final : public c10::Allocator {
   inline static c10::Allocator* ordinary_ = nullptr;
 };
 
-// Page-locked host memory: ordinary memory of which we remember the addresses. For Metal torch's allocator gives
+// Pinned host memory: ordinary memory of which we remember the addresses. For Metal torch's allocator gives
 // what is on the device, in 2.13 too (pytorch#86060, #181374).
 class PinnedMemory final : public at::HostAllocator {
  public:
@@ -273,7 +273,7 @@ class PinnedMemory final : public at::HostAllocator {
   void reset_accumulated_stats() override {}
   void reset_peak_stats() override {}
 
-  // Memory of the program's own that it has page-locked.
+  // Memory of the program's own that it has pinned.
   void lock(void* address, size_t size) {
     std::lock_guard<std::mutex> lock(mutex_);
     live_[static_cast<char*>(address)] = size;

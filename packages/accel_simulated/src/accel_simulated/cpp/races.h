@@ -58,7 +58,7 @@ inline Clock host;
 inline std::unordered_map<const void*, Clock> streams;
 inline std::unordered_map<const void*, Block> blocks;
 
-// A copy to page-locked memory which the host has not waited for. The memory gets its value when the host has.
+// A copy to pinned memory which the host has not waited for. The memory gets its value when the host has.
 struct LateCopy {
   const void* stream;
   uint64_t number;
@@ -121,7 +121,7 @@ inline bool reads_too_early(const std::string& by, const at::Tensor& tensor) {
     }
   }
   if (!named)
-    TORCH_WARN("simulated device: ", by, " reads page-locked memory, and nobody waited for the copy to it "
+    TORCH_WARN("simulated device: ", by, " reads pinned memory, and nobody waited for the copy to it "
         "(ACCEL_SIMULATE_RACE=1). Synchronize the stream, or an event after the copy, before the host reads.");
   return found;
 }

@@ -1,6 +1,6 @@
 // A simulated accelerator for tests on a machine without one. It is not a device, and says so by name.
 //
-// Devices are host memory with a limit; kernels are CPU's; streams, events, generators, page-locked memory,
+// Devices are host memory with a limit; kernels are CPU's; streams, events, generators, pinned memory,
 // autocast and graphs are real. Built by ../build.py, loaded with ctypes: the entry points are plain C and
 // depend on no version of Python.
 #include <ATen/autocast_mode.h>
@@ -133,7 +133,7 @@ void sim_named() {
   if (!simulated::plain && !simulated::kIsMps) simulated::register_graphs();
 }
 
-// Before `sim_init`: a device with one queue, no events, no page-locked memory, no `record_stream`, no graphs.
+// Before `sim_init`: a device with one queue, no events, no pinned memory, no `record_stream`, no graphs.
 void sim_be_plain() { simulated::plain = true; }
 
 void sim_set_limit(int device, size_t bytes) { simulated::memory_limits[device] = bytes; }

@@ -39,6 +39,7 @@ _VENDOR_PACKAGES = frozenset({
     "torch_acme", "torch_plain", "torch_npu", "torchair", "habana_frameworks",
     "intel_extension_for_pytorch", "oneccl_bindings_for_pytorch",
     "torch_mlu", "torch_sdaa", "torch_supa", "torch_musa", "torch_xmlir", "torch_xla",
+    "torch_neuronx",
 })  # fmt: skip
 #: Packages that forward calls, as Python's library does: `monkeypatch.setenv` writes for its test.
 _FORWARDING_PACKAGES = frozenset({

@@ -44,6 +44,9 @@ TYPES: Mapping[str, VendorNames] = {
     "sdaa": VendorNames(("tccl",), ("SDAA_VISIBLE_DEVICES",)),
     "supa": VendorNames(("bccl",), ("SUPA_VISIBLE_DEVICES",)),
     "musa": VendorNames(("mccl",), ("MUSA_VISIBLE_DEVICES",)),
+    "neuron": VendorNames(
+        ("neuron",), ("NEURON_RT_VISIBLE_CORES", "NEURON_RT_NUM_CORES")
+    ),
     "mps": VendorNames(),
     "mtia": VendorNames(),
     "xla": VendorNames(("xla",)),

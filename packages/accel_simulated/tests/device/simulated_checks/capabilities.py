@@ -52,7 +52,7 @@ def _answers(rows, vendor):
     found = {}
     for row, probe in rows.items():
         try:
-            answer = probe(DEVICES[vendor].plays or vendor)
+            answer = probe(DEVICES[vendor].alias_of or vendor)
         except REFUSALS:
             answer = False
         found[row] = answer if isinstance(answer, str) else "yes" if answer else "no"
@@ -171,7 +171,7 @@ ROWS = {
         torch.ones(2, device=f"{kind}:0").to(f"{kind}:1").sum().item() == 2
     ),
     "streams that run beside one another": _streams,
-    "copies that are late, from page-locked memory": _late,
+    "copies that are late, from pinned memory": _late,
     "`record_stream`": lambda kind: (
         torch.ones(2, device=kind).record_stream(torch.Stream(device=kind)) is None
     ),
@@ -182,7 +182,7 @@ ROWS = {
     "a state of random numbers for each device": lambda kind: (
         getattr(torch, kind).get_rng_state(device.count - 1).numel()
     ),
-    "page-locked memory, and DataLoader's": _pinned,
+    "pinned memory, and DataLoader's": _pinned,
     "float64": lambda kind: (
         torch.ones(2, dtype=torch.float64, device=kind).sum().item() == 2
     ),

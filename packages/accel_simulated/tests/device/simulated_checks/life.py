@@ -116,7 +116,7 @@ def no_float64(vendor):
 
 
 @METAL.add
-def nothing_is_page_locked(vendor):
+def nothing_is_pinned(vendor):
     """torch's allocator gives what is on the device (pytorch#181374), and its DataLoader does not ask it."""
     fails(RuntimeError, torch.ones(2).pin_memory, "different device")
     assert torch.empty(2, pin_memory=True).device.type == vendor

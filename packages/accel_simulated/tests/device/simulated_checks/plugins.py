@@ -34,6 +34,10 @@ DIFFERENCES = {
         ),
     },
     "supa": {"is_fp64_supported": _NO_FLOAT64},
+    "neuron": {
+        "is_fp64_supported": _NO_FLOAT64,
+        "set_per_process_memory_fraction": (UnsupportedError, "nobody was seen to use one of TorchNeuron's"),
+    },
     "klxpu": {"use_host_timers": (True, "its events measure nothing unless a variable is set")},
     "mps": {
         "is_fp64_supported": _NO_FLOAT64,

@@ -71,7 +71,7 @@ class BackendTestBase:
         """Mark the check as an expected failure if the backend declares that it differs there."""
         if "accelerator" in request.fixturenames:
             accelerator = request.getfixturevalue("accelerator")
-            reasons = dict(accelerator.backend.computes_otherwise)
+            reasons = dict(accelerator.backend.known_differences)
             reason = reasons.get(name_of(request.function))
             if reason:
                 request.applymarker(pytest.mark.xfail(reason=reason, strict=True))

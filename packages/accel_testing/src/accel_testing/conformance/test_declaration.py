@@ -197,16 +197,18 @@ def observe_import(arguments: dict[str, Any], stage: child.Stage) -> dict[str, o
     import threading
     import time
 
-    from accel_tools.doctor.footprint import changes, footprint
+    from accel_tools.doctor.process_snapshot import changes_since, take_snapshot
 
     name = arguments["module"].partition(":")[0]
     stage(name)
     modules_before = set(sys.modules)
-    snapshot = footprint()
+    snapshot = take_snapshot()
     began = time.perf_counter()
     module = importlib.import_module(name)
     seconds = [time.perf_counter() - began]
-    changed = [change.what for change in changes(snapshot) if change.kind != "thread"]
+    changed = [
+        change.what for change in changes_since(snapshot) if change.kind != "thread"
+    ]
     new_modules = set(sys.modules) - modules_before
     for _ in range(_IMPORTS - 1):  # the first import may have compiled it
         for module_name in new_modules & set(sys.modules):

@@ -1,10 +1,11 @@
-"""Draw a run as a chart: bars in a panel for each kind, as SVG or PNG by matplotlib, or as text by rich."""
+"""Draw a run as a bar chart with a panel for each kind, as SVG or PNG by matplotlib, or as text by rich."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from accel_core.text import escape_control_chars
 from accel_tools.bench.records import Measurement
@@ -12,18 +13,18 @@ from accel_tools.bench.units import in_words, scaled
 
 __all__ = ["FORMS", "draw"]
 
-#: The kinds of chart, by the end of the file's name; the last needs no matplotlib.
+#: Suffixes of chart files; `.txt` needs no matplotlib.
 FORMS = (".svg", ".png", ".txt")
-#: Panels: the first part of the measurements' names, and the heading.
+#: The heading of each panel, by the first part of the measurements' names.
 _PANELS = {
-    "copy": "Copies, bytes in a second",
-    "matrix": "Matrix products, operations in a second",
-    "launch": "Launches, the time of one (shorter is better)",
-    "collective": "Collectives, bus bandwidth",
+    "copy": "Copy bandwidth (higher is better)",
+    "matrix": "Matrix product rate (higher is better)",
+    "launch": "Launch latency (lower is better)",
+    "collective": "Collective bus bandwidth (higher is better)",
 }
 _NOW, _BEFORE = "#0969da", "#afb8c1"
-#: Columns of a chart as text, and of its longest bar.
-_WIDTH, _BAR = 100, 40
+#: Columns of a text chart, and of its longest bar.
+_TEXT_WIDTH, _BAR_WIDTH = 100, 40
 
 
 def draw(
@@ -59,21 +60,20 @@ def _panels(
 def _values(
     row: Measurement, before: Mapping[str, Measurement]
 ) -> tuple[float, float | None]:
-    """Return the value now, and the one before where it has the same unit."""
+    """Return the value now, and the value before if it has the same unit, else `None`."""
     old = before.get(row.name)
-    return (
-        row.value or 0.0,
-        old.value if old is not None and old.unit == row.unit else None,
-    )
+    if old is None or old.unit != row.unit:
+        return row.value or 0.0, None
+    return row.value or 0.0, old.value
 
 
 def _figure(row: Measurement, old: float | None) -> str:
-    """Return the figure beside a bar, or the reason why there is none."""
+    """Return the text next to a bar: the value, or the reason why there is none."""
     if row.value is None:
         return escape_control_chars(f"{row.outcome.value}: {row.reason}")
-    return in_words(row) + (
-        f", before {scaled(old, row.unit)}" if old is not None else ""
-    )
+    if old is None:
+        return in_words(row)
+    return f"{in_words(row)}, before {scaled(old, row.unit)}"
 
 
 def _as_picture(
@@ -88,39 +88,48 @@ def _as_picture(
 
     heights = [len(rows) + 1 for _, rows in panels] or [1]
     figure = Figure(figsize=(9, 1 + 0.32 * sum(heights)), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)  # needs no screen
-    figure.suptitle(
-        f"{escape_control_chars(title)}\n{escape_control_chars(subtitle)}",
-        fontsize=10,
-        parse_math=False,
-    )
+    FigureCanvasAgg(figure)  # draws without a screen
+    figure.suptitle(_heading(title, subtitle), fontsize=10, parse_math=False)
     axes = figure.subplots(
         len(heights), squeeze=False, gridspec_kw={"height_ratios": heights}
     )[:, 0]
     for panel, (heading, rows) in zip(axes, panels, strict=False):
-        panel.set_title(heading, loc="left", fontsize=10)
-        panel.set_xticks([])
-        panel.set_yticks(range(len(rows)), [row.title for row in rows], fontsize=8)
-        panel.set_ylim(len(rows) - 0.4, -0.6)
-        panel.tick_params(length=0)
-        panel.spines[:].set_visible(False)
-        for place, row in enumerate(rows):
-            now, old = _values(row, before)
-            half = now * (row.spread or 0.0) / 2  # the middle half of the repeats
-            panel.barh(place - 0.1, now, 0.5, color=_NOW, xerr=half or None)
-            if old is not None:
-                panel.barh(place + 0.3, old, 0.3, color=_BEFORE)
-            said = f" {_figure(row, old)}"
-            panel.text(
-                max(now + half, old or 0.0),
-                place,
-                said,
-                va="center",
-                fontsize=8,
-                parse_math=False,
-            )
-        panel.set_xlim(0, 1.6 * max([panel.get_xlim()[1], 1e-30]))
+        _draw_panel(panel, heading, rows, before)
     figure.savefig(path)
+
+
+def _heading(title: str, subtitle: str) -> str:
+    return f"{escape_control_chars(title)}\n{escape_control_chars(subtitle)}"
+
+
+def _draw_panel(
+    panel: Any,
+    heading: str,
+    rows: Sequence[Measurement],
+    before: Mapping[str, Measurement],
+) -> None:
+    """Draw a bar for each row into matplotlib's axes, with a bar of the run before below it."""
+    panel.set_title(heading, loc="left", fontsize=10)
+    panel.set_xticks([])
+    panel.set_yticks(range(len(rows)), [row.title for row in rows], fontsize=8)
+    panel.set_ylim(len(rows) - 0.4, -0.6)
+    panel.tick_params(length=0)
+    panel.spines[:].set_visible(False)
+    for place, row in enumerate(rows):
+        now, old = _values(row, before)
+        error = now * (row.spread or 0.0) / 2  # the middle half of the repeats
+        panel.barh(place - 0.1, now, 0.5, color=_NOW, xerr=error or None)
+        if old is not None:
+            panel.barh(place + 0.3, old, 0.3, color=_BEFORE)
+        panel.text(
+            max(now + error, old or 0.0),
+            place,
+            f" {_figure(row, old)}",
+            va="center",
+            fontsize=8,
+            parse_math=False,
+        )
+    panel.set_xlim(0, 1.6 * max(panel.get_xlim()[1], 1e-30))
 
 
 def _as_text(
@@ -135,25 +144,22 @@ def _as_text(
     from rich.text import Text
 
     console = Console(
-        file=io.StringIO(), width=_WIDTH, color_system=None, legacy_windows=False
+        file=io.StringIO(), width=_TEXT_WIDTH, color_system=None, legacy_windows=False
     )
-    console.print(
-        Text(f"{escape_control_chars(title)}\n{escape_control_chars(subtitle)}")
-    )
+    console.print(Text(_heading(title, subtitle)))
     for heading, rows in panels:
-        largest = (
-            max([value or 0.0 for row in rows for value in _values(row, before)]) or 1.0
-        )
+        values = [_values(row, before) for row in rows]
+        largest = max(max(now, old or 0.0) for now, old in values) or 1.0
         table = Table.grid(padding=(0, 2, 0, 0))
-        for row in rows:
-            now, old = _values(row, before)
-            bar = Bar(largest, 0, now, width=_BAR) if row.value is not None else ""
+        for row, (now, old) in zip(rows, values, strict=True):
+            bar = (
+                Bar(largest, 0, now, width=_BAR_WIDTH) if row.value is not None else ""
+            )
             table.add_row(row.title, bar, Text(_figure(row, old)))
             if old is not None:
-                table.add_row("  before", Bar(largest, 0, old, width=_BAR), "")
+                table.add_row("  before", Bar(largest, 0, old, width=_BAR_WIDTH), "")
         console.print(Text(f"\n{heading}"))
         console.print(table)
     assert isinstance(console.file, io.StringIO)
-    return "".join(
-        f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines()
-    )
+    lines = console.file.getvalue().splitlines()
+    return "".join(f"{line.rstrip()}\n" for line in lines)

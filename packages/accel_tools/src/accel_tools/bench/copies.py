@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core.errors import UnsupportedError
 from accel_core.torch_import import import_torch
 from accel_tools.bench.records import Effort, Measurement, Step
-from accel_tools.bench.timing import attempted, measured, sampled, wrong
+from accel_tools.bench.timing import (
+    Samples,
+    make_measurement,
+    mark_wrong,
+    run_measurement,
+    take_samples,
+)
 from accel_tools.machine import last_level_cache
 
 if TYPE_CHECKING:
@@ -16,42 +22,54 @@ if TYPE_CHECKING:
 
     from accel_core import Accelerator
 
-__all__ = ["buffer_bytes", "copies", "in_bytes", "on_host"]
+__all__ = ["buffer_bytes", "copies", "in_bytes", "is_on_host"]
 
-#: Where nothing says how large the caches are: more than most processors have.
-_CACHE = 32 * 2**20
+#: Bytes of the caches if their size is unknown: more than most CPUs have.
+_DEFAULT_CACHE = 32 * 2**20
 _HOST_MEMORY = "the device uses the host's memory: nothing to copy"
 _NOT_EQUAL = (
     "the copy differs from its source: the device did nothing, or something else"
 )
 
 
+class _Copied(NamedTuple):
+    """Result of timed copies."""
+
+    samples: Samples
+    #: Bytes that count for one copy.
+    work: int
+    #: The size of the data, for people.
+    size: str
+    #: Whether the target has the right content.
+    is_equal: bool
+
+
 def copies(accelerator: Accelerator, effort: Effort) -> list[Step]:
     """Return the steps of all copies.
 
-    A rate between host and device counts each byte once. A rate on one device counts bytes read and bytes
-    written, as STREAM's Copy and nvbandwidth do.
+    A rate between host and device counts each byte once. A rate on one device counts
+    bytes read and bytes written, as STREAM's Copy and nvbandwidth do.
     """
-    made = [
+    steps = [
         _step(
             "copy.to_device.pinned",
             "to device, pinned",
-            lambda: _across(accelerator, effort, pinned=True),
+            lambda: _to_device(accelerator, effort, pinned=True),
         ),
         _step(
             "copy.to_device.pageable",
             "to device, pageable",
-            lambda: _across(accelerator, effort),
+            lambda: _to_device(accelerator, effort, pinned=False),
         ),
         _step(
             "copy.to_host.pinned",
             "to host, pinned",
-            lambda: _across(accelerator, effort, pinned=True, back=True),
+            lambda: _to_host(accelerator, effort, pinned=True),
         ),
         _step(
             "copy.to_host.pageable",
             "to host, pageable",
-            lambda: _across(accelerator, effort, back=True),
+            lambda: _to_host(accelerator, effort, pinned=False),
         ),
         _step(
             "copy.both_ways",
@@ -62,32 +80,30 @@ def copies(accelerator: Accelerator, effort: Effort) -> list[Step]:
             "copy.on_device", "on the device", lambda: _on_device(accelerator, effort)
         ),
     ]
-    if not on_host(accelerator) and accelerator.device_count() > 1:
-        made.append(
+    if not is_on_host(accelerator) and accelerator.device_count() > 1:
+        steps.append(
             _step(
                 "copy.to_next",
                 "to the next device",
-                lambda: _to_next(accelerator, effort),
+                lambda: _to_next_device(accelerator, effort),
             )
         )
-    return made
+    return steps
 
 
-#: Of a measurement without its name: what was timed.
-_Timed = Callable[[], "tuple[Any, int, str, bool]"]
-
-
-def _step(name: str, title: str, timed: _Timed) -> Step:
+def _step(name: str, title: str, copy: Callable[[], _Copied]) -> Step:
     def measure() -> Measurement:
-        samples, moved, size, right = timed()
-        row = measured(name, title, "B/s", samples, moved, size)
-        return row if right else wrong(row, _NOT_EQUAL)
+        copied = copy()
+        row = make_measurement(
+            name, title, "B/s", copied.samples, copied.work, copied.size
+        )
+        return row if copied.is_equal else mark_wrong(row, _NOT_EQUAL)
 
-    return Step(f"copy {title}", lambda: [attempted(name, title, "B/s", measure)])
+    return Step(f"copy {title}", lambda: [run_measurement(name, title, "B/s", measure)])
 
 
-def on_host(accelerator: Accelerator) -> bool:
-    """Return whether the device's memory is the host's own, as the CPU's is."""
+def is_on_host(accelerator: Accelerator) -> bool:
+    """Return whether the device's memory is the host's, as the CPU's is."""
     return accelerator.device().type == "cpu"
 
 
@@ -99,145 +115,163 @@ def in_bytes(amount: int) -> str:
     return f"{amount} B"
 
 
-def buffer_bytes(accelerator: Accelerator, wanted: int) -> int:
-    """Return `wanted` bytes, at most an eighth of the free memory, in whole 4 KiB, at least 4 KiB."""
+def buffer_bytes(accelerator: Accelerator, size: int) -> int:
+    """Return at most `size` bytes: no more than an eighth of the free memory, in whole 4 KiB."""
     try:
         free = accelerator.available_memory()
     except UnsupportedError:
-        free = 8 * wanted
-    return max(4096, min(wanted, free // 8) // 4096 * 4096)
+        free = 8 * size
+    return max(4096, min(size, free // 8) // 4096 * 4096)
 
 
 def host_bytes(accelerator: Accelerator, effort: Effort) -> int:
     """Return the size in bytes of a buffer in host memory that does not fit in the CPU's caches."""
-    caches = effort.caches * (last_level_cache() or _CACHE)
-    return buffer_bytes(
-        accelerator, min(max(effort.least_bytes, caches), effort.most_bytes)
-    )
+    caches = effort.cache_multiple * (last_level_cache() or _DEFAULT_CACHE)
+    size = min(max(effort.min_bytes, caches), effort.max_bytes)
+    return buffer_bytes(accelerator, size)
 
 
-# --- what is copied ------------------------------------------------------------------------------------
+# --- Tensors -------------------------------------------------------------------------
 
 
-def _pattern(amount: int) -> Any:
-    """A host tensor of that many bytes, no two words alike: what is shifted or left out shows."""
+def _pattern(size: int) -> Any:
+    """Return a host tensor of `size` bytes whose words all differ, so that shifted data is visible."""
     torch = import_torch()
-    return torch.arange(1, amount // 4 + 1, dtype=torch.int32)
+    return torch.arange(1, size // 4 + 1, dtype=torch.int32)
 
 
-def _locked(accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
-    """A page-locked copy. Raises `UnsupportedError` where there is only ordinary memory."""
-    locked = accelerator.pin_memory(tensor)
-    if not accelerator.is_pinned(locked):
-        raise UnsupportedError(f"{accelerator.name} has no page-locked memory")
-    return locked
+def _zeros(size: int, device: Any) -> Any:
+    """Return a tensor of `size` bytes.
 
-
-def _zeros(amount: int, device: Any) -> Any:
+    Not `empty`: unwritten pages of the host are all one page, which is copied from a cache.
+    """
     torch = import_torch()
-    # Zeros, not `empty`: pages of the host's that nobody wrote are all one page, and are copied from a cache.
-    return torch.zeros(amount // 4, dtype=torch.int32, device=device)
+    return torch.zeros(size // 4, dtype=torch.int32, device=device)
 
 
-def _here(accelerator: Accelerator) -> Any:
+def _pinned(accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy in pinned memory; raises `UnsupportedError` if there is none."""
+    pinned = accelerator.pin_memory(tensor)
+    if not accelerator.is_pinned(pinned):
+        raise UnsupportedError(f"{accelerator.name} has no pinned memory")
+    return pinned
+
+
+def _current_device(accelerator: Accelerator) -> Any:
     return accelerator.device(accelerator.current_device())
 
 
-def _same(target: torch.Tensor, source: torch.Tensor) -> bool:
+def _is_equal(target: torch.Tensor, source: torch.Tensor) -> bool:
     return bool(import_torch().equal(target.to("cpu"), source.to("cpu")))
 
 
-# --- the copies ----------------------------------------------------------------------------------------
+# --- Copies --------------------------------------------------------------------------
 
 
-def _across(
+def _to_device(accelerator: Accelerator, effort: Effort, *, pinned: bool) -> _Copied:
+    """Copy from the host, from pinned or from pageable memory."""
+    size = _crossing_bytes(accelerator, effort)
+    pattern = _pattern(size)
+    source = _pinned(accelerator, pattern) if pinned else pattern
+    target = _zeros(size, _current_device(accelerator))
+    samples = _copy(accelerator, effort, source, target, pinned=pinned)
+    return _Copied(samples, size, in_bytes(size), _is_equal(target, pattern))
+
+
+def _to_host(accelerator: Accelerator, effort: Effort, *, pinned: bool) -> _Copied:
+    """Copy to the host, to pinned or to pageable memory."""
+    size = _crossing_bytes(accelerator, effort)
+    pattern = _pattern(size)
+    source = pattern.to(_current_device(accelerator))
+    target = _zeros(size, "cpu")
+    if pinned:
+        target = _pinned(accelerator, target)
+    samples = _copy(accelerator, effort, source, target, pinned=pinned)
+    # Compared with the pattern: the copy to the device may be wrong too.
+    return _Copied(samples, size, in_bytes(size), _is_equal(target, pattern))
+
+
+def _crossing_bytes(accelerator: Accelerator, effort: Effort) -> int:
+    """Return the bytes to copy between host and device.
+
+    Raises `UnsupportedError` if the device uses the host's memory.
+    """
+    if is_on_host(accelerator):
+        raise UnsupportedError(_HOST_MEMORY)
+    return buffer_bytes(accelerator, effort.copy_bytes)
+
+
+def _copy(
     accelerator: Accelerator,
     effort: Effort,
+    source: torch.Tensor,
+    target: torch.Tensor,
     *,
-    pinned: bool = False,
-    back: bool = False,
-) -> tuple[Any, int, str, bool]:
-    """Between host and device; from the device with `back`, and by way of page-locked memory if `pinned`."""
-    if on_host(accelerator):
-        raise UnsupportedError(_HOST_MEMORY)
-    amount = buffer_bytes(accelerator, effort.copy_bytes)
-    pattern = _pattern(amount)
-    empty = _zeros(amount, "cpu") if back else pattern
-    ours = _locked(accelerator, empty) if pinned else empty
-    theirs = (
-        pattern.to(_here(accelerator)) if back else _zeros(amount, _here(accelerator))
-    )
-    source, target = (theirs, ours) if back else (ours, theirs)
-    samples = sampled(
+    pinned: bool,
+) -> Samples:
+    """Time copies between host and device; those of pinned memory do not block the host."""
+    return take_samples(
         lambda: target.copy_(source, non_blocking=pinned),
         accelerator.synchronize,
         effort,
     )
-    return samples, amount, in_bytes(amount), _same(target, pattern)
 
 
-def _both_ways(accelerator: Accelerator, effort: Effort) -> tuple[Any, int, str, bool]:
-    """To the device and from it at once, on a stream each."""
-    if on_host(accelerator):
-        raise UnsupportedError(_HOST_MEMORY)
+def _both_ways(accelerator: Accelerator, effort: Effort) -> _Copied:
+    """Copy to the device and to the host at once, each on its own stream."""
+    size = _crossing_bytes(accelerator, effort)
     if getattr(accelerator.Stream, "one_queue", False):
         raise UnsupportedError(
             f"{accelerator.name} has one queue, so copies do not overlap"
         )
-    amount = buffer_bytes(accelerator, effort.copy_bytes)
-    pattern = _pattern(amount)
-    up, down = (
-        _locked(accelerator, pattern),
-        _locked(accelerator, _zeros(amount, "cpu")),
-    )
-    arriving, leaving = (
-        _zeros(amount, _here(accelerator)),
-        pattern.to(_here(accelerator)),
-    )
+    pattern = _pattern(size)
+    device = _current_device(accelerator)
+    host_source = _pinned(accelerator, pattern)
+    host_target = _pinned(accelerator, _zeros(size, "cpu"))
+    device_source = pattern.to(device)
+    device_target = _zeros(size, device)
     accelerator.synchronize()
-    one, other = accelerator.Stream(), accelerator.Stream()
+    to_device, to_host = accelerator.Stream(), accelerator.Stream()
 
     def call() -> None:
-        with accelerator.stream(one):
-            arriving.copy_(up, non_blocking=True)
-        with accelerator.stream(other):
-            down.copy_(leaving, non_blocking=True)
+        with accelerator.stream(to_device):
+            device_target.copy_(host_source, non_blocking=True)
+        with accelerator.stream(to_host):
+            host_target.copy_(device_source, non_blocking=True)
 
-    samples = sampled(call, accelerator.synchronize, effort)
-    right = _same(arriving, pattern) and _same(down, pattern)
-    return samples, 2 * amount, f"{in_bytes(amount)} each way", right
+    samples = take_samples(call, accelerator.synchronize, effort)
+    is_equal = _is_equal(device_target, pattern) and _is_equal(host_target, pattern)
+    return _Copied(samples, 2 * size, f"{in_bytes(size)} each way", is_equal)
 
 
-def _on_device(accelerator: Accelerator, effort: Effort) -> tuple[Any, int, str, bool]:
-    if on_host(accelerator):
-        amount = host_bytes(accelerator, effort)
+def _on_device(accelerator: Accelerator, effort: Effort) -> _Copied:
+    if is_on_host(accelerator):
+        size = host_bytes(accelerator, effort)
     else:
-        amount = buffer_bytes(accelerator, effort.device_bytes)
-    pattern, device = _pattern(amount), _here(accelerator)
-    source, target = pattern.to(device), _zeros(amount, device)
-    samples = sampled(lambda: target.copy_(source), accelerator.synchronize, effort)
-    return samples, 2 * amount, in_bytes(amount), _same(target, pattern)
+        size = buffer_bytes(accelerator, effort.device_bytes)
+    pattern, device = _pattern(size), _current_device(accelerator)
+    source, target = pattern.to(device), _zeros(size, device)
+    samples = take_samples(
+        lambda: target.copy_(source), accelerator.synchronize, effort
+    )
+    return _Copied(samples, 2 * size, in_bytes(size), _is_equal(target, pattern))
 
 
-def _to_next(accelerator: Accelerator, effort: Effort) -> tuple[Any, int, str, bool]:
-    """From the current device to the one with the next index."""
+def _to_next_device(accelerator: Accelerator, effort: Effort) -> _Copied:
+    """Copy from the current device to the one with the next index."""
     here = accelerator.current_device()
     there = (here + 1) % accelerator.device_count()
-    amount = buffer_bytes(accelerator, effort.device_bytes)
-    pattern = _pattern(amount)
-    source, target = (
-        pattern.to(accelerator.device(here)),
-        _zeros(amount, accelerator.device(there)),
-    )
+    size = buffer_bytes(accelerator, effort.device_bytes)
+    pattern = _pattern(size)
+    source = pattern.to(accelerator.device(here))
+    target = _zeros(size, accelerator.device(there))
 
     def wait() -> None:
         accelerator.synchronize(here)
         accelerator.synchronize(there)
 
-    samples = sampled(lambda: target.copy_(source, non_blocking=True), wait, effort)
-    return (
-        samples,
-        amount,
-        f"{in_bytes(amount)}, {here} to {there}",
-        _same(target, pattern),
+    samples = take_samples(
+        lambda: target.copy_(source, non_blocking=True), wait, effort
     )
+    title = f"{in_bytes(size)}, {here} to {there}"
+    return _Copied(samples, size, title, _is_equal(target, pattern))

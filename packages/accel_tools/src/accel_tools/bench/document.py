@@ -27,13 +27,13 @@ __all__ = [
     "to_dict",
 ]
 
-#: What tells this document from the other commands' documents.
+#: Marks this document; other commands write other ones.
 KIND = "accel bench"
-#: Higher when a field changes its meaning or goes away; a new field leaves it.
+#: Higher if a field changes its meaning or is removed; a new field does not raise it.
 SCHEMA_VERSION = 1
-#: What makes two runs' figures incomparable: the part of the document, its field, and the words for it.
-_SAME = (
-    ("machine", "cpu", "the processor"),
+#: Facts that must be the same for two runs to be comparable: part of the document, field, and words.
+_COMPARED_FACTS = (
+    ("machine", "cpu", "the CPU"),
     ("machine", "cores", "the number of cores"),
     ("machine", "system", "the system"),
     ("machine", "torch", "torch"),
@@ -42,18 +42,18 @@ _SAME = (
     ("accelerator", "product", "the device"),
     ("accelerator", "driver", "the driver"),
 )
-#: Far beyond any rate, time or amount of work.
-_MOST = 1e30
-#: No document of ours is larger: a device that is given by mistake must not fill the memory.
-_MOST_BYTES = 4 * 2**20
+#: More than any rate, time or amount of work.
+_MAX_NUMBER = 1e30
+#: A document is smaller; a device file that is passed by mistake must not fill the memory.
+_MAX_BYTES = 4 * 2**20
 
 
 class Run(NamedTuple):
     """One run of all measurements."""
 
-    #: When it began, UTC, as ISO 8601 writes it.
+    #: The start, in UTC, in ISO 8601 format.
     time: str
-    #: Seconds that it took.
+    #: Duration in seconds.
     seconds: float
     quick: bool
     machine: Mapping[str, Any]
@@ -66,25 +66,31 @@ class Change(NamedTuple):
 
     before: Measurement
     now: Measurement
-    #: The value now, divided by the one before.
+    #: The value now, divided by the value before.
     ratio: float
 
     @property
     def verdict(self) -> str:
         """Return `"faster"` or `"slower"`; empty if the difference is within the spreads of both runs."""
         noise = max(self.before.spread or 0.0, self.now.spread or 0.0, 0.02)
-        gain = self.ratio if self.now.more_is_better else 1 / self.ratio
-        if gain > 1 + noise:
+        speedup = self.ratio if self.now.more_is_better else 1 / self.ratio
+        if speedup > 1 + noise:
             return "faster"
-        return "slower" if 1 / gain > 1 + noise else ""
+        if 1 / speedup > 1 + noise:
+            return "slower"
+        return ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the change as plain values, for JSON."""
         return {
-            "name": self.now.name, "unit": self.now.unit, "before": self.before.value, "now": self.now.value,
-            "ratio": self.ratio, "verdict": self.verdict or "same",
+            "name": self.now.name,
+            "unit": self.now.unit,
+            "before": self.before.value,
+            "now": self.now.value,
+            "ratio": self.ratio,
+            "verdict": self.verdict or "same",
             "same_size": self.before.size == self.now.size,
-        }  # fmt: skip
+        }
 
 
 def started() -> str:
@@ -107,29 +113,16 @@ def to_dict(run: Run) -> dict[str, Any]:
     }
 
 
-# --- reading -------------------------------------------------------------------------------------------
+# --- Reading -------------------------------------------------------------------------
 
 
 def read(path: Path) -> Run:
     """Return the run in a file.
 
-    Raises `ValueError` with the reason: the file does not exist, is not JSON, is another command's document,
-    has a later schema, or is damaged.
+    Raises `ValueError` with the reason: the file cannot be read, is not JSON, is another
+    command's document, has another schema, or is damaged.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES // 2**20} MiB")
-        document = json.loads(data.decode("utf-8"))
-    except OSError as error:
-        raise ValueError(f"it cannot be read: {error.strerror or error}") from None
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    except ValueError as error:  # of the encoding and of the JSON too
-        raise ValueError(
-            f"it is not the output of `accel bench --json`: {error}"
-        ) from None
+    document = _read_json(path)
     if not isinstance(document, dict) or document.get("document") != KIND:
         raise ValueError("it is JSON, but not the output of `accel bench --json`")
     version = document.get("schema")
@@ -139,81 +132,106 @@ def read(path: Path) -> Run:
         )
     try:
         return of_dict(document)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        what = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"it is damaged: {what}") from None
+    except KeyError as error:
+        raise ValueError(f"it is damaged: no {error}") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"it is damaged: {error}") from None
+
+
+def _read_json(path: Path) -> Any:
+    """Return the content of a JSON file; raises `ValueError` with the reason."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {error.strerror or error}") from None
+    try:
+        if len(data) > _MAX_BYTES:
+            raise ValueError(f"it has more than {_MAX_BYTES // 2**20} MiB")
+        return json.loads(data.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except ValueError as error:  # of the encoding and of the JSON too
+        raise ValueError(
+            f"it is not the output of `accel bench --json`: {error}"
+        ) from None
 
 
 def of_dict(document: dict[str, Any]) -> Run:
     """Return the run that `to_dict` wrote; raises `KeyError`, `TypeError` or `ValueError` otherwise."""
+    measurements = _typed(document["measurements"], list)
     return Run(
         time=_typed(document["time"], str),
         seconds=_typed(document["seconds"], (int, float)),
         quick=_typed(document["quick"], bool),
         machine=_typed(document["machine"], dict),
         accelerator=_typed(document["accelerator"], dict),
-        measurements=tuple(map(_measurement, _typed(document["measurements"], list))),
+        measurements=tuple(_measurement(entry) for entry in measurements),
     )
 
 
 def _measurement(entry: Any) -> Measurement:
-    fields = {name: _typed(entry, dict)[name] for name in Measurement._fields}
-    read = Measurement(**{**fields, "outcome": Outcome(fields["outcome"])})
-    for text in (read.name, read.title, read.unit, read.size, read.note, read.reason):
+    entry = _typed(entry, dict)
+    fields = {name: entry[name] for name in Measurement._fields}
+    fields["outcome"] = Outcome(fields["outcome"])
+    row = Measurement(**fields)
+    for text in (row.name, row.title, row.unit, row.size, row.note, row.reason):
         _typed(text, str)
-    for number in (read.value, read.best, read.spread, read.seconds, read.work):
-        if number is not None and not _can_be(_typed(number, (int, float))):
-            raise ValueError(f"{read.name} has an impossible number: {number}")
-    if (read.outcome is Outcome.MEASURED) != bool(read.value):
+    for number in (row.value, row.best, row.spread, row.seconds, row.work):
+        if number is not None and not _is_possible(_typed(number, (int, float))):
+            raise ValueError(f"{row.name} has an impossible number: {number}")
+    if (row.outcome is Outcome.MEASURED) != bool(row.value):
         raise ValueError(
-            f"{read.name} is {read.outcome.value}, but its value is {read.value}"
+            f"{row.name} is {row.outcome.value}, but its value is {row.value}"
         )
-    return read
+    return row
 
 
-def _can_be(number: float) -> bool:
-    """Whether anybody can have measured it: two such numbers can be divided by each other, too."""
-    return math.isfinite(number) and (number == 0 or 1 / _MOST <= number <= _MOST)
+def _is_possible(number: float) -> bool:
+    """Return whether it can be measured; two such numbers can be divided by each other, too."""
+    is_in_range = 1 / _MAX_NUMBER <= number <= _MAX_NUMBER
+    return math.isfinite(number) and (number == 0 or is_in_range)
 
 
 def _typed(value: Any, kind: type | tuple[type, ...]) -> Any:
-    """`value`; raises `TypeError` where it is of another kind. A truth value is no number."""
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+    """Return `value`; raises `TypeError` if it is of another type. A bool is not a number."""
+    is_bool = isinstance(value, bool) and kind is not bool
+    if is_bool or not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
-        raise TypeError(
-            f"{str(value)[:40]!r} where {' or '.join(k.__name__ for k in kinds)} must be"
-        )
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"{str(value)[:40]!r}, expected {expected}")
     return value
 
 
-# --- comparing -----------------------------------------------------------------------------------------
+# --- Comparing -----------------------------------------------------------------------
 
 
 def compare(before: Sequence[Measurement], now: Sequence[Measurement]) -> list[Change]:
     """Return the measurements for which both runs have a value, in the order of `now`."""
-    known = {measurement.name: measurement for measurement in before}
-    return [
-        Change(old, new, new.value / old.value)
-        for new in now
-        if (old := known.get(new.name)) is not None
-        and old.unit == new.unit and old.value and new.value
-    ]  # fmt: skip
+    by_name = {measurement.name: measurement for measurement in before}
+    changes = []
+    for new in now:
+        old = by_name.get(new.name)
+        if old is None or old.unit != new.unit:
+            continue
+        if old.value and new.value:
+            changes.append(Change(old, new, new.value / old.value))
+    return changes
 
 
 def differences(before: Run, now: Run) -> list[str]:
     """Return why the figures of two runs are hard to compare, a sentence each; empty if nothing differs."""
-    found = []
-    for part, field, words in _SAME:
+    sentences = []
+    for part, field, words in _COMPARED_FACTS:
         old, new = getattr(before, part).get(field), getattr(now, part).get(field)
         if old != new:
-            found.append(f"{words} was {_shown(old)} and is {_shown(new)}")
-    if before.quick != now.quick:
-        quick, full = (
-            ("the earlier", "this") if before.quick else ("this", "the earlier")
-        )
-        found.append(f"{quick} run is a quick one, but {full} is not")
-    return found
+            sentences.append(f"{words} was {_shown(old)} and is {_shown(new)}")
+    if before.quick and not now.quick:
+        sentences.append("the earlier run is a quick one, but this run is not")
+    if now.quick and not before.quick:
+        sentences.append("this run is a quick one, but the earlier run is not")
+    return sentences
 
 
 def _shown(value: object) -> str:
-    return "not known" if value in (None, "") else str(value)
+    return "unknown" if value in (None, "") else str(value)

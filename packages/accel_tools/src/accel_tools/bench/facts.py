@@ -1,4 +1,4 @@
-"""Facts that influence the figures: the machine, the software, the device."""
+"""Facts that affect the figures: the machine, the software, the device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accel_core import DeviceProperties, hardware
 from accel_core.errors import BackendUnavailableError
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.torch_import import import_torch
-from accel_tools.machine import driver_of, last_level_cache, processor_name
+from accel_tools.machine import cpu_name, driver_of, last_level_cache
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
@@ -19,12 +19,12 @@ __all__ = ["device_facts", "machine_facts"]
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return the processor, its cores and memory, the system, Python, torch and its threads."""
+    """Return the CPU, its cores and memory, the system, Python, torch and its threads."""
     import psutil
 
     torch = import_torch()
     return {
-        "cpu": processor_name(),
+        "cpu": cpu_name(),
         "cores": hardware.usable_cores(),
         "last_level_cache": last_level_cache(),
         "memory": int(psutil.virtual_memory().total),
@@ -32,7 +32,7 @@ def machine_facts() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "torch_threads": int(torch.get_num_threads()),
-        #: Processes that ran or waited in the last minute: what else the cores had to do.
+        #: Processes that ran or waited in the last minute, on average: other load of the cores.
         "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
     }
 
@@ -48,12 +48,12 @@ def device_facts(accelerator: Accelerator) -> dict[str, Any]:
         device = accelerator.current_device_name() if count else ""
     except PLUGIN_ERRORS as error:
         raise BackendUnavailableError(
-            f"{name} cannot list its devices: {root_cause(error)}. See: accel info {name}"
+            f"{name} cannot list its devices: {root_cause(error)}. Next step: accel info {name}"
         ) from error
     if not count:
         raise BackendUnavailableError(
-            f"{name} has no device here, so there is nothing to measure. To see why: accel why {name}. "
-            "Other backends: accel list"
+            f"{name} has no device here, so there is nothing to measure. Next step: "
+            f"accel why {name}, or accel list for other backends"
         )
     try:
         properties = accelerator.device_properties()

@@ -9,7 +9,13 @@ from accel_core.errors import UnsupportedError
 from accel_core.torch_import import import_torch
 from accel_tools.bench.copies import buffer_bytes
 from accel_tools.bench.records import Effort, Measurement, Step
-from accel_tools.bench.timing import attempted, measured, quickest, sampled, wrong
+from accel_tools.bench.timing import (
+    fastest_trial,
+    make_measurement,
+    mark_wrong,
+    run_measurement,
+    take_samples,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -18,19 +24,20 @@ if TYPE_CHECKING:
 
 __all__ = ["launches", "matrices"]
 
-#: Each has a row, whether the device computes in it or not.
+#: Data types that have a row, whether the device supports them or not.
 _DTYPES = ("float64", "float32", "float16", "bfloat16")
-#: Rows of the block that a matrix repeats, so that a large one is filled without filling the host's memory.
-_BLOCK = 256
-#: Rows that are tried first: fewer take less than threads need to meet where others want the cores too.
-_LEAST = 512
+#: Rows of the block that a matrix repeats: a large matrix is filled with little host memory.
+_BLOCK_ROWS = 256
+#: Rows of the first matrix that is tried; smaller ones measure how threads meet on busy cores.
+_MIN_ROWS = 512
 #: The edge of the two corners of a product that are compared with float64.
 _CORNER = 8
-#: The step from 1 to the next number of formats with which devices compute float32 faster (TF32, HF32).
-_TF32_STEP = 2.0**-10
+#: The difference between 1 and the next number in the formats in which devices compute
+#: float32 faster (TF32, HF32).
+_TF32_EPS = 2.0**-10
 
 
-# --- matrices ------------------------------------------------------------------------------------------
+# --- Matrices ------------------------------------------------------------------------
 
 
 def matrices(accelerator: Accelerator, effort: Effort) -> list[Step]:
@@ -42,17 +49,21 @@ def _step(accelerator: Accelerator, dtype: str, effort: Effort) -> Step:
     name, title = f"matrix.{dtype}", f"matrix {dtype}"
 
     def measure() -> Measurement:
-        # Asked here, as it may start the device: what it raises is this row's own matter.
-        if dtype == "float64":
-            if not accelerator.is_fp64_supported():
-                raise UnsupportedError(f"{accelerator.name} has no float64")
-        elif f"torch.{dtype}" not in map(str, accelerator.supported_dtypes()):
-            raise UnsupportedError(f"{accelerator.name} does not train in {dtype} here")
-        return _product(
-            accelerator, getattr(import_torch(), dtype), effort, name, title
-        )
+        # Within the measurement, because a query may start the device and raise.
+        _require_dtype(accelerator, dtype)
+        torch_dtype = getattr(import_torch(), dtype)
+        return _measure_product(accelerator, torch_dtype, effort, name, title)
 
-    return Step(title, lambda: [attempted(name, title, "FLOP/s", measure)])
+    return Step(title, lambda: [run_measurement(name, title, "FLOP/s", measure)])
+
+
+def _require_dtype(accelerator: Accelerator, dtype: str) -> None:
+    """Raise `UnsupportedError` if the device does not compute in the data type."""
+    if dtype == "float64":
+        if not accelerator.is_fp64_supported():
+            raise UnsupportedError(f"{accelerator.name} has no float64")
+    elif f"torch.{dtype}" not in map(str, accelerator.supported_dtypes()):
+        raise UnsupportedError(f"{accelerator.name} does not train in {dtype} here")
 
 
 class _Matrices(NamedTuple):
@@ -68,123 +79,114 @@ class _Matrices(NamedTuple):
         import_torch().matmul(self.left, self.right, out=self.product)
 
 
-def _product(
+def _measure_product(
     accelerator: Accelerator, dtype: torch.dtype, effort: Effort, name: str, title: str
 ) -> Measurement:
-    rows, made = _fitting(accelerator, dtype, effort)
-    made.product.zero_()
-    samples = sampled(made.multiply, accelerator.synchronize, effort)
-    error = _relative_error(made)
-    row = measured(
-        name,
-        title,
-        "FLOP/s",
-        samples,
-        2.0 * rows**3,
-        f"{rows} x {rows}",
-        _precision(dtype),
-    )
-    step = import_torch().finfo(dtype).eps
-    if error <= _tolerated(step, rows):
+    """Time products of matrices of a fitting size, and check the last product."""
+    rows, factors = _fitting_matrices(accelerator, dtype, effort)
+    factors.product.zero_()
+    samples = take_samples(factors.multiply, accelerator.synchronize, effort)
+    error = _relative_error(factors)
+    size, note = f"{rows} x {rows}", _precision_note(dtype)
+    row = make_measurement(name, title, "FLOP/s", samples, 2.0 * rows**3, size, note)
+    torch = import_torch()
+    eps = torch.finfo(dtype).eps
+    if error <= _tolerance(eps, rows):
         return row
-    if (
-        step < _TF32_STEP
-        and str(dtype) == "torch.float32"
-        and error <= _tolerated(_TF32_STEP, rows)
-    ):
+    if dtype == torch.float32 and error <= _tolerance(_TF32_EPS, rows):
         return row._replace(
             note="computed with less precision than float32, such as TF32"
         )
-    return wrong(
+    return mark_wrong(
         row,
         f"the product is wrong: its relative error is {error:.1e}, compared with float64",
     )
 
 
-def _precision(dtype: torch.dtype) -> str:
+def _precision_note(dtype: torch.dtype) -> str:
+    """Return torch's setting for float32 products; empty if it is the default."""
     torch = import_torch()
-    setting = (
-        torch.get_float32_matmul_precision() if dtype == torch.float32 else "highest"
-    )
-    return (
-        ""
-        if setting == "highest"
-        else f"torch.set_float32_matmul_precision({setting!r})"
-    )
+    if dtype != torch.float32:
+        return ""
+    setting = torch.get_float32_matmul_precision()
+    if setting == "highest":
+        return ""
+    return f"torch.set_float32_matmul_precision({setting!r})"
 
 
-def _fitting(
+def _fitting_matrices(
     accelerator: Accelerator, dtype: torch.dtype, effort: Effort
 ) -> tuple[int, _Matrices]:
-    """Matrices large enough to keep the device busy, within its memory and the time there is."""
-    rows = min(_LEAST, effort.matrix_most)
+    """Return matrices large enough to keep the device busy, within its memory and the time limit."""
+    rows = min(_MIN_ROWS, effort.matrix_max_rows)
     while True:
-        made = _filled(accelerator, dtype, rows)
-        seconds = quickest(made.multiply, accelerator.synchronize, effort).seconds
-        wanted = 3 * 4 * rows * rows * made.left.element_size()
-        too_slow = (
-            8 * seconds > effort.seconds
-        )  # twice the rows are eight times the work
-        too_large = (
-            2 * rows > effort.matrix_most or buffer_bytes(accelerator, wanted) < wanted
-        )
-        if seconds >= effort.matrix_seconds or too_slow or too_large:
+        made = _make_matrices(accelerator, dtype, rows)
+        seconds = fastest_trial(made.multiply, accelerator.synchronize, effort).seconds
+        # Twice the rows are four times the memory and eight times the work.
+        next_size = 3 * 4 * rows * rows * made.left.element_size()
+        is_slow_enough = seconds >= effort.matrix_seconds
+        is_next_too_slow = 8 * seconds > effort.seconds
+        has_no_room = buffer_bytes(accelerator, next_size) < next_size
+        is_largest = 2 * rows > effort.matrix_max_rows or has_no_room
+        if is_slow_enough or is_next_too_slow or is_largest:
             return rows, made
         rows *= 2
 
 
-def _filled(accelerator: Accelerator, dtype: torch.dtype, rows: int) -> _Matrices:
+def _make_matrices(
+    accelerator: Accelerator, dtype: torch.dtype, rows: int
+) -> _Matrices:
+    """Return two factors of random numbers from -1 to 1, and room for their product."""
     torch = import_torch()
     device = accelerator.device(accelerator.current_device())
-    height = min(rows, _BLOCK)
-    generator = torch.Generator().manual_seed(
-        rows
-    )  # the program's own random numbers stay as they are
-    blocks = [
-        (torch.rand((height, rows), generator=generator) * 2 - 1).to(dtype)
-        for _ in range(2)
-    ]
-    factors = []
-    for block in blocks:
+    height = min(rows, _BLOCK_ROWS)
+    # A generator of its own leaves the program's random numbers alone.
+    generator = torch.Generator().manual_seed(rows)
+    blocks, factors = [], []
+    for _ in range(2):
+        block = torch.rand((height, rows), generator=generator) * 2 - 1
+        block = block.to(dtype)
         factor = torch.empty((rows, rows), dtype=dtype, device=device)
         for first in range(0, rows, height):
             factor[first : first + height].copy_(block)
+        blocks.append(block)
         factors.append(factor)
     product = torch.empty((rows, rows), dtype=dtype, device=device)
     return _Matrices(factors[0], factors[1], product, blocks[0], blocks[1])
 
 
-def _relative_error(made: _Matrices) -> float:
-    """How far the first and last corner of the product are off, as a share of their size, by float64."""
-    rows, height = made.product.shape[0], made.left_block.shape[0]
+def _relative_error(matrices: _Matrices) -> float:
+    """Return the relative error of the first and last corner of the product, compared with float64."""
+    rows, height = matrices.product.shape[0], matrices.left_block.shape[0]
     worst = 0.0
-    for part in (slice(0, _CORNER), slice(-_CORNER, None)):
-        columns = made.right_block[:, part].double().repeat(rows // height, 1)
-        right = made.left_block[part].double() @ columns
-        ours = made.product[part].to("cpu")[:, part].double()
-        error = float((ours - right).norm() / right.norm())
+    for corner in (slice(0, _CORNER), slice(-_CORNER, None)):
+        right_columns = matrices.right_block[:, corner].double()
+        right_columns = right_columns.repeat(rows // height, 1)
+        expected = matrices.left_block[corner].double() @ right_columns
+        actual = matrices.product[corner].to("cpu")[:, corner].double()
+        error = float((actual - expected).norm() / expected.norm())
         worst = max(worst, math.inf if math.isnan(error) else error)
     return worst
 
 
-def _tolerated(step: float, rows: int) -> float:
-    """The relative error of a sum of `rows` products: roundings add up as a random walk does."""
-    return step * math.sqrt(rows)
+def _tolerance(eps: float, rows: int) -> float:
+    """Return the relative error of a sum of `rows` products: roundings add up as a random walk does."""
+    return eps * math.sqrt(rows)
 
 
-# --- launches ------------------------------------------------------------------------------------------
+# --- Launches ------------------------------------------------------------------------
 
 
 def launches(accelerator: Accelerator, effort: Effort) -> list[Step]:
-    """Return a step that times the smallest operation, in seconds: many in a row, and one with waiting."""
+    """Return steps that time the smallest operation, in seconds: many in a row, and one with waiting."""
     return [
-        _launch(accelerator, effort, "launch.queued", "launch, in a row", waited=False),
-        _launch(accelerator, effort, "launch.waited", "launch and wait", waited=True),
+        _launch(accelerator, effort, "launch.queued", "launch, in a row", waits=False),
+        _launch(accelerator, effort, "launch.waited", "launch and wait", waits=True),
     ]
 
 
 def _launch(
-    accelerator: Accelerator, effort: Effort, name: str, title: str, *, waited: bool
+    accelerator: Accelerator, effort: Effort, name: str, title: str, *, waits: bool
 ) -> Step:
     def measure() -> Measurement:
         torch = import_torch()
@@ -198,15 +200,15 @@ def _launch(
             counter.add_(1)
             accelerator.synchronize()
 
-        call = launch_and_wait if waited else launch
-        samples = sampled(call, accelerator.synchronize, effort)
-        row = measured(name, title, "s", samples, 1, "1 number")
-        counted = counter.item()  # exact: far fewer than 2**24
-        if counted == samples.total:
+        call = launch_and_wait if waits else launch
+        samples = take_samples(call, accelerator.synchronize, effort)
+        row = make_measurement(name, title, "s", samples, 1, "1 number")
+        count = counter.item()  # exact: far below 2**24
+        if count == samples.total:
             return row
-        return wrong(
+        return mark_wrong(
             row,
-            f"{samples.total} additions of 1 gave {counted:g}: the device skipped some",
+            f"{samples.total} additions of 1 gave {count:g}: the device skipped some",
         )
 
-    return Step(title, lambda: [attempted(name, title, "s", measure)])
+    return Step(title, lambda: [run_measurement(name, title, "s", measure)])

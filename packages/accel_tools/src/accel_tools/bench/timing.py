@@ -12,22 +12,30 @@ from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.torch_import import import_torch
 from accel_tools.bench.records import Effort, Measurement, Outcome
 
-__all__ = ["Samples", "Tried", "attempted", "measured", "quickest", "sampled", "wrong"]
+__all__ = [
+    "Samples",
+    "Trial",
+    "fastest_trial",
+    "make_measurement",
+    "mark_wrong",
+    "run_measurement",
+    "take_samples",
+]
 
-#: Calls of one repeat at most: vendors' queues take about a thousand launches before a launch has to wait.
-_MOST_CALLS = 500
-#: Calls that are tried before it is known how many make a repeat.
+#: Calls of one repeat; vendors' queues hold about a thousand launches before a launch waits.
+_MAX_CALLS = 500
+#: Timed calls that determine how many calls make a repeat.
 _TRIALS = 5
 
 
 class Samples(NamedTuple):
     """Timings of repeated calls."""
 
-    #: Seconds a call, one number a repeat.
+    #: Seconds for one call, one number for each repeat.
     seconds: tuple[float, ...]
     #: Calls in each repeat.
     calls: int
-    #: Calls in all, those to warm up included.
+    #: All calls, including those to warm up.
     total: int
 
     @property
@@ -37,63 +45,66 @@ class Samples(NamedTuple):
 
     @property
     def spread(self) -> float:
-        """Return the interquartile range as a share of the median; 0 for a single repeat."""
+        """Return the interquartile range as a fraction of the median; 0 for a single repeat."""
         if len(self.seconds) < 2:
             return 0.0
         lower, _, upper = statistics.quantiles(self.seconds, n=4, method="inclusive")
         return (upper - lower) / self.median
 
 
-def sampled(
+def take_samples(
     call: Callable[[], object], wait: Callable[[], object], effort: Effort
 ) -> Samples:
-    """Time `call`, with `wait` for the work that it queues, as often as `effort` allows.
+    """Time `call` as often as `effort` allows; `wait` waits for the work that it queues.
 
-    It uses the host's clock around `synchronize()`, which works on every device. A repeat is so long that the
-    waiting itself does not matter.
+    It uses the host's clock around `synchronize()`, which works on every device. A repeat
+    is long enough for the time of the waiting itself to be negligible.
     """
-    tried = quickest(call, wait, effort)
-    calls = min(_MOST_CALLS, max(1, round(effort.span / tried.seconds)))
+    trial = fastest_trial(call, wait, effort)
+    calls = round(effort.repeat_seconds / trial.seconds)
+    calls = min(_MAX_CALLS, max(1, calls))
     seconds: list[float] = []
     start = time.perf_counter()
-    while len(seconds) < effort.most:
-        spent = time.perf_counter() - start
-        # A device that is slow beyond all bounds gets fewer repeats, but one.
-        if seconds and (
-            spent > 4 * effort.seconds
-            or (spent > effort.seconds and len(seconds) >= effort.least)
-        ):
-            break
-        seconds.append(_timed(call, wait, calls) / calls)
-    return Samples(tuple(seconds), calls, tried.calls + calls * len(seconds))
+    while _needs_more(len(seconds), time.perf_counter() - start, effort):
+        seconds.append(_time(call, wait, calls) / calls)
+    return Samples(tuple(seconds), calls, trial.calls + calls * len(seconds))
 
 
-class Tried(NamedTuple):
-    """Result of a few trial calls."""
+def _needs_more(repeats: int, elapsed: float, effort: Effort) -> bool:
+    """Return whether to repeat again after `elapsed` seconds; a very slow device has few repeats."""
+    if repeats == 0:
+        return True
+    if repeats >= effort.max_repeats or elapsed > 4 * effort.seconds:
+        return False
+    return repeats < effort.min_repeats or elapsed <= effort.seconds
 
-    #: Of the fastest.
+
+class Trial(NamedTuple):
+    """Result of a few calls before the measurement."""
+
+    #: Seconds of the fastest call.
     seconds: float
-    #: How many there were.
+    #: Number of calls.
     calls: int
 
 
-def quickest(
+def fastest_trial(
     call: Callable[[], object], wait: Callable[[], object], effort: Effort
-) -> Tried:
-    """Call once to warm up, then time a few calls, and return the result of the fastest.
+) -> Trial:
+    """Call once to warm up, then time a few calls, and return the fastest.
 
     If other processes use the cores, a single call may take a hundred times as long as its work.
     """
-    _timed(
-        call, wait, 1
-    )  # allocations, first touches, kernels that are compiled or looked up
-    seconds = [_timed(call, wait, 1)]
+    # Warm up: memory is allocated, kernels are compiled or looked up.
+    _time(call, wait, 1)
+    seconds = [_time(call, wait, 1)]
     while len(seconds) < _TRIALS and sum(seconds) < effort.seconds / 4:
-        seconds.append(_timed(call, wait, 1))
-    return Tried(min(seconds), 1 + len(seconds))
+        seconds.append(_time(call, wait, 1))
+    return Trial(min(seconds), 1 + len(seconds))
 
 
-def _timed(call: Callable[[], object], wait: Callable[[], object], calls: int) -> float:
+def _time(call: Callable[[], object], wait: Callable[[], object], calls: int) -> float:
+    """Return the seconds of that many calls; always above 0."""
     wait()
     start = time.perf_counter()
     for _ in range(calls):
@@ -102,7 +113,7 @@ def _timed(call: Callable[[], object], wait: Callable[[], object], calls: int) -
     return max(time.perf_counter() - start, 1e-9)
 
 
-def measured(
+def make_measurement(
     name: str,
     title: str,
     unit: str,
@@ -112,24 +123,35 @@ def measured(
     note: str = "",
 ) -> Measurement:
     """Return the record of timed calls; each did `work` bytes or operations (1 for a time)."""
-    values = [
-        work / s if unit != "s" else s for s in (samples.median, min(samples.seconds))
-    ]
+
+    def value(seconds: float) -> float:
+        return seconds if unit == "s" else work / seconds
+
     return Measurement(
-        name=name, title=title, unit=unit, outcome=Outcome.MEASURED, value=values[0], best=values[1],
-        spread=samples.spread, repeats=len(samples.seconds), calls=samples.calls, seconds=samples.median,
-        work=work, size=size, note=note,
-    )  # fmt: skip
+        name=name,
+        title=title,
+        unit=unit,
+        outcome=Outcome.MEASURED,
+        value=value(samples.median),
+        best=value(min(samples.seconds)),
+        spread=samples.spread,
+        repeats=len(samples.seconds),
+        calls=samples.calls,
+        seconds=samples.median,
+        work=work,
+        size=size,
+        note=note,
+    )
 
 
-def wrong(measurement: Measurement, reason: str) -> Measurement:
+def mark_wrong(measurement: Measurement, reason: str) -> Measurement:
     """Return the record without its value: the speed of a wrong result is meaningless."""
     return measurement._replace(
         outcome=Outcome.WRONG, value=None, best=None, reason=reason
     )
 
 
-def attempted(
+def run_measurement(
     name: str, title: str, unit: str, measure: Callable[[], Measurement]
 ) -> Measurement:
     """Return the result of `measure`; if it raises, return a record with the reason.
@@ -142,10 +164,5 @@ def attempted(
     except UnsupportedError as error:
         return Measurement(name, title, unit, Outcome.NOT_MEASURED, reason=str(error))
     except PLUGIN_ERRORS as error:
-        return Measurement(
-            name,
-            title,
-            unit,
-            Outcome.FAILED,
-            reason=root_cause(error).partition("\n")[0],
-        )
+        reason = root_cause(error).partition("\n")[0]
+        return Measurement(name, title, unit, Outcome.FAILED, reason=reason)

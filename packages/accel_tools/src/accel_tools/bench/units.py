@@ -23,17 +23,20 @@ def scaled(value: float, unit: str) -> str:
 
     It has three digits and a prefix for a power of 1000.
     """
-    size, prefix = next(
-        (pair for pair in _PREFIXES if value >= 0.9995 * pair[0]), _PREFIXES[-1]
-    )
-    digits = value / size
-    return f"{digits:.{2 if digits < 9.995 else 1 if digits < 99.95 else 0}f} {prefix}{unit}"
+    # 0.9995 of a unit is rounded up to a whole one.
+    fitting = [pair for pair in _PREFIXES if value >= 0.9995 * pair[0]]
+    size, prefix = fitting[0] if fitting else _PREFIXES[-1]
+    number = value / size
+    decimals = 0
+    if number < 9.995:
+        decimals = 2
+    elif number < 99.95:
+        decimals = 1
+    return f"{number:.{decimals}f} {prefix}{unit}"
 
 
 def in_words(measurement: Measurement) -> str:
     """Return the value as text; a dash if it is missing."""
-    return (
-        "-"
-        if measurement.value is None
-        else scaled(measurement.value, measurement.unit)
-    )
+    if measurement.value is None:
+        return "-"
+    return scaled(measurement.value, measurement.unit)

@@ -1,4 +1,4 @@
-"""A progress line on stderr, if that is a terminal: the current work, and how much is done."""
+"""A progress line on stderr, if stderr is a terminal: the current work, and how much is done."""
 
 from __future__ import annotations
 
@@ -10,22 +10,16 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """A progress line, drawn only between measurements: a thread that draws would be measured too.
+    """A progress line, drawn only between measurements: a drawing thread would affect them.
 
-    Nothing is written to a pipe, a file or a terminal that cannot return to the start of a line
-    (`TERM=dumb`). Leaving the block erases the line.
+    Nothing is written to a pipe, a file or a terminal that cannot return to the start of a
+    line (`TERM=dumb`). Leaving the block erases the line.
     """
 
     def __init__(self, total: int) -> None:
         self._total = total
         self._done = 0
-        stream = sys.stderr
-        capable = (
-            os.environ.get("TERM", "") not in ("dumb", "unknown") and os.name == "posix"
-        )
-        self._stream = (
-            stream if capable and stream is not None and stream.isatty() else None
-        )
+        self._stream = sys.stderr if _is_capable_terminal() else None
 
     def __enter__(self) -> Progress:
         return self
@@ -39,24 +33,28 @@ class Progress:
         self._draw("")
 
     def show(self, what: str) -> None:
-        """Show that `what` begins, and that everything before it is done."""
+        """Show that `what` begins, and that everything before it is finished."""
         self._done += 1
         self._draw(f"{what}, {self._done} of {self._total} ...")
 
     def show_experiment(self, what: str) -> None:
-        """Show the experiment that begins; how many follow is unknown."""
+        """Show the experiment that begins; the number of experiments is unknown."""
         self._draw(f"experiment: {what} ...")
 
     def _draw(self, line: str) -> None:
         if self._stream is None:
             return
         try:
-            # A terminal that says 0 does not know; the last column is left, where some terminals wrap.
+            # 0 columns: unknown. The last column stays empty, because some terminals wrap there.
             columns = os.get_terminal_size(self._stream.fileno()).columns or 80
             self._stream.write(f"\r\x1b[K{line[: columns - 1]}")
             self._stream.flush()
-        except (
-            OSError,
-            ValueError,
-        ):  # the terminal has gone away: the measurements go on
+        except (OSError, ValueError):  # the terminal is gone; the measurements go on
             self._stream = None
+
+
+def _is_capable_terminal() -> bool:
+    """Return whether stderr is a terminal that can redraw a line."""
+    if os.name != "posix" or os.environ.get("TERM", "") in ("dumb", "unknown"):
+        return False
+    return sys.stderr is not None and sys.stderr.isatty()

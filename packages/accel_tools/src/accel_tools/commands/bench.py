@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -30,8 +30,8 @@ __all__ = ["command"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_TITLES = ("WHAT", "RATE", "HOW")
-_CHANGES = ("WHAT", "BEFORE", "NOW", "NOW/BEFORE", "")
+_TITLES = ("MEASUREMENT", "RATE", "DETAILS")
+_CHANGES = ("MEASUREMENT", "BEFORE", "NOW", "NOW/BEFORE", "")
 _STYLES = {
     Outcome.NOT_MEASURED: "dim",
     Outcome.FAILED: "red",
@@ -39,58 +39,80 @@ _STYLES = {
 }
 
 
-# --- what is asked, judged before torch is imported ----------------------------------------------------
+class _Earlier(NamedTuple):
+    """An earlier run, and the file that contains it."""
+
+    path: Path
+    run: Run
 
 
-def _earlier(
+# --- Options, checked before torch is imported ---------------------------------------
+
+
+def _read_earlier(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
-) -> tuple[Path, Run] | None:
+) -> _Earlier | None:
+    """Return the run in the file; raises `click.BadParameter` if it cannot be read."""
     if value is None:
         return None
     try:
-        return value, document.read(value)
+        return _Earlier(value, document.read(value))
     except ValueError as error:
         raise click.BadParameter(
             f"{one_line(str(value))}: {one_line(str(error))}."
         ) from None
 
 
-def _picture(
+def _check_chart(
     _ctx: click.Context, _param: click.Parameter, value: Path | None
 ) -> Path | None:
-    """The path, which can be written: a minute of measuring must not be lost to a slip of the finger."""
+    """Return the path of the chart, which can be written.
+
+    Raises `click.BadParameter` otherwise, before a minute of measurements.
+    """
     if value is None:
         return None
-    shown, kind = one_line(str(value)), value.suffix.lower()
-    if kind not in chart.FORMS:
+    shown, suffix = one_line(str(value)), value.suffix.lower()
+    if suffix not in chart.FORMS:
         raise click.BadParameter(
             f"{shown}: expected a name that ends in {', '.join(chart.FORMS)}."
         )
-    if kind != ".txt" and find_spec("matplotlib") is None:
+    if suffix != ".txt" and find_spec("matplotlib") is None:
         install = vendors.install_command("accel-tools", extra="plot")
         raise click.BadParameter(
-            f"{shown}: matplotlib is not installed. Give a name that ends in .txt for bars as text, "
-            f"or: {install}"
+            f"{shown}: matplotlib is not installed. Use a name that ends in .txt for bars "
+            f"as text, or: {install}"
         )
-    existed = value.exists()
     try:
-        with value.open("ab"):
-            pass
-        if not existed:
-            value.unlink()
+        _require_writable(value)
     except OSError as error:
-        raise click.BadParameter(
-            f"{shown} cannot be written: {error.strerror or error}."
-        ) from None
+        raise click.BadParameter(_cannot_be_written(value, error)) from None
     return value
 
 
+def _require_writable(path: Path) -> None:
+    """Raise `OSError` if the file cannot be written; a new file is removed again."""
+    existed = path.exists()
+    with path.open("ab"):
+        pass
+    if not existed:
+        path.unlink()
+
+
+def _cannot_be_written(path: Path, error: OSError) -> str:
+    return f"{one_line(str(path))} cannot be written: {error.strerror or error}."
+
+
 def _path(
-    name: str, metavar: str, callback: Callable[..., Any], words: str
+    name: str, metavar: str, callback: Callable[..., Any], text: str
 ) -> Callable[[F], F]:
-    kind = click.Path(path_type=Path)
+    """Return an option whose value is a path."""
     return click.option(
-        f"--{name}", type=kind, metavar=metavar, callback=callback, help=words
+        f"--{name}",
+        type=click.Path(path_type=Path),
+        metavar=metavar,
+        callback=callback,
+        help=text,
     )
 
 
@@ -105,16 +127,19 @@ def _path(
     "--ranks",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Ranks in the collectives [default: one for each device, at least 2]; 1 leaves them out.",
+    help="Ranks in the collectives [default: one for each device, at least 2]; 1 skips them.",
 )
 @_path(
-    "compare", "OLD.json", _earlier, "Compare with the --json output of an earlier run."
+    "compare",
+    "OLD.json",
+    _read_earlier,
+    "Compare with the --json output of an earlier run.",
 )
 @_path(
     "plot",
     "FILE",
-    _picture,
-    "Draw the figures: .svg or .png (needs matplotlib), or .txt.",
+    _check_chart,
+    "Draw a chart: .svg or .png (needs matplotlib), or .txt.",
 )
 @options.probe_timeout
 @options.as_json
@@ -125,7 +150,7 @@ def command(
     *,
     quick: bool,
     ranks: int | None,
-    compare: tuple[Path, Run] | None,
+    compare: _Earlier | None,
     plot: Path | None,
     timeout: float | None,
     as_json: bool,
@@ -134,73 +159,78 @@ def command(
 
     Copies between host and device and on the device, matrix products by data type, launches, and collectives
     between ranks on this host. The results are checked for correctness too. Takes about 15 seconds; run
-    nothing else in the meantime. Exit status: 1 if a measurement failed or a result was wrong, else 0.
+    nothing else in the meantime. Exit status: 0 = success, 1 = a measurement failed or a result was wrong,
+    2 = usage error.
     """
     with answering(as_json=as_json) as output:
         run = _measure(options.read_settings(timeout), name, ranks, quick=quick)
-        answer = document.to_dict(run)
-        if compare is not None:
-            answer["comparison"] = _comparison(compare, run)
+        comparison = _comparison(compare, run) if compare is not None else None
         if as_json:
-            output.write_json(answer)
+            result = document.to_dict(run)
+            if comparison is not None:
+                result["comparison"] = comparison
+            output.write_json(result)
         else:
-            output.write_page(_page(run, answer.get("comparison")))
+            output.write_page(_page(run, comparison))
     if plot is not None:
         _draw(plot, run, compare)
-    failed = any(m.outcome in (Outcome.FAILED, Outcome.WRONG) for m in run.measurements)
-    ctx.exit(1 if failed else 0)
+    outcomes = {measurement.outcome for measurement in run.measurements}
+    ctx.exit(1 if outcomes & {Outcome.FAILED, Outcome.WRONG} else 0)
 
 
 def _measure(
     settings: Settings, name: Pin | None, ranks: int | None, *, quick: bool
 ) -> Run:
-    """The run, made in a child process: no device that crashes takes what is to be said with it."""
-    given = {"effort": list(QUICK if quick else FULL), "quick": quick, "ranks": ranks}
-    return document.of_dict(
-        run_in_child(
-            measured_in_child, given, settings, name, timeout=None, live=True
-        ).value
+    """Measure in a child process, so that a device that crashes does not end this one."""
+    effort = QUICK if quick else FULL
+    arguments = {"effort": list(effort), "quick": quick, "ranks": ranks}
+    result = run_in_child(
+        measure_in_child, arguments, settings, name, timeout=None, live=True
     )
+    return document.of_dict(result.value)
 
 
-def measured_in_child(
+def measure_in_child(
     chosen: Chosen, arguments: dict[str, Any], step: StepProgress
 ) -> dict[str, Any]:
-    """In the child: return the document of a run."""
-    start, began = time.perf_counter(), document.started()
+    """In the child: return the document of a run.
+
+    `arguments`: `effort` (the fields of an `Effort`), `quick` and `ranks`.
+    """
+    start, start_time = time.perf_counter(), document.started()
     accelerator = chosen.accelerator
     step("device_properties()")
     device, machine = device_facts(accelerator), machine_facts()
     todo = steps(accelerator, Effort(*arguments["effort"]), arguments["ranks"])
-    done: list[Measurement] = []
+    measurements: list[Measurement] = []
     with Progress(len(todo)) as progress:
         for each in todo:
             step(each.title)
             progress.show(each.title)
-            done += each.run()
+            measurements += each.run()
     seconds = time.perf_counter() - start
-    return document.to_dict(
-        Run(began, seconds, arguments["quick"], machine, device, tuple(done))
+    run = Run(
+        start_time, seconds, arguments["quick"], machine, device, tuple(measurements)
     )
+    return document.to_dict(run)
 
 
-def _comparison(earlier: tuple[Path, Run], run: Run) -> dict[str, Any]:
-    path, before = earlier
+def _comparison(earlier: _Earlier, run: Run) -> dict[str, Any]:
+    """Return what changed since the earlier run, as plain values."""
+    changes = document.compare(earlier.run.measurements, run.measurements)
     return {
-        "file": str(path),
-        "time": before.time,
-        "warnings": document.differences(before, run),
-        "changes": [
-            change.to_dict()
-            for change in document.compare(before.measurements, run.measurements)
-        ],
+        "file": str(earlier.path),
+        "time": earlier.run.time,
+        "warnings": document.differences(earlier.run, run),
+        "changes": [change.to_dict() for change in changes],
     }
 
 
-def _draw(path: Path, run: Run, compare: tuple[Path, Run] | None) -> None:
-    before = (
-        {m.name: m for m in compare[1].measurements} if compare is not None else None
-    )
+def _draw(path: Path, run: Run, compare: _Earlier | None) -> None:
+    """Draw the chart; raises `click.ClickException` if it cannot be written."""
+    before = None
+    if compare is not None:
+        before = {m.name: m for m in compare.run.measurements}
     machine = run.machine
     title = f"accel bench {run.accelerator['name']}: {_product(run)}"
     subtitle = (
@@ -210,109 +240,97 @@ def _draw(path: Path, run: Run, compare: tuple[Path, Run] | None) -> None:
     try:
         chart.draw(path, title, subtitle, run.measurements, before)
     except OSError as error:
-        raise click.ClickException(
-            f"{path} cannot be written: {error.strerror or error}"
-        ) from None
+        raise click.ClickException(_cannot_be_written(path, error)) from None
 
 
-# --- the page ------------------------------------------------------------------------------------------
+# --- The page ------------------------------------------------------------------------
 
 
 def _page(run: Run, comparison: dict[str, Any] | None) -> list[page.Part]:
-    parts = [
-        *_identity(run),
-        page.paragraph(),
-        page.table(_TITLES, [_row(m) for m in run.measurements]),
-    ]
-    return parts if comparison is None else [*parts, *_compared(run, comparison)]
+    parts = _identity(run)
+    parts.append(page.paragraph())
+    parts.append(page.table(_TITLES, [_row(m) for m in run.measurements]))
+    if comparison is not None:
+        parts += _comparison_page(run, comparison)
+    return parts
 
 
 def _identity(run: Run) -> list[page.Part]:
+    """Return the device and the facts that affect the figures."""
     machine, device = run.machine, run.accelerator
     source = f" ({device['distribution']} {device['version']})"
+    devices = page.count(device["devices"], "device")
+    cores = page.count(machine["cores"], "core")
     threads = page.count(machine["torch_threads"], "thread")
-    return [
-        page.paragraph(
-            (device["name"], "bold green"), (source, "dim"), (f": {_product(run)}", "")
-        ),
-        page.facts(
-            (
-                (
-                    "device",
-                    f"{device['device']}, {page.count(device['devices'], 'device')} in all",
-                ),
-                ("driver", one_line(device["driver"] or "")),
-                (
-                    "processor",
-                    f"{one_line(machine['cpu'])}, {page.count(machine['cores'], 'core')}",
-                ),
-                ("torch", f"{machine['torch']}, {threads}"),
-                ("load", _load(machine)),
-                ("took", f"{run.seconds:.0f} s{', --quick' if run.quick else ''}"),
-            )
-        ),
-    ]
+    duration = f"{run.seconds:.0f} s"
+    if run.quick:
+        duration += ", --quick"
+    facts = (
+        ("device", f"{device['device']}, {devices} in all"),
+        ("driver", one_line(device["driver"] or "")),
+        ("CPU", f"{one_line(machine['cpu'])}, {cores}"),
+        ("torch", f"{machine['torch']}, {threads}"),
+        ("load", _load(machine)),
+        ("took", duration),
+    )
+    name = (device["name"], "bold green")
+    product = (f": {_product(run)}", "")
+    return [page.paragraph(name, (source, "dim"), product), page.facts(facts)]
 
 
 def _product(run: Run) -> str:
     return one_line(run.accelerator["product"] or run.accelerator["device"])
 
 
-def _load(machine: Any) -> str:
-    """Return the load of the cores before the run; empty if the system does not count it."""
-    load, cores = machine["load"], machine["cores"]
+def _load(machine: Mapping[str, Any]) -> str:
+    """Return the load of the cores before the run; empty if the system does not report it."""
+    load = machine["load"]
     if load is None:
         return ""
-    busy = (
-        "; the machine is busy, so the device may be faster than these figures"
-        if load > cores / 2
-        else ""
-    )
-    return f"{load:.1f} before the run{busy}"
+    text = f"{load:.1f} before the run"
+    if load > machine["cores"] / 2:
+        text += "; the machine is busy, so the device may be faster than these figures"
+    return text
 
 
 def _row(m: Measurement) -> list[page.Cell]:
-    first: list[page.Cell] = [(m.title, "bold"), (in_words(m), "")]
+    row: list[page.Cell] = [(m.title, "bold"), (in_words(m), "")]
     if m.value is None:
-        word = "" if m.outcome is Outcome.NOT_MEASURED else f"{m.outcome.value}: "
-        return [*first, (f"{word}{one_line(m.reason)}", _STYLES[m.outcome])]
-    times = (
-        f"{m.repeats} x {m.calls} times"
-        if m.calls > 1
-        else page.count(m.repeats, "time")
-    )
-    how = f"{m.size}, {times}, spread {(m.spread or 0) * 100:.0f} %"
-    return [*first, (how, ""), (one_line(m.note), "dim")]
+        reason = one_line(m.reason)
+        if m.outcome is not Outcome.NOT_MEASURED:
+            reason = f"{m.outcome.value}: {reason}"
+        return [*row, (reason, _STYLES[m.outcome])]
+    times = page.count(m.repeats, "time")
+    if m.calls > 1:
+        times = f"{m.repeats} x {m.calls} times"
+    details = f"{m.size}, {times}, spread {(m.spread or 0) * 100:.0f} %"
+    return [*row, (details, ""), (one_line(m.note), "dim")]
 
 
-def _compared(run: Run, comparison: dict[str, Any]) -> list[page.Part]:
-    taken = f" ({one_line(comparison['time'])})"
-    parts: list[page.Part] = [
-        page.heading(f"Compared with {one_line(comparison['file'])}{taken}")
-    ]
-    parts += [
-        page.paragraph(("Warning: ", "bold yellow"), (f"{one_line(warning)}.", ""))
-        for warning in comparison["warnings"]
-    ]
+def _comparison_page(run: Run, comparison: dict[str, Any]) -> list[page.Part]:
+    file, time_of_run = one_line(comparison["file"]), one_line(comparison["time"])
+    parts: list[page.Part] = [page.heading(f"Compared with {file} ({time_of_run})")]
+    for warning in comparison["warnings"]:
+        cells = ("Warning: ", "bold yellow"), (f"{one_line(warning)}.", "")
+        parts.append(page.paragraph(*cells))
     now = {m.name: m for m in run.measurements}
     rows = [_change(change, now[change["name"]]) for change in comparison["changes"]]
-    return (
-        [*parts, page.table(_CHANGES, rows)]
-        if rows
-        else [
-            *parts,
-            page.paragraph(("The two runs have no measurement in common.", "")),
-        ]
-    )
+    if rows:
+        parts.append(page.table(_CHANGES, rows))
+    else:
+        what = "The two runs have no measurement in common."
+        parts.append(page.paragraph((what, "")))
+    return parts
 
 
 def _change(change: dict[str, Any], now: Measurement) -> list[page.Cell]:
     verdict = change["verdict"] if change["verdict"] != "same" else ""
     style = {"faster": "green", "slower": "red"}.get(verdict, "")
+    size = "" if change["same_size"] else f"different size: {now.size} now"
     return [
         (now.title, "bold"),
         (in_words(now._replace(value=change["before"])), ""),
         (in_words(now), ""),
         (f"{change['ratio']:.2f} {verdict}".strip(), style),
-        ("" if change["same_size"] else f"different size: {now.size} now", "dim"),
+        (size, "dim"),
     ]

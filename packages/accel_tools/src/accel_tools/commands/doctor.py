@@ -10,30 +10,39 @@ import click
 from accel_core.cli import output as options
 from accel_core.cli import page
 from accel_core.cli.output import answering
+from accel_core.explain.messages import troubleshooting_line
 from accel_core.settings import Pin
 from accel_core.text import one_line
-from accel_tools.cli import mending
+from accel_tools.cli import fixes
 from accel_tools.cli.progress import Progress
-from accel_tools.doctor.issue import MAY_HOLD, issue
-from accel_tools.doctor.records import Examined, Finding, Level, Report, Visit
-from accel_tools.doctor.run import end_given_up, visited
+from accel_tools.commands import examined_folder
+from accel_tools.doctor.issue import MESSAGES_WARNING, issue_markdown
+from accel_tools.doctor.records import (
+    DiagnosticContext,
+    Finding,
+    Level,
+    Report,
+    Topic,
+    TopicResult,
+)
+from accel_tools.doctor.run import end_abandoned_topics, run_diagnostics
 from accel_tools.doctor.topics import TOPICS, ranks_meet
 
 __all__ = ["command"]
 
-#: Names of facts beyond this are no column.
-_LONGEST = 24
+#: Characters of a fact's name up to which the facts are in two columns.
+_MAX_COLUMN = 24
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
 
-@click.command("doctor")
+@click.command("doctor", cls=examined_folder.FolderOrNames)
 @options.backend_names
 @click.option(
-    "--all", "everything", is_flag=True, help="Show all findings and observations."
+    "--all", "show_all", is_flag=True, help="Show all findings and observations."
 )
 @click.option(
     "--topic",
-    "topics",
+    "topic_names",
     multiple=True,
     metavar="TOPIC",
     type=options.OneOf("topic", lambda: [topic.name for topic in TOPICS]),
@@ -47,7 +56,7 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 @click.option(
     "--experiments/--no-experiments",
     default=True,
-    help="Whether to run programs with one thing changed to find a cause.",
+    help="Whether to run programs with one change each to find a cause.",
 )
 @click.option(
     "--experiment-seconds",
@@ -55,168 +64,204 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
     type=click.FloatRange(min=1),
     default=60,
     show_default=True,
-    help="The time for all experiments.",
+    help="Seconds for all experiments.",
 )
 @options.probe_timeout
 @options.as_json
 @click.option(
     "--with-messages",
     is_flag=True,
-    help=f"With --issue: add messages. {MAY_HOLD}.",
+    help=f"With --issue: add messages. {MESSAGES_WARNING}.",
 )
 @click.option(
     "--issue",
-    "for_issue",
+    "as_issue",
     is_flag=True,
-    help="Print Markdown for a bug report: codes, statuses, versions and names alone.",
+    help="Print Markdown for a bug report: only codes, statuses, versions and names.",
 )
-@mending.options
+@fixes.options
 @click.pass_context
 def command(
     ctx: click.Context,
     names: tuple[Pin, ...],
     *,
-    everything: bool,
-    topics: tuple[str, ...],
+    show_all: bool,
+    topic_names: tuple[str, ...],
     ranks: int | None,
     experiments: bool,
     seconds: float,
     timeout: float | None,
     as_json: bool,
-    for_issue: bool,
+    as_issue: bool,
     with_messages: bool,
-    mend: mending.Mending,
+    fix_options: fixes.FixOptions,
 ) -> None:
     """Report what is wrong here, or with each NAME, and the next step.
 
     All topics run in child processes, in parallel. If a program fails, or devices are missing, experiments
-    in child processes look for the cause; they change nothing here.
+    in child processes look for the cause; they change nothing here. With the FOLDER of accel setup --into:
+    its environments, whether each is whole, and which one this machine takes.
 
     Exit status: 0 = healthy (missing devices or vendor packages don't count), 1 = warnings or errors, 2 = bad
     usage. These are errors: no backend works; a pinned backend does not work; a present device does not work;
     torch cannot be imported.
     """
-    _check(for_issue=for_issue, with_messages=with_messages, as_json=as_json)
-    mend.check(as_json=as_json)
+    _check_options(as_issue=as_issue, with_messages=with_messages, as_json=as_json)
+    fix_options.check(as_json=as_json)
+    if ctx.obj is not None:
+        ctx.exit(examined_folder.report(ctx.obj, as_json=as_json))
+    # The report for an issue contains no text of an experiment.
+    budget = seconds if experiments and not as_issue else 0
     with answering(as_json=as_json) as output:
-        visit = Visit(options.read_settings(timeout), dict(os.environ), names)
-        if mend.listing:
-            mending.write_list(visit, TOPICS, output, as_json=as_json)
+        settings = options.read_settings(timeout)
+        context = DiagnosticContext(settings, dict(os.environ), names)
+        if fix_options.only_list:
+            fixes.write_list(context, TOPICS, output, as_json=as_json)
             ctx.exit(0)
-        wanted = [topic for topic in TOPICS if not topics or topic.name in topics]
-        # The report for an issue has no text of an experiment.
-        budget = seconds if experiments and not for_issue else 0
-        meeting = ranks_meet.topic(ranks, budget) if ranks else None
-        with Progress(len(wanted) + bool(meeting)) as progress:
-            report = visited(
-                visit,
-                wanted,
-                progress.show,
-                progress.show_experiment,
-                budget,
-                meeting,
-            )
-        if for_issue:
-            output.write(issue(visit, report, with_messages=with_messages))
+        report = _run(context, _selected(topic_names), ranks, budget)
+        if as_issue:
+            markdown = issue_markdown(context, report, with_messages=with_messages)
+            output.write(markdown)
         elif as_json:
             output.write_json(report.to_dict())
         else:
-            in_unicode = output.can_write("".join(level.mark for level in Level))
-            output.write_page(
-                _page(report, in_unicode=in_unicode, everything=everything)
-            )
-        if mend.fix:
-            report = mend.offer(visit, report)
-    end_given_up()
+            in_unicode = output.can_write("".join(map(_mark, Level)))
+            parts = _page(report, in_unicode=in_unicode, show_all=show_all)
+            output.write_page(parts)
+        if fix_options.fix:
+            report = fix_options.run_fixes(context, report)
+    end_abandoned_topics()
     ctx.exit(report.exit_status)
 
 
-def _check(*, for_issue: bool, with_messages: bool, as_json: bool) -> None:
-    if for_issue and as_json:
+def _check_options(*, as_issue: bool, with_messages: bool, as_json: bool) -> None:
+    """Raise `click.UsageError` for options that contradict each other."""
+    if as_issue and as_json:
         raise click.UsageError(
-            "--issue and --json both write to stdout: give one of them."
+            "--issue and --json both write to stdout: pass one of them."
         )
-    if with_messages and not for_issue:
-        raise click.UsageError("--with-messages is for the report: give --issue too.")
+    if with_messages and not as_issue:
+        raise click.UsageError("--with-messages has no effect without --issue.")
 
 
-def _page(report: Report, *, in_unicode: bool, everything: bool) -> list[page.Part]:
+def _selected(names: Sequence[str]) -> list[Topic]:
+    """Return the topics of these names; all topics if there are none."""
+    return [topic for topic in TOPICS if not names or topic.name in names]
+
+
+def _mark(level: Level) -> str:
+    return level.mark
+
+
+def _run(
+    context: DiagnosticContext,
+    topics: Sequence[Topic],
+    ranks: int | None,
+    experiment_seconds: float,
+) -> Report:
+    """Run the topics, with a progress line on the terminal."""
+    ranks_topic = ranks_meet.topic(ranks, experiment_seconds) if ranks else None
+    total = len(topics) + (1 if ranks_topic else 0)
+    with Progress(total) as progress:
+        return run_diagnostics(
+            context,
+            topics,
+            on_wait=progress.show,
+            on_experiment=progress.show_experiment,
+            experiment_seconds=experiment_seconds,
+            ranks=ranks_topic,
+        )
+
+
+# --- The page ------------------------------------------------------------------------
+
+
+def _page(report: Report, *, in_unicode: bool, show_all: bool) -> list[page.Part]:
     parts: list[page.Part] = [
         page.paragraph((one_line(report.verdict), _STYLES[report.level])),
         page.paragraph(),
     ]
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     for topic in report.topics:
-        shown = [
-            _once(f, told)
-            for f in topic.findings
-            if everything or f.level is not Level.OK
-        ]
-        parts += _topic(topic, shown, in_unicode=in_unicode, everything=everything)
-    if not everything:
-        parts += [
-            page.paragraph(),
-            page.paragraph(("All observations: `accel doctor --all`.", "dim")),
-        ]
+        shown = []
+        for finding in topic.findings:
+            if show_all or finding.level is not Level.OK:
+                shown.append(_without_repetition(finding, reported))
+        parts += _topic(topic, shown, in_unicode=in_unicode, show_all=show_all)
+    parts.append(page.paragraph())
+    if not show_all:
+        parts.append(page.paragraph(("All observations: `accel doctor --all`.", "dim")))
+    parts.append(page.paragraph((troubleshooting_line(), "dim")))
     return parts
 
 
-def _once(finding: Finding, told: dict[str, str]) -> Finding:
-    """The finding without a cause that the page has `told`, by whom; its own is told from then on."""
-    what, facts = finding.what, finding.facts
-    for cause, whose in told.items():
-        what = what.replace(
-            f": {cause}", f", for the same reason as {whose or 'above'}"
-        )
+def _without_repetition(finding: Finding, reported: dict[str, str]) -> Finding:
+    """Return the finding without root causes that the page has `reported` before.
+
+    `reported` holds the backend of each root cause; the finding's own cause is added.
+    """
+    what, facts = finding.what, dict(finding.facts)
+    for cause, backend in reported.items():
+        reference = f", for the same reason as {backend or 'above'}"
+        what = what.replace(f": {cause}", reference)
     cause = facts.get("root cause", "")
-    if cause and (cause in what or cause in told):
-        facts = {
-            n: value.replace(f": {cause}", "")
-            for n, value in facts.items()
-            if n != "root cause"
-        }
+    if cause and (cause in what or cause in reported):
+        del facts["root cause"]
+        for name, value in facts.items():
+            facts[name] = value.replace(f": {cause}", "")
     if cause:
-        told.setdefault(cause, finding.about)
+        reported.setdefault(cause, finding.about)
     return finding._replace(what=what, facts=facts)
 
 
 def _topic(
-    topic: Examined, findings: Sequence[Finding], *, in_unicode: bool, everything: bool
+    topic: TopicResult,
+    findings: Sequence[Finding],
+    *,
+    in_unicode: bool,
+    show_all: bool,
 ) -> list[page.Part]:
-    """The topic's line, and below it these findings; `everything`: with their facts, and what it took."""
+    """Return the topic's line, and the findings below; `show_all` adds facts and the duration."""
 
     def mark(level: Level) -> page.Cell:
-        return (level.mark if in_unicode else level.plain_mark), _STYLES[level]
+        text = level.mark if in_unicode else level.plain_mark
+        return text, _STYLES[level]
 
-    more = f"  {topic.ms / 1e3:.1f} s" if everything else ""
+    note = f"  {topic.ms / 1e3:.1f} s" if show_all else ""
     if topic.merged is not Level.OK:
-        more += "  (what is wrong here is reported with its cause, under another title)"
-    parts: list[page.Part] = [
-        page.hanging([(mark(topic.level), [(topic.title, "bold"), (more, "dim")])], 0)
-    ]
+        note += "  (the problem is reported with its cause, under another title)"
+    title = [(topic.title, "bold"), (note, "dim")]
+    parts: list[page.Part] = [page.hanging([(mark(topic.level), title)], 0)]
     if topic.failed:
-        failed = f"this could not be examined: {one_line(topic.failed)}"
-        parts.append(page.hanging([(mark(Level.WARNING), [(failed, "")])], 2))
+        failed = [(f"could not be examined: {one_line(topic.failed)}", "")]
+        parts.append(page.hanging([(mark(Level.WARNING), failed)], 2))
     for finding in findings:
-        parts.append(page.hanging([(mark(finding.level), _in_words(finding))], 2))
-        if everything and finding.facts:
+        parts.append(page.hanging([(mark(finding.level), _text(finding))], 2))
+        if show_all and finding.facts:
             parts += _facts(finding)
     return parts
 
 
+def _text(finding: Finding) -> Sequence[page.Cell]:
+    """Return the finding's text, with its proof and its next step on lines of their own."""
+    cells: list[page.Cell] = []
+    if finding.about:
+        cells += [(one_line(finding.about), "bold"), (": ", "")]
+    cells.append((one_line(finding.what), ""))
+    if finding.proof:
+        cells.append((f"\n{one_line(finding.proof)}", "bold"))
+    if finding.step:
+        cells.append((f"\n{one_line(finding.step)}", "dim"))
+    return cells
+
+
 def _facts(finding: Finding) -> list[page.Part]:
-    """Lay out the facts: in two columns, or one below the other if names are long, as paths are."""
+    """Return the facts in two columns, or one below the other if names are long, such as paths."""
     facts = [(one_line(name), one_line(value)) for name, value in finding.facts.items()]
-    if max(len(name) for name, _ in facts) <= _LONGEST:
+    if max(len(name) for name, _ in facts) <= _MAX_COLUMN:
         return [page.facts(facts, indent=5)]
-    return [
-        page.hanging([(("", ""), [(name, "dim"), (f"  {value}", "")])], 3)
-        for name, value in facts
-    ]
-
-
-def _in_words(finding: Finding) -> Sequence[page.Cell]:
-    about = [(one_line(finding.about), "bold"), (": ", "")] if finding.about else []
-    proof = [(f"\n{one_line(finding.proof)}", "bold")] if finding.proof else []
-    step = [(f"\n{one_line(finding.step)}", "dim")] if finding.step else []
-    return [*about, (one_line(finding.what), ""), *proof, *step]
+    parts = []
+    for name, value in facts:
+        cells = [(name, "dim"), (f"  {value}", "")]
+        parts.append(page.hanging([(("", ""), cells)], 3))
+    return parts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -25,18 +25,18 @@ __all__ = ["command"]
 
 T = TypeVar("T")
 
-#: Of how many devices each is asked; no host has more.
-_MOST = 128
-#: The kinds of a device's facts that are not texts.
-_FACTS: dict[str, type] = {
+#: Devices that are examined; no host has more.
+_MAX_DEVICES = 128
+#: Types of the fields of `DeviceProperties` that are not texts.
+_FIELD_TYPES: dict[str, type] = {
     "total_memory": int,
     "multiprocessors": int,
     "capability": tuple,
     "integrated": bool,
 }
-_TITLES = ("INDEX", "DEVICE", "MEMORY", "FREE", "WHAT IT IS")
-#: The capabilities that have no line of their own on the page, in words; `capabilities` in JSON has all.
-_IN_WORDS = {
+_TITLES = ("INDEX", "DEVICE", "MEMORY", "FREE", "DESCRIPTION")
+#: Capabilities that share a line on the page, in words; `capabilities` in JSON has all of them.
+_CAPABILITY_WORDS = {
     "is_available": "a device",
     "is_bf16_supported": "bf16",
     "is_bf16_native": "native bf16",
@@ -64,9 +64,7 @@ def command(
     operators. Needs torch; a child process imports torch and the vendor's package.
     """
     with answering(as_json=as_json) as output:
-        settings = options.read_settings(
-            timeout
-        )  # judged before torch takes its second to import
+        settings = options.read_settings(timeout)
         result = run_in_child(
             document_in_child,
             {},
@@ -76,10 +74,9 @@ def command(
             skip_crashes=True,
         )
         document = result.value
-        if document["how"] != How.FALLBACK.value:  # then it was looked for
-            document["autoload"] = list(
-                map(str, autoload_conflicts(result.backend, settings.probe_timeout))
-            )
+        if document["how"] != How.FALLBACK.value:  # a fallback has examined autoload
+            conflicts = autoload_conflicts(result.backend, settings.probe_timeout)
+            document["autoload"] = [str(conflict) for conflict in conflicts]
         if as_json:
             output.write_json(document)
         else:
@@ -87,77 +84,93 @@ def command(
     ctx.exit(1 if document["problems"] else 0)
 
 
-# --- the document --------------------------------------------------------------------------------------
+# --- The document --------------------------------------------------------------------
 
 
 def document_in_child(
     chosen: Chosen, arguments: dict[str, Any], step: Progress
 ) -> dict[str, Any]:
-    """In the child: return the document, except for the effects of torch's autoload."""
-    document = _document(chosen.accelerator, _Questions(step, arguments["skipped"]))
-    how = chosen.how.value if chosen.how else None
-    return {**document, "how": how, "autoload": list(chosen.autoload)}
+    """In the child: return the document; the parent adds conflicts of torch's autoload.
 
-
-class _Questions:
-    """Asks, and notes what fails: one wedged device must not hide what the others say.
-
-    `step` is told of each question; those of which an earlier process died, or hung, are not asked again.
+    `arguments["skipped"]` holds the queries in which an earlier child died or hung, each
+    with its error.
     """
+    query = _Query(step, arguments["skipped"])
+    document = _document(chosen.accelerator, query)
+    document["how"] = chosen.how.value if chosen.how else None
+    document["autoload"] = list(chosen.autoload)
+    return document
+
+
+class _Query:
+    """Queries an accelerator and records failures, so that one device cannot hide the others."""
 
     def __init__(self, step: Progress, skipped: dict[str, str]) -> None:
+        #: Errors by query.
         self.problems: dict[str, str] = {}
         self._step = step
         self._skipped = skipped
 
-    def __call__(self, what: str, ask: Callable[[], T], *kinds: type) -> T | None:
-        """The answer; `None` where the device has none, the vendor's code fails, or it is none of `kinds`."""
-        if what in self._skipped:
-            self.problems[what] = self._skipped[what]
+    def __call__(self, name: str, query: Callable[[], T], *types: type) -> T | None:
+        """Return the result of `query`, which must be of one of the `types` if there are any.
+
+        Returns `None` if the device does not support the query, or if it fails; the
+        failure is then in `problems`.
+        """
+        if name in self._skipped:
+            self.problems[name] = self._skipped[name]
             return None
-        self._step(what)
+        self._step(name)
         try:
-            with guard.preserved_state(what):
-                answer = ask()
-            return answer if answer is None or not kinds else _checked(answer, kinds)
+            with guard.preserved_state(name):
+                result = query()
+            if result is not None and types:
+                _check_type(result, types)
         except UnsupportedError:
             return None
         except PLUGIN_ERRORS as error:
-            self.problems[what] = root_cause(error)
+            self.problems[name] = root_cause(error)
             return None
+        return result
 
 
-def _checked(answer: T, kinds: tuple[type, ...]) -> T:
-    """The answer, which is one of these kinds and, of a device's facts, each of its own; plugins give any."""
-    if not isinstance(answer, kinds) or (
-        isinstance(answer, bool) and bool not in kinds
-    ):
-        expected = " or ".join(kind.__name__ for kind in kinds)
+def _check_type(result: object, types: tuple[type, ...]) -> None:
+    """Raise `TypeError` unless the result is of one of the types; plugins may return anything."""
+    is_bool = (
+        isinstance(result, bool) and bool not in types
+    )  # bool is a subclass of int
+    if is_bool or not isinstance(result, types):
+        expected = " or ".join(kind.__name__ for kind in types)
         raise TypeError(
-            f"it gave {short_repr(answer)} ({type(answer).__name__}), expected {expected}"
+            f"it returned {short_repr(result)} ({type(result).__name__}), expected {expected}"
         )
-    if isinstance(answer, DeviceProperties):
-        for name, fact in answer.to_dict().items():
-            if fact is not None and not isinstance(fact, _FACTS.get(name, str)):
-                expected = _FACTS.get(name, str).__name__
-                raise TypeError(
-                    f"{name} is {short_repr(fact)} ({type(fact).__name__}), expected {expected}"
-                )
-    return answer
+    if isinstance(result, DeviceProperties):
+        _check_fields(result)
 
 
-def _document(accelerator: Accelerator, ask: _Questions) -> dict[str, Any]:
-    """Describe the accelerator and its capabilities for JSON; may initialise the device."""
+def _check_fields(properties: DeviceProperties) -> None:
+    """Raise `TypeError` if a field has another type than it should."""
+    for name, value in properties.to_dict().items():
+        expected = _FIELD_TYPES.get(name, str)
+        if value is not None and not isinstance(value, expected):
+            raise TypeError(
+                f"{name} is {short_repr(value)} ({type(value).__name__}), "
+                f"expected {expected.__name__}"
+            )
+
+
+def _document(accelerator: Accelerator, query: _Query) -> dict[str, Any]:
+    """Return the accelerator and its capabilities as plain values; may initialise the device."""
     backend = accelerator.backend
     source = backend.provenance
-    count = ask("device_count()", accelerator.device_count, int) or 0
-    capabilities = ask("capabilities()", accelerator.capabilities)
-    version = ask(
+    count = query("device_count()", accelerator.device_count, int) or 0
+    capabilities = query("capabilities()", accelerator.capabilities)
+    version = query(
         "communication_backend_version()",
         accelerator.communication_backend_version,
         tuple,
     )
-    visible = ask("visible_device_ids()", accelerator.visible_device_ids)
+    visible = query("visible_device_ids()", accelerator.visible_device_ids)
     return {
         "name": accelerator.name,
         "distribution": source.distribution if source else "",
@@ -165,37 +178,39 @@ def _document(accelerator: Accelerator, ask: _Questions) -> dict[str, Any]:
         "description": backend.description,
         "url": backend.url,
         "priority": backend.priority,
-        "device_type": ask("device()", lambda: accelerator.device().type),
+        "device_type": query("device()", lambda: accelerator.device().type),
         "vendor_import": list(backend.vendor_imports),
         "torch": str(import_torch().__version__),
         "device_count": count,
         "devices": [
-            _device_document(accelerator, index, ask)
-            for index in range(min(count, _MOST))
+            _device_document(accelerator, index, query)
+            for index in range(min(count, _MAX_DEVICES))
         ],
-        "dtypes": ask(
+        "dtypes": query(
             "supported_dtypes()",
-            lambda: [_dtype(d) for d in accelerator.supported_dtypes()],
+            lambda: [_dtype_name(dtype) for dtype in accelerator.supported_dtypes()],
         ),
-        "communication_backend": ask(
-            "communication_backend_name()", lambda: _communication_of(accelerator), str
+        "communication_backend": query(
+            "communication_backend_name()",
+            lambda: _communication_backend(accelerator),
+            str,
         ),
-        "communication_backend_version": None if version is None else list(version),
-        "compile_backend": ask(
+        "communication_backend_version": _list_or_none(version),
+        "compile_backend": query(
             "get_compile_backend()", accelerator.get_compile_backend, str
         ),
-        "streams": ask("Stream", lambda: not _is_host_stream(accelerator.Stream)),
+        "streams": query("Stream", lambda: not _is_host_stream(accelerator.Stream)),
         "capabilities": capabilities.to_dict() if capabilities else {},
-        "why_no_triton": ask(
+        "why_no_triton": query(
             "is_triton_supported()", lambda: _why_no_triton(accelerator)
         ),
-        "op_builders": dict(ask("op_builders()", accelerator.op_builders) or {}),
-        "visible_devices_envs": ask(
+        "op_builders": dict(query("op_builders()", accelerator.op_builders) or {}),
+        "visible_devices_envs": query(
             "visible_devices_envs()", accelerator.visible_devices_envs
         ),
-        "visible_device_ids": None if visible is None else list(visible),
-        "export_envs": ask("export_envs()", accelerator.export_envs),
-        "problems": ask.problems,
+        "visible_device_ids": _list_or_none(visible),
+        "export_envs": query("export_envs()", accelerator.export_envs),
+        "problems": query.problems,
     }
 
 
@@ -218,26 +233,24 @@ def _never_runs_triton(accelerator: Accelerator) -> bool:
 
 
 def _device_document(
-    accelerator: Accelerator, index: int, ask: _Questions
+    accelerator: Accelerator, index: int, query: _Query
 ) -> dict[str, Any]:
-    nothing = DeviceProperties(name="")
-    properties = (
-        ask(
-            f"device_properties({index})",
-            lambda: accelerator.device_properties(index),
-            DeviceProperties,
-        )
-        or nothing
+    """Return one device as plain values."""
+    properties = query(
+        f"device_properties({index})",
+        lambda: accelerator.device_properties(index),
+        DeviceProperties,
     )
-    capability = properties.capability
+    if properties is None:
+        properties = DeviceProperties(name="")
     return {
         "index": index,
-        "torch_device": ask(
+        "torch_device": query(
             f"device_name({index})", lambda: accelerator.device_name(index), str
         ),
         **properties.to_dict(),
-        "capability": None if capability is None else list(capability),
-        "available_memory": ask(
+        "capability": _list_or_none(properties.capability),
+        "available_memory": query(
             f"available_memory({index})",
             lambda: accelerator.available_memory(index),
             int,
@@ -245,34 +258,34 @@ def _device_document(
     }
 
 
-def _dtype(dtype: object) -> str:
+def _list_or_none(values: Iterable[Any] | None) -> list[Any] | None:
+    return None if values is None else list(values)
+
+
+def _dtype_name(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")
 
 
 def _is_host_stream(stream: object) -> bool:
-    """Whether the class only stands for streams, on a device whose calls end when their work is done."""
+    """Return whether the class is the one of devices without streams, whose calls are synchronous."""
     return isinstance(stream, type) and issubclass(stream, HostStream)
 
 
-# --- the page ------------------------------------------------------------------------------------------
+# --- The page ------------------------------------------------------------------------
 
 
-def _page(doc: dict[str, Any]) -> list[page.Part]:
+def _page(doc: Mapping[str, Any]) -> list[page.Part]:
     return [
         *_identity(doc),
         *_devices(doc),
-        *_abilities(doc),
+        page.heading("Capabilities"),
+        page.facts(_capabilities(doc)),
         *_problems(doc),
         *_autoload(doc),
     ]
 
 
-def _autoload(doc: dict[str, Any]) -> list[page.Part]:
-    lines = [[(one_line(line), "")] for line in doc["autoload"]]
-    return [page.heading(page.AUTOLOAD), page.bullets(lines)] if lines else []
-
-
-def _identity(doc: dict[str, Any]) -> list[page.Part]:
+def _identity(doc: Mapping[str, Any]) -> list[page.Part]:
     source = f" ({doc['distribution']} {doc['version']})"
     what = f": {one_line(doc['description'])}" if doc["description"] else ""
     return [
@@ -282,135 +295,129 @@ def _identity(doc: dict[str, Any]) -> list[page.Part]:
                 ("chosen as", How(doc["how"]).label if doc["how"] else ""),
                 ("priority", str(doc["priority"])),
                 ("device type", str(doc["device_type"])),
-                ("vendor import", ", ".join(doc["vendor_import"])),
+                ("vendor module", ", ".join(doc["vendor_import"])),
                 ("torch", doc["torch"]),
-                ("read on", one_line(doc["url"])),
+                ("docs", one_line(doc["url"])),
             )
         ),
     ]
 
 
-def _devices(doc: dict[str, Any]) -> list[page.Part]:
-    devices = doc["devices"]
-    parts: list[page.Part] = [page.heading(page.count(doc["device_count"], "device"))]
-    rows = [
-        [
-            (str(device["index"]), ""),
-            (str(device["torch_device"] or "-"), "bold"),
-            (_size(device["total_memory"]), ""),
-            (_size(device["available_memory"]), ""),
-            (one_line(_product(device)), ""),
-        ]
-        for device in devices
-    ]
-    more = doc["device_count"] - len(devices)
-    rest = [page.paragraph((f"{more} more, not examined.", ""))] if more else []
-    return [*parts, page.table(_TITLES, rows), *rest] if rows else parts
+def _devices(doc: Mapping[str, Any]) -> list[page.Part]:
+    parts = [page.heading(page.count(doc["device_count"], "device"))]
+    rows: list[list[page.Cell]] = []
+    for device in doc["devices"]:
+        rows.append(
+            [
+                (str(device["index"]), ""),
+                (str(device["torch_device"] or "-"), "bold"),
+                (_size(device["total_memory"]), ""),
+                (_size(device["available_memory"]), ""),
+                (one_line(_device_description(device)), ""),
+            ]
+        )
+    if rows:
+        parts.append(page.table(_TITLES, rows))
+    more = doc["device_count"] - len(rows)
+    if rows and more:
+        parts.append(page.paragraph((f"{more} more, not examined.", "")))
+    return parts
 
 
-def _product(device: dict[str, Any]) -> str:
-    """The device's name and what else the vendor says of it."""
-    capability = device["capability"]
-    parts = (
-        device["name"],
-        f"capability {'.'.join(map(str, capability))}" if capability else "",
-        f"{device['multiprocessors']} compute units"
-        if device["multiprocessors"]
-        else "",
-        f"PCI {device['pci_address']}" if device["pci_address"] else "",
-        str(device["uuid"] or ""),
-    )
-    return ", ".join(part for part in parts if part)
+def _device_description(device: Mapping[str, Any]) -> str:
+    """Return the device's name, and the other properties that the vendor reports."""
+    parts = [device["name"]]
+    if device["capability"]:
+        parts.append(f"capability {'.'.join(map(str, device['capability']))}")
+    if device["multiprocessors"]:
+        parts.append(f"{device['multiprocessors']} compute units")
+    if device["pci_address"]:
+        parts.append(f"PCI {device['pci_address']}")
+    if device["uuid"]:
+        parts.append(str(device["uuid"]))
+    return ", ".join(filter(None, parts))
 
 
-def _abilities(doc: dict[str, Any]) -> list[page.Part]:
-    can: dict[str, bool] = doc["capabilities"]
-    version = ".".join(map(str, doc["communication_backend_version"] or ()))
-    ids = doc["visible_device_ids"]
-    visible = ", ".join(doc["visible_devices_envs"] or ())
-    others = {words: can[name] for name, words in _IN_WORDS.items() if name in can}
-    return [
-        page.heading("What it can do"),
-        page.facts(
-            (
-                ("train in", ", ".join(doc["dtypes"] or ())),
-                ("fp8", _yes(can.get("is_fp8_supported"))),
-                ("fp64", _yes(can.get("is_fp64_supported"))),
-                (
-                    "communication",
-                    _communication(doc["communication_backend"], version),
-                ),
-                ("compile backend", str(doc["compile_backend"])),
-                (
-                    "Triton",
-                    _yes(can.get("is_triton_supported"), no=_no(doc["why_no_triton"])),
-                ),
-                ("graphs", _yes(can.get("supports_graphs"))),
-                (
-                    "streams",
-                    _yes(
-                        doc["streams"],
-                        no="not supported (one queue; times come from the host's clock)",
-                    ),
-                ),
-                (
-                    "operators",
-                    one_line(", ".join(sorted(doc["op_builders"]))) or "none",
-                ),
-                ("devices set by", f"{visible} ({_ids(ids)})" if visible else ""),
-                (
-                    "forwards",
-                    ", ".join(f"{prefix}*" for prefix in doc["export_envs"] or ()),
-                ),
-                ("supported", ", ".join(name for name, yes in others.items() if yes)),
-                (
-                    "not supported",
-                    ", ".join(name for name, yes in others.items() if not yes),
-                ),
-            )
-        ),
-    ]
+def _capabilities(doc: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield names and values, in the order in which people read them."""
+    has: dict[str, bool] = doc["capabilities"]
+    no_streams = "not supported (one queue; times come from the host's clock)"
+    yield "train in", ", ".join(doc["dtypes"] or ())
+    yield "fp8", _yes_or_no(has.get("is_fp8_supported"))
+    yield "fp64", _yes_or_no(has.get("is_fp64_supported"))
+    yield "communication", _communication(doc)
+    yield "compile backend", str(doc["compile_backend"])
+    no_triton = "no"
+    if doc["why_no_triton"]:
+        no_triton = f"no: {doc['why_no_triton']}"
+    yield "Triton", _yes_or_no(has.get("is_triton_supported"), no=no_triton)
+    yield "graphs", _yes_or_no(has.get("supports_graphs"))
+    yield "streams", _yes_or_no(doc["streams"], no=no_streams)
+    yield "operators", one_line(", ".join(sorted(doc["op_builders"]))) or "none"
+    yield "devices set by", _visible_devices(doc)
+    yield "forwards", ", ".join(f"{prefix}*" for prefix in doc["export_envs"] or ())
+    yield "supported", _capability_list(has, supported=True)
+    yield "not supported", _capability_list(has, supported=False)
 
 
-def _problems(doc: dict[str, Any]) -> list[page.Part]:
-    if not doc["problems"]:
-        return []
-    failed = ((what, one_line(why)) for what, why in doc["problems"].items())
-    return [page.heading("What failed"), page.facts(failed)]
+def _capability_list(has: Mapping[str, bool], *, supported: bool) -> str:
+    """Return the capabilities that are supported, or those that are not, as a list in words."""
+    listed = []
+    for name, words in _CAPABILITY_WORDS.items():
+        if name in has and has[name] is supported:
+            listed.append(words)
+    return ", ".join(listed)
 
 
-def _communication_of(accelerator: Accelerator) -> str:
-    """Return the backend that a process group would use; accel-train knows the options of `accel run`."""
+def _communication_backend(accelerator: Accelerator) -> str:
+    """Return the backend that a process group would use, with the options of `accel run`."""
     from accel_train.launch.communication import communication_of
 
     return communication_of(accelerator)
 
 
-def _communication(name: str | None, version: str) -> str:
+def _communication(doc: Mapping[str, Any]) -> str:
+    name = doc["communication_backend"]
     if name is None:
         return "none: see below"
-    what = (
-        " (the device has no collectives: through host memory, over gloo)"
-        if name == "staged"
-        else ""
-    )
-    return f"{name} {version}".strip() + what
+    version = ".".join(map(str, doc["communication_backend_version"] or ()))
+    words = f"{name} {version}".strip()
+    if name == "staged":
+        words += " (the device has no collectives: through host memory, over gloo)"
+    return words
 
 
-def _yes(answer: bool | None, no: str = "no") -> str:
-    return "not known" if answer is None else "yes" if answer else no
-
-
-def _no(why: str | None) -> str:
-    return f"no: {why}" if why else "no"
-
-
-def _ids(ids: list[int | str] | None) -> str:
+def _visible_devices(doc: Mapping[str, Any]) -> str:
+    """Return the variables that select the visible devices, and the current selection."""
+    names = ", ".join(doc["visible_devices_envs"] or ())
+    ids = doc["visible_device_ids"]
+    if not names:
+        return ""
     if ids is None:
-        return "not set: all devices"
-    return f"now {','.join(map(str, ids))}" if ids else "now none"
+        return f"{names} (not set: all devices)"
+    return f"{names} (now {','.join(map(str, ids)) or 'none'})"
+
+
+def _problems(doc: Mapping[str, Any]) -> list[page.Part]:
+    if not doc["problems"]:
+        return []
+    facts = [(name, one_line(error)) for name, error in doc["problems"].items()]
+    return [page.heading("Failed"), page.facts(facts)]
+
+
+def _autoload(doc: Mapping[str, Any]) -> list[page.Part]:
+    if not doc["autoload"]:
+        return []
+    lines = [[(one_line(line), "")] for line in doc["autoload"]]
+    return [page.heading(page.AUTOLOAD), page.bullets(lines)]
+
+
+def _yes_or_no(value: bool | None, *, no: str = "no") -> str:
+    if value is None:
+        return "unknown"
+    return "yes" if value else no
 
 
 def _size(amount: int | None) -> str:
-    """Bytes as people read them; torch and its vendors count in powers of two."""
+    """Return bytes as text; torch and vendors count in powers of two."""
     return "-" if amount is None else f"{amount / 2**30:.1f} GiB"

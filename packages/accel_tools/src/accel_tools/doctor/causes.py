@@ -1,86 +1,131 @@
 """Merge findings of several topics that have one cause, so that each cause has one finding and one remedy.
 
-If a vendor's package cannot be loaded, its backend's probe, torch's autoload and its plugin's own checks all
-report it, each with a remedy of its own.
+If a vendor package cannot be loaded, its backend's probe, torch's autoload and the
+plugin's own checks all report the failure, each with its own remedy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from accel_tools.doctor.records import Examined, Finding, Level
+from accel_tools.doctor.records import Finding, Level, TopicResult, worst_level
 
-__all__ = ["TORCH_FAILS", "by_cause"]
+__all__ = ["TORCH_FAILS", "merge_by_cause"]
 
-#: Two topics import torch; where both fail, their errors may name different files.
+#: Two topics import torch; if both fail, their errors may name different files.
 TORCH_FAILS = {"candidates.torch", "compute.import"}
 
 
-def by_cause(topics: Sequence[Examined]) -> tuple[Examined, ...]:
-    """Return the topics; a finding with the cause or remedy of an earlier finding is merged into that one.
+def merge_by_cause(topics: Sequence[TopicResult]) -> tuple[TopicResult, ...]:
+    """Return the topics with each finding merged into the earlier finding of the same cause.
 
-    The text of the merged finding is kept in the facts.
+    Two findings have the same cause if they report the same root cause, or the same
+    remedy for the same backend. The texts of merged findings are kept in the facts.
     """
-    wrong = [f for topic in topics for f in topic.findings if f.level is not Level.OK]
     merged: dict[int, Finding] = {}
     moved: list[Finding] = []
-    for place, first in enumerate(wrong):
-        if _is_in(moved, first):
-            continue
-        same = [
-            f for f in wrong[place + 1 :] if not _is_in(moved, f) and _is_same(first, f)
-        ]
-        moved += same
-        merged[id(first)] = _merged(first, same)
-    return tuple(_with(topic.without(moved), merged) for topic in topics)
+    remaining = _faults(topics)
+    while remaining:
+        first, *others = remaining
+        duplicates = [other for other in others if _have_same_cause(first, other)]
+        merged[id(first)] = _merge(first, duplicates)
+        moved += duplicates
+        remaining = [other for other in others if not _contains(duplicates, other)]
+    results = []
+    for topic in topics:
+        kept = topic.without(moved)
+        findings = (merged.get(id(finding), finding) for finding in kept.findings)
+        results.append(kept._replace(findings=tuple(findings)))
+    return tuple(results)
 
 
-def _is_in(findings: Sequence[Finding], finding: Finding) -> bool:
+def _faults(topics: Sequence[TopicResult]) -> list[Finding]:
+    findings = [finding for topic in topics for finding in topic.findings]
+    return [finding for finding in findings if finding.level is not Level.OK]
+
+
+def _contains(findings: Sequence[Finding], finding: Finding) -> bool:
+    """Return whether that very object is in the list; equal findings may be distinct."""
     return any(finding is other for other in findings)
 
 
-def _with(topic: Examined, merged: Mapping[int, Finding]) -> Examined:
-    findings = tuple(merged.get(id(finding), finding) for finding in topic.findings)
-    return topic._replace(findings=findings)
+# --- Whether two findings have one cause ---------------------------------------------
 
 
-def _is_same(first: Finding, other: Finding) -> bool:
-    """Whether both have one root cause, or one backend and one remedy."""
-    cause = first.facts.get("root cause", "")
-    if cause and (
-        cause == other.facts.get("root cause")
-        or cause in other.what
-        or (first.about and f"for the same reason as {first.about}" in other.what)
-    ):
+def _have_same_cause(first: Finding, other: Finding) -> bool:
+    if _have_same_root_cause(first, other) or _both_fail_in_torch(first, other):
         return True
-    if {first.code, other.code} == TORCH_FAILS and not (first.about or other.about):
-        return True
-    alike = bool(first.about) and first.about == other.about
-    counts_none = first.code == "candidates.no-device" and not first.step
-    is_why = other.code.startswith("checks.") and other.level is Level.ERROR
-    if alike and counts_none and is_why:
-        return True
-    return alike and (
-        first.code == other.code == "candidates.conflict"
-        or (bool(other.step) and other.step in first.step)
+    if not first.about or first.about != other.about:
+        return False
+    return (
+        _is_explained_by_check(first, other)
+        or first.code == other.code == "candidates.conflict"
+        or (other.step != "" and other.step in first.step)
     )
 
 
-def _merged(first: Finding, same: Sequence[Finding]) -> Finding:
-    """The first, as serious as the worst; in the words of a plugin's own check, which knows its cause."""
-    told = {f"also, from {f.code}": f"{f.what}; {f.step}".rstrip("; ") for f in same}
-    level = max((f.level for f in (first, *same)), key=list(Level).index)
-    what, facts = first.what, {**first.facts, **told}
-    check = next((f for f in same if f.code.startswith("checks.")), None)
-    if check is not None:
-        _, lacking, device = what.removesuffix(" found").rpartition("; and no ")
-        facts = {"error": what, **facts}
-        what = f"{check.what}, and no {device} is here" if lacking else check.what
-    if first.code == "candidates.conflict" and same:
-        sources = [f.facts["distribution"] for f in (first, *same)]
-        ways = [f"{first.about}@{source.partition(' ')[0]}" for source in sources]
-        what = f"{' and '.join(sources)} declare {first.about}"
-        step = f"export DS_ACCELERATOR={', or '.join(ways)}"
-        return Finding(level, first.code, what, step, first.about, facts)
-    step = first.step or (check.step if check is not None else "")
-    return first._replace(level=level, what=what, step=step, facts=facts)
+def _have_same_root_cause(first: Finding, other: Finding) -> bool:
+    cause = first.facts.get("root cause", "")
+    if not cause:
+        return False
+    if cause == other.facts.get("root cause") or cause in other.what:
+        return True
+    same_reason = f"for the same reason as {first.about}"
+    return first.about != "" and same_reason in other.what
+
+
+def _both_fail_in_torch(first: Finding, other: Finding) -> bool:
+    has_backend = bool(first.about or other.about)
+    return {first.code, other.code} == TORCH_FAILS and not has_backend
+
+
+def _is_explained_by_check(first: Finding, other: Finding) -> bool:
+    """Return whether `first` counts no device, and a plugin's check gives the reason."""
+    counts_none = first.code == "candidates.no-device" and not first.step
+    is_failed_check = other.code.startswith("checks.") and other.level is Level.ERROR
+    return counts_none and is_failed_check
+
+
+# --- One finding of several ----------------------------------------------------------
+
+
+def _merge(first: Finding, duplicates: Sequence[Finding]) -> Finding:
+    """Return one finding with the most serious level of all.
+
+    The text is that of a plugin's own check if there is one, which is closest to the cause.
+    """
+    if not duplicates:
+        return first
+    facts = dict(first.facts)
+    for finding in duplicates:
+        text = f"{finding.what}; {finding.step}".rstrip("; ")
+        facts[f"also, from {finding.code}"] = text
+    merged = first._replace(
+        level=worst_level(finding.level for finding in (first, *duplicates)),
+        facts=facts,
+    )
+    if first.code == "candidates.conflict":
+        return _merge_conflict(merged, [first, *duplicates])
+    for finding in duplicates:
+        if finding.code.startswith("checks."):
+            return _with_check(merged, finding)
+    return merged
+
+
+def _merge_conflict(merged: Finding, conflicting: Sequence[Finding]) -> Finding:
+    """Return the finding on distributions that declare the same backend."""
+    sources = [finding.facts["distribution"] for finding in conflicting]
+    pins = [f"{merged.about}@{source.partition(' ')[0]}" for source in sources]
+    what = f"{' and '.join(sources)} declare {merged.about}"
+    step = f"export DS_ACCELERATOR={', or '.join(pins)}"
+    return merged._replace(what=what, step=step)
+
+
+def _with_check(merged: Finding, check: Finding) -> Finding:
+    """Return the finding with the text and, if it has none, the step of a plugin's check."""
+    what = check.what
+    _, no_device, device = merged.what.removesuffix(" found").rpartition("; and no ")
+    if no_device:
+        what = f"{check.what}, and no {device} is here"
+    facts = {"error": merged.what, **merged.facts}
+    return merged._replace(what=what, step=merged.step or check.step, facts=facts)

@@ -3,81 +3,82 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
 from accel_core import Backend, hardware
 from accel_core.hardware import bus, vendors
 from accel_tools.machine import driver_of
 
-__all__ = ["hardware_facts", "lying_about", "toolkit"]
+__all__ = ["find_libraries", "hardware_facts", "toolkit_variables"]
 
-#: What the variables end with; others, `…_LOG_PATH`, may name what is made when it is needed.
+#: Endings of variables that name a toolkit's folder. Other variables, such as
+#: `…_LOG_PATH`, may name a folder that is created on demand.
 _ENDINGS = ("_HOME", "_ROOT", "_HOME_PATH")
-#: Where toolkits are installed that no variable names, and how many folders deep their libraries lie.
-_TOOLKITS = ("/usr/local", "/opt")
-_DEEPEST = 4
-_MOST_FOLDERS = 3000
+#: Where toolkits are usually installed, and how many levels deep their libraries are.
+_TOOLKIT_FOLDERS = ("/usr/local", "/opt")
+_MAX_DEPTH = 4
+_MAX_FOLDERS = 3000
 
 
 def hardware_facts(
     backend: Backend, environ: Mapping[str, str], root: str = "/"
 ) -> Iterator[tuple[str, str]]:
-    """Yield names and values for people: device nodes, PCI devices, the driver, the toolkit's variables."""
+    """Yield names and values for people: device nodes, PCI devices, driver, toolkit variables.
+
+    `root` is the folder that contains `/sys`, `/proc` and `/dev`.
+    """
     if hardware.on_linux():
-        nodes = bus.device_nodes(
-            (*backend.hardware.nodes, *backend.hardware.shared_nodes), root
-        )
-        yield (
-            "device nodes",
-            bus.enumerated(nodes) if nodes else _none_of(backend.hardware.nodes),
-        )
-        yield "PCI devices", _functions(backend, root)
+        patterns = (*backend.hardware.nodes, *backend.hardware.shared_nodes)
+        nodes = bus.device_nodes(patterns, root)
+        absent = _none_of(backend.hardware.nodes)
+        yield "device nodes", bus.enumerated(nodes) if nodes else absent
+        yield "PCI devices", _pci_devices(backend, root)
         yield "driver", _driver(backend, root)
-    yield "toolkit", ", ".join(_variables(backend, environ))
+    yield "toolkit", ", ".join(_toolkit_facts(backend, environ))
 
 
 def _none_of(patterns: tuple[str, ...]) -> str:
     return f"none ({', '.join(patterns)})" if patterns else ""
 
 
-def _functions(backend: Backend, root: str) -> str:
-    if not backend.hardware.pci_ids:
+def _pci_devices(backend: Backend, root: str) -> str:
+    """Return the backend's PCI devices, each with its driver; empty if no PCI id is declared."""
+    ids = backend.hardware.pci_ids
+    if not ids:
         return ""
-    found = [
-        d for d in bus.pci_devices(root) if bus.matches_pci(d, backend.hardware.pci_ids)
-    ]
-    told = (
-        f"{device} (driver {driver_of(device.address, root) or 'none'})"
-        for device in found
-    )
-    return bus.enumerated(tuple(told)) or _none_of(backend.hardware.pci_ids)
+    devices = []
+    for device in bus.pci_devices(root):
+        if bus.matches_pci(device, ids):
+            driver = driver_of(device.address, root) or "none"
+            devices.append(f"{device} (driver {driver})")
+    return bus.enumerated(tuple(devices)) or _none_of(ids)
 
 
 def _driver(backend: Backend, root: str) -> str:
-    """Return the driver's version, from its module or from a file that only the loaded driver brings."""
+    """Return the driver's version, from its kernel module or from a file of the loaded driver."""
     file = backend.hardware.driver_file
     if not file:
         return ""
     if not hardware.path_exists(file, root):
-        return f"not loaded ({file} is not there)"
+        return f"not loaded ({file} is missing)"
     if os.path.isdir(hardware.under_root(root, file)):  # noqa: PTH112
         version = hardware.read_text(f"{file}/version", root)
         return f"{file.rpartition('/')[2]} {version}".strip()
-    first = hardware.read_text(file, root).partition("\n")[0]
-    module = file.split("/")[3] if file.startswith("/sys/module/") else ""
-    version = (
-        hardware.read_text(f"/sys/module/{module}/version", root) if module else ""
-    )
-    return f"{module} {version}".strip() if module else first
+    if file.startswith("/sys/module/"):
+        module = file.split("/")[3]
+        version = hardware.read_text(f"/sys/module/{module}/version", root)
+        return f"{module} {version}".strip()
+    return hardware.read_text(file, root).partition("\n")[0]
 
 
-# --- The toolkit ---------------------------------------------------------------------------------------
+# --- The toolkit ---------------------------------------------------------------------
 
 
 #: Variables that name the folders of a vendor's toolkit: torch 2.13, torch/utils/cpp_extension.py;
 #: torch_npu 2.13, torch_npu/utils/_path_manager.py; DeepSpeed, accelerator/mlu_accelerator.py;
 #: MooreThreads/torch_musa, README.md; MetaX-MACA/vLLM-metax, docs/getting_started/installation/maca.md.
-_VARIABLES_OF = {
+_VENDOR_VARIABLES = {
     "NVIDIA GPU": ("CUDA_HOME", "CUDA_PATH"),
     "AMD GPU": ("ROCM_HOME", "ROCM_PATH"),
     "MetaX GPU": ("MACA_PATH",),
@@ -87,71 +88,87 @@ _VARIABLES_OF = {
 }
 
 
-def toolkit(backend: Backend, environ: Mapping[str, str]) -> dict[str, str | None]:
+def toolkit_variables(
+    backend: Backend, environ: Mapping[str, str]
+) -> dict[str, str | None]:
     """Return the variables that name the toolkit's folders, with their values; `None` if not set.
 
-    These are the variables of vendors that we know. They are also all variables that begin like the backend's
-    variables, end like a toolkit's, and hold a path: `SDAA_ROOT`.
+    They are the documented variables of the vendor (`_VENDOR_VARIABLES`), and every
+    variable with the backend's prefix and a toolkit's ending that holds a path: `SDAA_ROOT`.
     """
-    known = [
-        name
-        for label, names in _VARIABLES_OF.items()
-        for vendor in vendors.VENDORS
-        if (vendor.label, vendor.backend) == (label, backend.name)
-        and backend.hardware.name in ("", label)
-        for name in names
-    ]
-    others = (
-        name
-        for name in sorted(environ)
-        if name.startswith(backend.environment.forward)
-        and name.endswith(_ENDINGS)
-        and environ[name].startswith("/")
-    )
-    return {
-        name: environ.get(name) or None for name in dict.fromkeys((*known, *others))
-    }
+    known = list(_known_variables(backend))
+    for name, value in sorted(environ.items()):
+        has_prefix = name.startswith(backend.environment.forward)
+        if has_prefix and name.endswith(_ENDINGS) and value.startswith("/"):
+            known.append(name)
+    return {name: environ.get(name) or None for name in dict.fromkeys(known)}
 
 
-def _variables(backend: Backend, environ: Mapping[str, str]) -> Iterator[str]:
-    for name, value in toolkit(backend, environ).items():
+def _known_variables(backend: Backend) -> Iterator[str]:
+    for vendor in vendors.VENDORS:
+        is_same_hardware = backend.hardware.name in ("", vendor.label)
+        if vendor.backend == backend.name and is_same_hardware:
+            yield from _VENDOR_VARIABLES.get(vendor.label, ())
+
+
+def _toolkit_facts(backend: Backend, environ: Mapping[str, str]) -> Iterator[str]:
+    for name, value in toolkit_variables(backend, environ).items():
         if value is None:
             yield f"{name} is not set"
+        elif _all_exist(value):
+            yield f"{name}={value}"
         else:
-            yield f"{name}={value}" + ("" if _all_there(value) else " (not there)")
+            yield f"{name}={value} (missing)"
 
 
-def _all_there(value: str) -> bool:
-    return all(hardware.path_exists(part) for part in value.split(os.pathsep) if part)
+def _all_exist(paths: str) -> bool:
+    """Return whether every path of a list such as `"/a:/b"` exists."""
+    return all(hardware.path_exists(path) for path in paths.split(os.pathsep) if path)
 
 
-def lying_about(
+def find_libraries(
     names: Iterable[str], folders: Iterable[str], root: str = "/"
 ) -> dict[str, str]:
-    """Return folders with libraries of these names in which the loader does not look.
+    """Return the folder of each library of these names that exists outside the loader's search path.
 
-    It searches below `folders`, which the toolkit's variables name, and where toolkits are usually installed.
+    Searches below `folders`, which the toolkit's variables name, and below the folders
+    where toolkits are usually installed; stops after 3,000 folders.
     """
-    wanted, found, left = set(names), dict[str, str](), _MOST_FOLDERS
-    waiting = [(folder, 0) for folder in folders if folder.startswith("/")]
-    waiting += [(hardware.under_root(root, folder), 0) for folder in _TOOLKITS]
-    seen: set[str] = set()
-    while waiting and wanted - found.keys() and left:
-        folder, depth = waiting.pop(0)
-        left -= 1
-        real = os.path.realpath(folder)
-        if real in seen:
-            continue
-        seen.add(real)
-        inside = hardware.names_in(folder)
-        found.update(
-            (name, folder) for name in inside if name in wanted and name not in found
-        )
-        if depth < _DEEPEST and left:
-            below = sorted(
-                name for name in inside if "." not in name or name[0].isdigit()
-            )
-            for name in below:
-                if os.path.isdir(f"{folder}/{name}"):  # noqa: PTH112
-                    waiting.append((f"{folder}/{name}", depth + 1))
+    missing = set(names)
+    found: dict[str, str] = {}
+    roots = [folder for folder in folders if folder.startswith("/")]
+    roots += [hardware.under_root(root, folder) for folder in _TOOLKIT_FOLDERS]
+    for folder in _walk(roots):
+        if not missing:
+            break
+        present = missing.intersection(hardware.names_in(folder))
+        missing -= present
+        for name in present:
+            found[name] = folder
     return found
+
+
+def _walk(roots: Iterable[str]) -> Iterator[str]:
+    """Yield the folders at and below `roots`, breadth first, each once."""
+    queue = deque((root, 0) for root in roots)
+    visited: set[str] = set()
+    for _ in range(_MAX_FOLDERS):
+        if not queue:
+            return
+        folder, depth = queue.popleft()
+        real_path = os.path.realpath(folder)
+        if real_path in visited:
+            continue
+        visited.add(real_path)
+        yield folder
+        if depth < _MAX_DEPTH:
+            queue.extend((path, depth + 1) for path in _subfolders(folder))
+
+
+def _subfolders(folder: str) -> list[str]:
+    """Return the folders in `folder`; names with a dot only if they look like a version, `12.8`."""
+    names = sorted(hardware.names_in(folder))
+    paths = [
+        f"{folder}/{name}" for name in names if "." not in name or name[0].isdigit()
+    ]
+    return [path for path in paths if os.path.isdir(path)]  # noqa: PTH112

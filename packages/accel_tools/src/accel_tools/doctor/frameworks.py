@@ -1,52 +1,57 @@
-"""Ask a framework, in a child process, which device it would choose here."""
+"""Query a framework, in a child process, for the device that it would choose here."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.hardware import vendors
 
-__all__ = ["FRAMEWORKS", "Framework", "ask"]
+__all__ = ["FRAMEWORKS", "Framework", "query"]
 
 
 class Framework(NamedTuple):
-    """A framework: how to ask it for its device, and how to make it use ours."""
+    """A framework: how to query its device, and how to make it use accel's device."""
 
     name: str
     #: The distributions that must be installed; its version is that of the first.
     distributions: tuple[str, ...]
-    #: The question, as a user would write it.
-    question: str
-    #: Imports the framework and gives torch's name of the device.
+    #: The call that returns the device, as a user would write it.
+    call: str
+    #: Imports the framework and returns torch's name of the device.
     device: Callable[[], str]
-    #: What makes it choose ours: `{}` is our name, `{install}` the command that installs accel-train.
-    to_ours: str
-    #: What makes it choose the CPU; empty where that is nothing else.
+    #: The step that selects a backend: `{}` is its name, `{install}` the command that
+    #: installs accel-train.
+    to_backend: str
+    #: The step that selects the CPU; empty if it is `to_backend`.
     to_cpu: str = ""
-    #: What makes it choose ours where it would choose the device that is the key.
-    from_theirs: Mapping[str, str] = {}
+    #: The step that selects a backend (`{}`) instead of the device that is the key.
+    instead_of: tuple[tuple[str, str], ...] = ()
 
-    def step(self, ours: str, theirs: str) -> str:
-        """Return the step that makes the framework choose `ours` instead of `theirs`."""
-        if theirs in self.from_theirs:
-            return self.from_theirs[theirs].format(ours)
-        if ours == "cpu" and self.to_cpu:
+    def step(self, backend: str, device: str) -> str:
+        """Return the step that makes the framework choose `backend` instead of `device`."""
+        for other, step in self.instead_of:
+            if other == device:
+                return step.format(backend)
+        if backend == "cpu" and self.to_cpu:
             return self.to_cpu
         install = vendors.install_command("accel-train")
-        return self.to_ours.format(ours.partition(".")[0], install=install)
+        return self.to_backend.format(backend.partition(".")[0], install=install)
 
 
-def ask(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
-    """In the child: return the device that the framework named in `job` chooses without a launcher."""
+def query(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
+    """In the child: return the device that the framework `job["framework"]` chooses without a launcher.
+
+    The answer has the keys `device` and `fails`, the error; one of them is empty.
+    """
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name, None)
     [framework] = [
         framework for framework in FRAMEWORKS if framework.name == job["framework"]
     ]
-    stage(framework.question)
+    stage(framework.call)
     try:
         return {"device": str(framework.device()), "fails": ""}
     except PLUGIN_ERRORS as error:
@@ -77,7 +82,7 @@ def _lightning() -> str:
     return str(Fabric(devices=1).device.type)
 
 
-_ARGUMENTS = "AcceleratorArguments of accel_train.transformers before TrainingArguments"
+_ARGUMENTS = "accel_train.transformers.AcceleratorArguments before TrainingArguments"
 
 #: In the order of the report.
 FRAMEWORKS = (
@@ -86,14 +91,14 @@ FRAMEWORKS = (
         ("deepspeed",),
         "deepspeed.accelerator.get_accelerator().device_name()",
         _deepspeed,
-        to_ours="export DS_ACCELERATOR={}; for a name that DeepSpeed lacks also {install}",
+        to_backend="export DS_ACCELERATOR={}; if DeepSpeed does not support the name, also {install}",
     ),
     Framework(
         "Accelerate",
         ("accelerate",),
         "accelerate.PartialState().device",
         _accelerate,
-        to_ours="export ACCELERATE_TORCH_DEVICE={}",
+        to_backend="export ACCELERATE_TORCH_DEVICE={}",
         to_cpu="export ACCELERATE_USE_CPU=1",
     ),
     Framework(
@@ -101,16 +106,16 @@ FRAMEWORKS = (
         ("transformers", "accelerate"),
         "transformers.TrainingArguments().device",
         _trainer,
-        to_ours=_ARGUMENTS,
+        to_backend=_ARGUMENTS,
         to_cpu=f"TrainingArguments(use_cpu=True), or {_ARGUMENTS}",
-        from_theirs={"cpu": "export ACCELERATE_TORCH_DEVICE={}"},
+        instead_of=(("cpu", "export ACCELERATE_TORCH_DEVICE={}"),),
     ),
     Framework(
         "Lightning",
         ("lightning",),
         "lightning.fabric.Fabric(devices=1).device",
         _lightning,
-        to_ours="Trainer(**trainer_options()) with accel_train.lightning",
-        from_theirs={"mps": "export DISABLE_MPS=1"},
+        to_backend="Trainer(**trainer_options()) with accel_train.lightning",
+        instead_of=(("mps", "export DISABLE_MPS=1"),),
     ),
 )

@@ -1,11 +1,12 @@
 """A vendor's installed package: its folder, and the distribution that it belongs to.
 
-It is read from files; the package is not imported or loaded.
+Everything is read from files; the package is neither imported nor loaded.
 """
 
 from __future__ import annotations
 
-from email import message_from_string
+from email.message import Message
+from email.parser import Parser
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -21,55 +22,63 @@ class VendorPackage(NamedTuple):
     #: What is imported: `"habana_frameworks.torch"`.
     module: str
     folder: str
-    #: The distribution's name; it and what follows empty where unknown.
+    #: The distribution's name; this field and the following ones are empty if unknown.
     distribution: str
     version: str
-    #: Its requirements, as they are written.
+    #: Its requirements, as written in its metadata.
     requires: tuple[str, ...]
-    #: What its wheel was built for: `("cp311-cp311-linux_x86_64",)`.
+    #: The tags of its wheel: `("cp311-cp311-linux_x86_64",)`.
     tags: tuple[str, ...]
 
     def __str__(self) -> str:
-        return (
-            f"{self.distribution} {self.version}" if self.distribution else self.module
-        )
+        if not self.distribution:
+            return self.module
+        return f"{self.distribution} {self.version}"
 
 
 def vendor_package(module: str) -> VendorPackage | None:
     """Return the package installed under that name; `None` if it is missing, or is not a package."""
-    folder = next(iter(package_folders(module)), "")
-    if not folder:
+    folders = package_folders(module)
+    if not folders:
         return None
+    folder = folders[0]
     site = str(Path(folder).parents[module.count(".")])
-    brought_by = _distribution(site, module)
-    about, wheel = (
-        message_from_string(_text(brought_by, name)) for name in ("METADATA", "WHEEL")
-    )
+    distribution = _distribution(site, module)
+    about = _read_message(distribution, "METADATA")
+    wheel = _read_message(distribution, "WHEEL")
     return VendorPackage(
-        module,
-        folder,
-        about.get("Name", ""),
-        about.get("Version", ""),
-        tuple(about.get_all("Requires-Dist", [])),
-        tuple(wheel.get_all("Tag", [])),
+        module=module,
+        folder=folder,
+        distribution=about.get("Name", ""),
+        version=about.get("Version", ""),
+        requires=tuple(about.get_all("Requires-Dist", [])),
+        tags=tuple(wheel.get_all("Tag", [])),
     )
 
 
 def _distribution(site: str, module: str) -> metadata.Distribution | None:
-    """Return the distribution that brings it: that of its name, else the one whose `RECORD` has it."""
-    own = metadata.distributions(name=module.partition(".")[0], path=[site])
-    path = f"{module.replace('.', '/')}/"
-    others = (
-        d
-        for d in metadata.distributions(path=[site])
-        if f"\n{path}" in f"\n{_text(d, 'RECORD')}"
-    )
-    return next(iter(own), None) or next(others, None)
+    """Return the distribution of the package: the one of its name, else the one whose `RECORD` lists it."""
+    name = module.partition(".")[0]
+    for distribution in metadata.distributions(name=name, path=[site]):
+        return distribution
+    line_start = f"\n{module.replace('.', '/')}/"
+    for distribution in metadata.distributions(path=[site]):
+        if line_start in "\n" + _read_text(distribution, "RECORD"):
+            return distribution
+    return None
 
 
-def _text(distribution: metadata.Distribution | None, name: str) -> str:
-    """Return that file of its metadata; empty where it is missing or cannot be read."""
+def _read_message(
+    distribution: metadata.Distribution | None, name: str
+) -> Message[str, str]:
+    """Return that file of the metadata as headers; without headers if it cannot be read."""
+    text = _read_text(distribution, name) if distribution is not None else ""
+    return Parser().parsestr(text, headersonly=True)
+
+
+def _read_text(distribution: metadata.Distribution, name: str) -> str:
+    """Return that file of the metadata; empty if it is missing or cannot be read."""
     try:
-        return (distribution and distribution.read_text(name)) or ""
+        return distribution.read_text(name) or ""
     except (OSError, ValueError):
         return ""

@@ -1,4 +1,4 @@
-"""Add what experiments prove to the findings of a visit."""
+"""Add the results of experiments to the findings."""
 
 from __future__ import annotations
 
@@ -6,97 +6,104 @@ import time
 from collections.abc import Callable, Sequence
 
 from accel_tools.doctor.causes import TORCH_FAILS
-from accel_tools.doctor.experiments.cases import Case, Goal, Proof, investigated
-from accel_tools.doctor.records import Examined, Finding, Level
-from accel_tools.doctor.topics.compute import missing
+from accel_tools.doctor.experiments.cases import Case, Goal, Proof, investigate
+from accel_tools.doctor.records import Finding, Level, TopicResult, worst_level
+from accel_tools.doctor.topics.compute import missing_devices
 
-#: Findings that say of a backend that devices are missing.
-_ON_DEVICES = (
+__all__ = ["add_proofs"]
+
+#: Findings that report missing devices of a backend.
+_DEVICE_CODES = (
     "visible-devices.",
     "candidates.no-device",
     "candidates.settings",
     "compute.missing",
 )
 
+_Results = tuple[TopicResult, ...]
 
-def with_proofs(
+
+def add_proofs(
     cases: Sequence[Case],
-    topics: tuple[Examined, ...],
+    topics: _Results,
     seconds: float,
     show: Callable[[str], None],
-) -> tuple[Examined, ...]:
-    """Return the topics, with a proof in the finding on each case in which something is wrong.
+) -> _Results:
+    """Run the experiments on each case, and return the topics with their results.
 
-    All experiments together take `seconds`; `show` is called with the words of each.
+    All experiments together take at most `seconds`; `show` gets a description of each.
     """
     end = time.monotonic() + seconds
-    known: dict[str, Proof] = {}
+    proofs: dict[str, Proof] = {}
     for case in cases:
-        # What fails alike for several backends has one cause.
+        # The same failure of one backend has one cause.
         key = f"{case.about} {case.goal} {case.outcome.failure}"
-        if key not in known:
-            known[key] = investigated(case, end, show)
-        topics = _with_proof(case, known[key], topics)
+        if key not in proofs:
+            proofs[key] = investigate(case, end, show)
+        topics = _add_proof(case, proofs[key], topics)
     return topics
 
 
-def _with_proof(
-    case: Case, proof: Proof, topics: tuple[Examined, ...]
-) -> tuple[Examined, ...]:
-    found = [finding for topic in topics for finding in topic.findings]
-    concerned = [finding for finding in found if _is_about(finding, case)]
-    if not concerned and case.goal is Goal.COUNT:
-        return _with_finding(_new_finding(case, proof), topics)
-    if not concerned:
-        return topics
-    first = concerned[0]
-    tried = {"changes without effect": proof.tried} if proof.tried else {}
-    facts = {**first.facts, **tried}
-    replaced = first._replace(proof=proof.text, facts=facts)
-    merged: list[Finding] = []
-    if proof.step:
-        merged = concerned[1:]
-        also = {f"also, from {f.code}": f.what for f in merged}
-        replaced = replaced._replace(
-            step=proof.step,
-            facts={**facts, **also},
-            level=max((f.level for f in concerned), key=list(Level).index),
-        )
-    left = (topic.without(merged) for topic in topics)
-    return tuple(_with_replaced(topic, first, replaced) for topic in left)
+def _add_proof(case: Case, proof: Proof, topics: _Results) -> _Results:
+    """Return the topics with the proof in the finding that reports the case."""
+    findings = [finding for topic in topics for finding in topic.findings]
+    reporting = [finding for finding in findings if _reports(finding, case)]
+    if reporting:
+        return _replace_first(reporting, proof, topics)
+    if case.goal is Goal.COUNT:
+        return _append_to_compute(_missing_devices(case, proof), topics)
+    return topics
 
 
-def _with_replaced(topic: Examined, first: Finding, replaced: Finding) -> Examined:
-    findings = tuple(replaced if f is first else f for f in topic.findings)
+def _replace_first(
+    reporting: Sequence[Finding], proof: Proof, topics: _Results
+) -> _Results:
+    """Return the topics with the proof in the first of the findings `reporting` the case.
+
+    If the cause is proven, the other findings are merged into the first one.
+    """
+    first, *others = reporting
+    facts = dict(first.facts)
+    if proof.tried:
+        facts["changes without effect"] = proof.tried
+    if not proof.step:
+        proven = first._replace(proof=proof.text, facts=facts)
+        return tuple(_replace(topic, first, proven) for topic in topics)
+    for finding in others:
+        facts[f"also, from {finding.code}"] = finding.what
+    level = worst_level(finding.level for finding in reporting)
+    proven = first._replace(level=level, step=proof.step, proof=proof.text, facts=facts)
+    return tuple(_replace(topic.without(others), first, proven) for topic in topics)
+
+
+def _replace(topic: TopicResult, old: Finding, new: Finding) -> TopicResult:
+    findings = tuple(new if finding is old else finding for finding in topic.findings)
     return topic._replace(findings=findings)
 
 
-def _is_about(finding: Finding, case: Case) -> bool:
-    """Whether the finding reports what the case is about."""
+def _reports(finding: Finding, case: Case) -> bool:
+    """Return whether the finding is about the failure of the case."""
     if finding.level is Level.OK:
         return False
     if case.goal is Goal.COUNT:
-        is_of_backend = finding.about == case.about
-        return is_of_backend and finding.code.startswith(_ON_DEVICES)
-    is_of_torch = case.goal is Goal.IMPORT and not case.about
-    if is_of_torch and finding.code in TORCH_FAILS:
+        is_same_backend = finding.about == case.about
+        return is_same_backend and finding.code.startswith(_DEVICE_CODES)
+    is_torch_import = case.goal is Goal.IMPORT and not case.about
+    if is_torch_import and finding.code in TORCH_FAILS:
         return True
     failure = case.outcome.failure
     return failure == finding.facts.get("root cause") or failure in finding.what
 
 
-def _new_finding(case: Case, proof: Proof) -> Finding:
-    """Return the finding on missing devices, which no topic has reported."""
-    found = missing(case.about, case.outcome.count or 0, case.expected or 0)
-    return found._replace(step=proof.step, proof=proof.text)
+def _missing_devices(case: Case, proof: Proof) -> Finding:
+    """Return a finding on missing devices that no topic has reported."""
+    count, expected = case.outcome.count or 0, case.expected or 0
+    finding = missing_devices(case.about, count, expected)
+    return finding._replace(step=proof.step, proof=proof.text)
 
 
-def _with_finding(
-    finding: Finding, topics: tuple[Examined, ...]
-) -> tuple[Examined, ...]:
-    return tuple(
-        topic._replace(findings=(*topic.findings, finding))
-        if topic.name == "compute"
-        else topic
-        for topic in topics
-    )
+def _append_to_compute(new: Finding, topics: _Results) -> _Results:
+    results = {topic.name: topic for topic in topics}
+    compute = results["compute"]
+    results["compute"] = compute._replace(findings=(*compute.findings, new))
+    return tuple(results.values())

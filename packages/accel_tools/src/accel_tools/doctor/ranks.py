@@ -1,10 +1,11 @@
 """`accel run --doctor`: each rank examines its machine before its script; rank 0 reports the differences.
 
-    python -m accel_tools.doctor.ranks OWN...
+    python -m accel_tools.doctor.ranks VARIABLE...
 
-The worker of each rank starts this in the rank's own environment, in a process of its own, which takes the
-store and torch with it when it ends. `OWN` names the variables that have a different value on each rank. The
-exit status is `REFUSED` if no rank's script may start.
+The worker of each rank starts this program in the rank's environment, in a process of its
+own: the store and torch are gone when that process ends. `VARIABLE` names the variables
+that have a different value on each rank. The exit status is `REFUSED` if no rank's script
+may start.
 """
 
 from __future__ import annotations
@@ -21,31 +22,38 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from accel_core import __version__, packages
+from accel_core import Selection, __version__, packages
 from accel_core.errors import AccelError
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import processes
 from accel_core.settings import read as read_settings
 from accel_core.text import one_line
 from accel_core.torch_import import AUTOLOAD
-from accel_tools.doctor.records import Visit
-from accel_tools.doctor.run import examine
+from accel_tools.doctor.records import DiagnosticContext, Finding, Topic
+from accel_tools.doctor.run import run_topics
 from accel_tools.doctor.topics import machine, visible_devices
-from accel_train.launch.agreement import enumerated, exchange
-from accel_train.launch.rendezvous import Meeting, Rank, meet, read_rank
+from accel_train.launch.agreement import enumerated, exchange_records
+from accel_train.launch.rendezvous import Rank, Rendezvous, read_rank, rendezvous
 from accel_train.launch.worker import REFUSED
 
-__all__ = ["Looked", "compared", "main"]
+__all__ = ["RankReport", "compare_ranks", "main"]
 
-#: Seconds for a rank's look beside the probe of its device, and for the others to come with theirs.
-_LOOK, _MEET = 20.0, 60.0
-#: Seconds for which a rank waits until rank 0's store is closed, whose port the script will want.
-_CLOSING = 5.0
-#: What differs between ranks of one host by design: ranks are bound to cores of their own; memory is in use.
-_OF_A_RANK = ("cores", "memory", "time of cores")
-#: Variables whose values are compared, with a shell's stars.
+#: Seconds for one rank's report, in addition to the probe of its device.
+_REPORT_SECONDS = 20.0
+#: Seconds to wait for the reports of the other ranks.
+_EXCHANGE_SECONDS = 60.0
+#: Seconds to wait until rank 0's store is closed, because the script needs its port.
+_CLOSE_SECONDS = 5.0
+#: Facts that differ between ranks of one host by design: each rank is bound to its own
+#: cores, and free memory changes.
+_FACTS_OF_ONE_RANK = ("cores", "memory", "time of cores")
+#: Facts that the report has under other names.
+_FACTS_REPORTED_ELSEWHERE = ("system", "Python")
+#: Words of findings whose text differs between ranks of one host.
+_CHANGING = ("memory", "/dev/shm")
+#: Variables whose values are compared, as shell patterns.
 _COMPARED = re.compile(
     "|".join(
         fnmatch.translate(pattern)
@@ -61,75 +69,76 @@ _COMPARED = re.compile(
         )
     )
 )  # fmt: skip
-#: Rank 0's word that no script may start.
+#: The verdict of rank 0 if no script may start.
 _REFUSED = "refused"
-#: The most that a rank's record may hold, in characters of one text and in facts.
-_LONGEST, _MOST = 500, 400
+#: The most characters of one text, and the most facts, that are read of a rank's report.
+_MAX_TEXT, _MAX_FACTS = 500, 400
 
 
-class Looked(NamedTuple):
-    """The observations of one rank."""
+class RankReport(NamedTuple):
+    """Observations of one rank."""
 
     rank: int
     host: str
-    #: By name, in the order in which people read it.
+    #: By name, in the order in which people read them.
     facts: dict[str, str]
-    #: Why no accelerator can be chosen; empty where one can.
+    #: Why no accelerator can be chosen; empty if one can.
     problem: str = ""
 
     @classmethod
-    def read(cls, rank: int, data: bytes) -> Looked:
-        """Return the record that a rank left in the store; its content is untrusted."""
+    def read(cls, rank: int, data: bytes) -> RankReport:
+        """Return the report that a rank left in the store as JSON; its content is untrusted."""
         try:
             host, facts, problem = json.loads(data)
-            texts = {
-                _text(name): _text(value) for name, value in list(facts.items())[:_MOST]
-            }
+            texts = {}
+            for name, value in list(facts.items())[:_MAX_FACTS]:
+                texts[_text(name)] = _text(value)
             return cls(rank, _text(host), texts, _text(problem))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            return cls(
-                rank,
-                "not known",
-                {"what it left": f"no record: {type(error).__name__}"},
-            )
+            facts = {"report": f"unreadable: {type(error).__name__}"}
+            return cls(rank, "unknown", facts)
+
+    def to_json(self) -> str:
+        """Return the report without its rank, as JSON for the store."""
+        return json.dumps([self.host, self.facts, self.problem])
 
 
-def main(own: Sequence[str]) -> int:
-    """Examine this rank, compare with the others, and report; return the exit status.
+def main(own_variables: Sequence[str]) -> int:
+    """Examine this rank, compare it with the others, and report; return the exit status.
 
-    An error is reported, and the scripts start.
+    `own_variables` are not compared. If the examination itself fails, the error is
+    reported on stderr and the script starts.
     """
     processes.end_with_parent(os.getppid())
     try:
-        settings = read_settings()
-        me = read_rank()
-        look = _LOOK + settings.probe_timeout
-        # Whoever hangs in a vendor's code, or in the store, is ended; its script starts then.
+        rank = read_rank()
+        limit = _REPORT_SECONDS + read_settings().probe_timeout
+        # Ends a process that hangs in a vendor's code or in the store; its script starts then.
         if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_REAL, 2 * (look + _MEET))
-        return _compare(me, _look(me, own, look), look + _MEET)
+            signal.setitimer(signal.ITIMER_REAL, 2 * (limit + _EXCHANGE_SECONDS))
+        report = _examine(rank, own_variables, limit)
+        return _exchange_reports(rank, report, limit + _EXCHANGE_SECONDS)
     except AccelError as error:
         return _give_up(str(error))
     except PLUGIN_ERRORS as error:
         return _give_up(root_cause(error))
 
 
-def _give_up(why: str) -> int:
-    _say([f"not compared with the other ranks: {' '.join(why.split())}"])
+def _give_up(reason: str) -> int:
+    _print([f"not compared with the other ranks: {' '.join(reason.split())}"])
     return 0
 
 
-# --- one rank ------------------------------------------------------------------------------------------
+# --- One rank ------------------------------------------------------------------------
 
 
-def _look(me: Rank, own: Sequence[str], limit: float) -> Looked:
-    """Collect this rank's observations: versions, its choice, findings on machine and visible devices."""
-    end = time.monotonic() + limit
+def _examine(rank: Rank, own_variables: Sequence[str], limit: float) -> RankReport:
+    """Return this rank's versions, choice, variables, and findings on machine and visible devices."""
+    deadline = time.monotonic() + limit
     settings = read_settings()
-    # All but what the launcher has chosen is left alone: each rank would probe every vendor of its host.
-    visit = Visit(
-        replace(settings, allow=settings.pins or settings.allow), dict(os.environ)
-    )
+    # Only the backend of the launcher: otherwise each rank would probe every vendor.
+    settings = replace(settings, allow=settings.pins or settings.allow)
+    context = DiagnosticContext(settings, dict(os.environ))
     facts = {
         "accel-core": __version__,
         "torch": packages.version("torch") or "not installed",
@@ -138,164 +147,181 @@ def _look(me: Rank, own: Sequence[str], limit: float) -> Looked:
     }
     problem = ""
     try:
-        selection = visit.survey().selection
-        if selection is None or selection.name is None:
-            problem = selection.problem if selection else "nothing was probed"
-        else:
-            devices = next(
-                (v.devices for v in selection.verdicts if v.name == selection.name),
-                None,
-            )
-            count = (
-                f", {devices} device{'' if devices == 1 else 's'}"
-                if devices is not None
-                else ""
-            )
-            facts["accelerator"] = f"{selection.name} ({selection.provenance}){count}"
+        facts["accelerator"] = _chosen_accelerator(context)
     except AccelError as error:
         problem = str(error)
     except PLUGIN_ERRORS as error:
-        facts["accelerator"] = f"not known: {root_cause(error)}"
-    facts.update(
-        (name, value)
-        for name, value in sorted(visit.environ.items())
-        if _COMPARED.match(name) and name not in own
-    )
-    topics = [machine.TOPIC]
-    if not any("VISIBLE" in name or name == "ZE_AFFINITY_MASK" for name in own):
-        topics.append(
-            visible_devices.TOPIC
-        )  # else each rank sees another device, as it was asked to
-    for topic in examine(visit, topics, max(1.0, end - time.monotonic())):
+        facts["accelerator"] = f"unknown: {root_cause(error)}"
+    for name in sorted(context.environ):
+        if _COMPARED.match(name) and name not in own_variables:
+            facts[name] = context.environ[name]
+    left = max(1.0, deadline - time.monotonic())
+    for topic in run_topics(context, _topics(own_variables), left):
         facts.update(_facts(topic.name, topic.findings))
         if topic.failed:
             facts[topic.title] = f"could not be examined: {topic.failed}"
-    return Looked(me.rank, me.host, facts, problem)
+    return RankReport(rank.rank, rank.host, facts, problem)
 
 
-def _facts(topic: str, findings: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """Findings as facts: each by its code, and what it saw by name."""
+def _chosen_accelerator(context: DiagnosticContext) -> str:
+    """Return the chosen accelerator and its number of devices.
+
+    Raises `AccelError` with the reason if none can be chosen.
+    """
+    selection = context.survey().selection
+    if selection is None:
+        raise AccelError("no backend was probed")
+    if selection.name is None:
+        raise AccelError(selection.problem)
+    return f"{selection.name} ({selection.provenance}){_device_count(selection)}"
+
+
+def _device_count(selection: Selection) -> str:
+    """Return the number of devices, `", 8 devices"`; empty if they were not counted."""
+    for verdict in selection.verdicts:
+        if verdict.name == selection.name:
+            if verdict.devices is None:
+                return ""
+            return f", {verdict.devices} device{'' if verdict.devices == 1 else 's'}"
+    return ""
+
+
+def _topics(own_variables: Sequence[str]) -> list[Topic]:
+    """Return the topics to examine; visible devices only if all ranks see the same ones."""
+    for name in own_variables:
+        if "VISIBLE" in name or name == "ZE_AFFINITY_MASK":
+            return [machine.TOPIC]
+    return [machine.TOPIC, visible_devices.TOPIC]
+
+
+def _facts(topic: str, findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
+    """Yield each finding by its backend and code, and each of its facts by topic and name."""
     for finding in findings:
-        name = f"{finding.about} {finding.code}".strip()
-        if not any(word in finding.what for word in ("memory", "/dev/shm")):
-            yield name, finding.what
-        for fact, value in finding.facts.items():
-            if not fact.startswith(_OF_A_RANK) and fact not in ("system", "Python"):
-                yield f"{topic}: {fact}", value
+        if not any(word in finding.what for word in _CHANGING):
+            yield f"{finding.about} {finding.code}".strip(), finding.what
+        for name, value in finding.facts.items():
+            is_of_one_rank = name.startswith(_FACTS_OF_ONE_RANK)
+            if not is_of_one_rank and name not in _FACTS_REPORTED_ELSEWHERE:
+                yield f"{topic}: {name}", value
 
 
-# --- all ranks -----------------------------------------------------------------------------------------
+# --- All ranks -----------------------------------------------------------------------
 
 
-def _compare(me: Rank, mine: Looked, timeout: float) -> int:
+def _exchange_reports(rank: Rank, report: RankReport, timeout: float) -> int:
+    """Send the report to rank 0, wait for its verdict, and return the exit status."""
+
     def judge(others: Mapping[int, bytes]) -> str:
-        seen = [
-            mine,
-            *(Looked.read(rank, data) for rank, data in sorted(others.items())),
-        ]
-        lines, refused = compared(seen, me.world_size, timeout)
-        _say(
-            lines
-        )  # before the others know: whoever is refused ends, and the launcher ends the rest then
-        return _REFUSED if refused else "start"
+        reports = [report]
+        reports += [RankReport.read(*item) for item in sorted(others.items())]
+        lines, is_refused = compare_ranks(reports, rank.world_size, timeout)
+        # Printed first: a refused rank exits, and then the launcher ends the others.
+        _print(lines)
+        return _REFUSED if is_refused else "start"
 
-    if me.world_size == 1:
+    if rank.world_size == 1:
         return REFUSED if judge({}) == _REFUSED else 0
-    # What torch would write of a store that was closed is what is waited for below.
+    # Hides torch's warning about the closed store, which is awaited below.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    record = json.dumps([mine.host, mine.facts, mine.problem])
-    met = meet(me, None, None, timedelta(seconds=timeout))
-    exchanged = exchange(met.store, me, record, judge, timeout)
-    if me.rank == 0:
-        exchanged.wait_for_readers()
+    met = rendezvous(rank, None, None, timedelta(seconds=timeout))
+    exchange = exchange_records(met.store, rank, report.to_json(), judge, timeout)
+    if rank.rank == 0:
+        exchange.wait_for_readers()
     else:
-        _wait_for_the_end(met)
-    return REFUSED if exchanged.verdict == _REFUSED.encode() else 0
+        _wait_until_closed(met)
+    return REFUSED if exchange.verdict == _REFUSED.encode() else 0
 
 
-def _wait_for_the_end(met: Meeting) -> None:
+def _wait_until_closed(met: Rendezvous) -> None:
     """Wait until the store in rank 0's process is closed: otherwise the scripts would meet in it."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return
-    end = time.monotonic() + _CLOSING
+    deadline = time.monotonic() + _CLOSE_SECONDS
     with contextlib.suppress(RuntimeError):
-        while time.monotonic() < end:
+        while time.monotonic() < deadline:
             met.store.check(["closed"])
             time.sleep(0.02)
 
 
-def compared(
-    seen: Sequence[Looked], world_size: int, timeout: float
+def compare_ranks(
+    reports: Sequence[RankReport], world_size: int, timeout: float
 ) -> tuple[list[str], bool]:
-    """Return lines for people on the differences between ranks, and whether scripts must not start.
+    """Return lines for people on the differences between ranks, and whether no script may start.
 
-    `seen` has the ranks that came, in order. Scripts must not start if a rank can choose no accelerator: its
-    script would fail, and the others would wait for it.
+    `reports` are those that arrived within `timeout` seconds, in order of rank. No script
+    may start if a rank can choose no accelerator, because its script would fail and the
+    others would wait for it.
     """
-    problems = [look for look in seen if look.problem]
-    lines = [
-        f"{_of([look])} can choose no accelerator: {look.problem.splitlines()[0].rstrip('.')}"
-        for look in problems
-    ]
-    absent = sorted(set(range(world_size)) - {look.rank for look in seen})
+    failed = [report for report in reports if report.problem]
+    lines = []
+    for report in failed:
+        reason = report.problem.splitlines()[0].rstrip(".")
+        lines.append(f"{_ranks([report])} cannot choose an accelerator: {reason}")
+    absent = sorted(set(range(world_size)) - {report.rank for report in reports})
     if absent:
         lines.append(
-            f"{enumerated(absent)} of {world_size} did not answer within {timeout:g} s; the script starts "
-            "nonetheless"
+            f"{enumerated(absent)} of {world_size} did not respond within {timeout:g} s; "
+            "the script starts anyway"
         )
-    differences = list(_differences(seen))
+    lines += _difference_lines(reports, world_size, is_complete=not lines)
+    if failed:
+        lines.append(
+            "no script was started. Next step: run `accel doctor` on that host"
+        )
+    return lines, bool(failed)
+
+
+def _difference_lines(
+    reports: Sequence[RankReport], world_size: int, *, is_complete: bool
+) -> list[str]:
+    """Return the differences with their number, or a line that there are none."""
+    differences = list(_differences(reports))
+    if len(differences) == 1:
+        return ["1 difference between the ranks", *differences]
     if differences:
-        count = f"{len(differences)} difference{'' if len(differences) == 1 else 's'}"
-        lines += [f"{count} between the ranks", *differences]
-    elif not problems and not absent:
-        chosen = seen[0].facts.get("accelerator", "no accelerator is known")
-        lines.append(
-            f"the same on {_all(world_size)}: {chosen}, torch {seen[0].facts.get('torch')}"
-        )
-    elif len(seen) > 1:
-        lines.append("no other difference between the ranks")
-    if problems:
-        lines.append(
-            "no script was started; for details run `accel doctor` on that host"
-        )
-    return lines, bool(problems)
+        return [f"{len(differences)} differences between the ranks", *differences]
+    if is_complete:
+        facts = reports[0].facts
+        accelerator = facts.get("accelerator", "unknown accelerator")
+        ranks = "the only rank" if world_size == 1 else f"all {world_size} ranks"
+        return [f"the same on {ranks}: {accelerator}, torch {facts.get('torch')}"]
+    if len(reports) > 1:
+        return ["no other difference between the ranks"]
+    return []
 
 
-def _all(world_size: int) -> str:
-    return "the one rank" if world_size == 1 else f"all {world_size} ranks"
+def _differences(reports: Sequence[RankReport]) -> Iterator[str]:
+    """Yield a line on each fact that differs: every value with the ranks that have it."""
+    names = dict.fromkeys(name for report in reports for name in report.facts)
+    for name in names:
+        by_value: dict[str, list[RankReport]] = {}
+        for report in reports:
+            by_value.setdefault(report.facts.get(name, "none"), []).append(report)
+        if len(by_value) > 1:
+            values = [f"{value} on {_ranks(same)}" for value, same in by_value.items()]
+            yield f"  {name}: {'; '.join(values)}"
 
 
-def _differences(seen: Sequence[Looked]) -> Iterator[str]:
-    """List facts that differ between ranks: each value with the ranks that have it."""
-    for name in dict.fromkeys(name for look in seen for name in look.facts):
-        groups: dict[str, list[Looked]] = {}
-        for look in seen:
-            groups.setdefault(look.facts.get(name, "none"), []).append(look)
-        if len(groups) > 1:
-            said = "; ".join(
-                f"{value} on {_of(looks)}" for value, looks in groups.items()
-            )
-            yield f"  {name}: {said}"
-
-
-def _of(looks: Sequence[Looked]) -> str:
-    """`"ranks 0, 1 (host a)"`."""
-    hosts = list(dict.fromkeys(look.host for look in looks))
+def _ranks(reports: Sequence[RankReport]) -> str:
+    """Return the ranks and at most three of their hosts: `"ranks 0, 1 (host a)"`."""
+    hosts = list(dict.fromkeys(report.host for report in reports))
     more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
-    return f"{enumerated([look.rank for look in looks])} (host {', '.join(hosts[:3])}{more})"
+    ranks = enumerated([report.rank for report in reports])
+    return f"{ranks} (host {', '.join(hosts[:3])}{more})"
 
 
-def _say(lines: Sequence[str]) -> None:
-    first, *rest = lines
-    sys.stderr.write("\n".join([f"accel run --doctor: {first}", *rest, ""]))
+def _print(lines: Sequence[str]) -> None:
+    """Write the lines to stderr at once, the first with the command's name."""
+    text = "\n".join(lines)
+    sys.stderr.write(f"accel run --doctor: {text}\n")
     sys.stderr.flush()
 
 
 def _text(value: object) -> str:
-    return one_line(str(value))[:_LONGEST]
+    return one_line(str(value))[:_MAX_TEXT]
 
 
 if __name__ == "__main__":
     if sys.path and sys.path[0] in ("", os.getcwd()):  # noqa: PTH109 - as `-m` writes it
-        del sys.path[0]  # no plugin is loaded from wherever the job was started
+        del sys.path[0]  # no plugin is loaded from the folder in which the job started
     sys.exit(main(sys.argv[1:]))

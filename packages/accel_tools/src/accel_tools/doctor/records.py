@@ -1,4 +1,4 @@
-"""Immutable records of a doctor's visit: findings, in topics, in a report."""
+"""Immutable records of `accel doctor`: findings, grouped by topic, in one report."""
 
 from __future__ import annotations
 
@@ -17,18 +17,26 @@ from accel_core.survey import Survey, survey
 if TYPE_CHECKING:
     from accel_tools.doctor.experiments.cases import Case
 
-__all__ = ["Examined", "Finding", "Level", "Report", "Topic", "Visit"]
+__all__ = [
+    "DiagnosticContext",
+    "Finding",
+    "Level",
+    "Report",
+    "Topic",
+    "TopicResult",
+    "worst_level",
+]
 
 
 class Level(str, enum.Enum):
     """How serious a finding is."""
 
-    #: As it should be; also hardware, and a vendor's package, that is not here.
+    #: As it should be. Hardware or a vendor package that is not installed is not a fault.
     OK = "ok"
-    #: It works, and not as somebody would expect; or a package is broken that nothing here needs.
+    #: It works, but not as a user would expect; or an unused package is broken.
     WARNING = "warning"
-    #: What this machine has, or was told to use, cannot be used: nothing is usable, a pin or a device that is
-    #: present is not, torch cannot be imported.
+    #: Something that this machine has, or that a setting requires, cannot be used: no
+    #: backend is usable, a pin or a present device is not, torch cannot be imported.
     ERROR = "error"
 
     def __str__(self) -> str:
@@ -45,21 +53,26 @@ class Level(str, enum.Enum):
         return {Level.OK: "+", Level.WARNING: "!", Level.ERROR: "x"}[self]
 
 
+def worst_level(levels: Iterable[Level]) -> Level:
+    """Return the most serious of `levels`; `Level.OK` if there are none."""
+    return max(levels, key=list(Level).index, default=Level.OK)
+
+
 class Finding(NamedTuple):
     """One statement of a topic."""
 
     level: Level
-    #: What kind of finding it is, for scripts: `"machine.driver-too-old"`.
+    #: The kind of finding, for scripts: `"machine.driver-too-old"`.
     code: str
     #: One sentence without a full stop.
     what: str
-    #: The next command or step; empty where nothing is to be done.
+    #: The next command or step; empty if nothing is to be done.
     step: str = ""
-    #: The backend that it is about; empty for the machine.
+    #: The backend that the finding is about; empty for the machine.
     about: str = ""
-    #: What was seen, by name, in the order in which people read it.
+    #: Observations by name, in the order in which people read them.
     facts: Mapping[str, str] = {}
-    #: What experiments say of its cause: "Proven: without …"; empty if there were none.
+    #: The result of experiments on the cause, `"Proven: without …"`; empty without experiments.
     proof: str = ""
 
     def to_dict(self) -> dict[str, object]:
@@ -67,112 +80,121 @@ class Finding(NamedTuple):
         return {**self._asdict(), "level": self.level.value, "facts": dict(self.facts)}
 
 
-class Visit:
-    """Input of the topics: the settings, the environment, and the survey, which is made once."""
+class DiagnosticContext:
+    """Input of all topics: the settings, the environment, and a survey that runs once."""
 
     def __init__(
         self,
         settings: Settings,
         environ: Mapping[str, str],
-        names: tuple[Pin, ...] = (),
+        requested: tuple[Pin, ...] = (),
     ) -> None:
         self.settings = settings
         self.environ = environ
-        #: The backends that were asked for; empty for all of them.
-        self.names = names
+        #: The backends named on the command line; empty for all backends.
+        self.requested = requested
         self._load = IsolatedLoader(settings.probe_timeout)
-        self._discovering = threading.Lock()
+        self._candidates_lock = threading.Lock()
         self._candidates: tuple[Verdict, ...] | None = None
-        self._lock = threading.Lock()
+        self._survey_lock = threading.Lock()
         self._survey: Survey | None = None
-        self._failure: BaseException | None = None
-        #: The programs that the topic `compute` has run, for experiments.
+        self._survey_error: BaseException | None = None
+        #: Programs that failed in the topic `compute`, as input for experiments.
         self.cases: list[Case] = []
 
     def candidates(self) -> tuple[Verdict, ...]:
-        """Return the installed candidates, before any is probed. The first call reads them; others wait."""
-        with self._discovering:
+        """Return the installed backends before any probe.
+
+        The first call reads the plugins; calls in other threads wait for its result.
+        """
+        with self._candidates_lock:
             if self._candidates is None:
                 self._candidates = find_backends(None, self.settings, self._load)
             return self._candidates
 
     def declared(self) -> tuple[Verdict, ...]:
-        """Return the requested candidates that the policy allows, in rank order."""
+        """Return the requested backends that the policy permits, in rank order."""
         return tuple(
-            candidate
-            for candidate in self.candidates()
-            if candidate.backend is not None
-            and self.concerns(candidate.name, candidate.distribution)
-            and self.settings.permits(candidate.name, candidate.distribution)
+            candidate for candidate in self.candidates() if self._is_examined(candidate)
         )
 
-    def survey(self) -> Survey:
-        """Return the verdicts on all candidates and the choice. The first call makes them; others wait.
+    def _is_examined(self, candidate: Verdict) -> bool:
+        name, distribution = candidate.name, candidate.distribution
+        if candidate.backend is None or not self.is_requested(name, distribution):
+            return False
+        return self.settings.permits(name, distribution)
 
-        The survey does not say what torch's autoload would break, because that must be tried last: a topic
-        does it. If the survey fails, every call raises the same error.
+    def survey(self) -> Survey:
+        """Return the verdict on every backend, and the choice.
+
+        The first call probes the backends; calls in other threads wait for its result.
+        The survey does not cover packages that would break torch's autoload, because
+        they must be tried last: the topic `import-hooks` tries them.
+
+        Raises the survey's own error, the same one in every call, if the survey fails.
         """
-        with self._lock:
-            if self._failure is not None:
-                raise self._failure
+        with self._survey_lock:
+            if self._survey_error is not None:
+                raise self._survey_error
             if self._survey is None:
                 try:
-                    self.candidates()  # read once for both
+                    self.candidates()  # reads the plugins once for both methods
                     self._survey = survey(self.settings, load=self._load)
                 except PLUGIN_ERRORS as error:
-                    self._failure = error
+                    self._survey_error = error
                     raise
             return self._survey
 
     @property
-    def surveyed(self) -> Survey | None:
-        """Return the survey if it has been made, else `None`; does not wait for it."""
+    def finished_survey(self) -> Survey | None:
+        """Return the survey if it has finished, else `None`; does not wait."""
         return self._survey
 
-    def concerns(self, name: str, distribution: str) -> bool:
-        """Return whether a backend of that name, from that distribution, was requested."""
-        return not self.names or any(
-            pin.matches(name, distribution) for pin in self.names
-        )
+    def is_requested(self, name: str, distribution: str) -> bool:
+        """Return whether the backend of that name and distribution is to be examined."""
+        if not self.requested:
+            return True
+        return any(pin.matches(name, distribution) for pin in self.requested)
 
 
 class Topic(NamedTuple):
-    """One matter to examine: a function that yields findings, and its titles."""
+    """One subject to examine: a function that yields findings, and its titles."""
 
     #: For scripts and `--topic`: `"visible-devices"`.
     name: str
     #: For people: `"Visible devices"`.
     title: str
-    #: May raise anything; it must not import torch or a vendor in this process.
-    examine: Callable[[Visit], Iterable[Finding]]
+    #: May raise any exception; must not import torch or a vendor package in this process.
+    examine: Callable[[DiagnosticContext], Iterable[Finding]]
 
 
-class Examined(NamedTuple):
-    """Result of one topic."""
+class TopicResult(NamedTuple):
+    """Findings of one topic."""
 
     name: str
     title: str
     findings: tuple[Finding, ...]
-    #: Milliseconds that it took.
+    #: Duration in milliseconds.
     ms: float
-    #: Why the topic itself failed; empty where it did not.
+    #: Why the topic itself failed; empty if it succeeded.
     failed: str = ""
-    #: The most serious level of its findings that another topic reports, with the same cause.
+    #: The most serious level of the findings that were moved to another topic.
     merged: Level = Level.OK
 
     @property
     def level(self) -> Level:
-        """Return the most serious level of the findings; at least a warning if the topic raised an error."""
-        levels = {self.merged, *(finding.level for finding in self.findings)}
-        worst = Level.ERROR if Level.ERROR in levels else Level.WARNING
-        return worst if levels - {Level.OK} or self.failed else Level.OK
+        """Return the most serious level of the findings; at least a warning if the topic failed."""
+        levels = [self.merged, *(finding.level for finding in self.findings)]
+        if self.failed:
+            levels.append(Level.WARNING)
+        return worst_level(levels)
 
-    def without(self, moved: Iterable[Finding]) -> Examined:
-        """Return the topic without these findings, which another topic reports."""
-        places = {id(finding) for finding in moved}
-        levels = [self.merged, *(f.level for f in self.findings if id(f) in places)]
-        kept = tuple(f for f in self.findings if id(f) not in places)
-        return self._replace(findings=kept, merged=max(levels, key=list(Level).index))
+    def without(self, moved: Iterable[Finding]) -> TopicResult:
+        """Return the result without the findings `moved`, which another topic reports."""
+        ids = {id(finding) for finding in moved}
+        kept = tuple(finding for finding in self.findings if id(finding) not in ids)
+        levels = [finding.level for finding in self.findings if id(finding) in ids]
+        return self._replace(findings=kept, merged=worst_level([self.merged, *levels]))
 
     def to_dict(self) -> dict[str, object]:
         """Return the record as plain values, for JSON."""
@@ -182,37 +204,33 @@ class Examined(NamedTuple):
             "level": self.level.value,
             "failed": self.failed,
             "ms": round(self.ms, 3),
-            "findings": [f.to_dict() for f in self.findings],
-        }  # fmt: skip
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
 
 
 class Report(NamedTuple):
-    """The result of a whole visit."""
+    """Result of one run of `accel doctor`."""
 
-    #: One sentence: what is chosen, and whether something is wrong.
+    #: One sentence: which backend is chosen, and whether something is wrong.
     verdict: str
-    topics: tuple[Examined, ...]
-    #: Milliseconds in all.
+    topics: tuple[TopicResult, ...]
+    #: Duration in milliseconds.
     ms: float
-    #: The backend that is chosen; `None` where nothing is, or nobody looked.
+    #: The chosen backend; `None` if none is usable, or if no topic made the survey.
     chosen: str | None = None
 
     @property
     def level(self) -> Level:
         """Return the most serious level of all topics."""
-        return max(
-            (topic.level for topic in self.topics),
-            key=list(Level).index,
-            default=Level.OK,
-        )
+        return worst_level(topic.level for topic in self.topics)
 
     @property
     def exit_status(self) -> int:
-        """Return 0 if healthy, 1 if not, 2 if a name is unknown; `level` tells how serious it is."""
+        """Return 0 if healthy, 1 after a warning or an error, 2 if a name is unknown."""
         codes = [finding.code for topic in self.topics for finding in topic.findings]
-        return (
-            2 if "candidates.not-declared" in codes else int(self.level is not Level.OK)
-        )
+        if "candidates.not-declared" in codes:
+            return 2
+        return 0 if self.level is Level.OK else 1
 
     def to_dict(self) -> dict[str, object]:
         """Return the record as plain values, for JSON."""

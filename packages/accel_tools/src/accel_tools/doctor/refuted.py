@@ -1,48 +1,53 @@
-"""Take back findings that the computation on the devices refutes."""
+"""Downgrade findings that the computation on the devices refutes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
-from accel_tools.doctor.records import Examined, Finding, Level
+from accel_tools.doctor.records import Finding, Level, TopicResult
 from accel_tools.doctor.topics.compute import COMPUTED
 
-__all__ = ["without_refuted"]
+__all__ = ["drop_refuted"]
 
 
-def without_refuted(
-    topics: Sequence[Examined], chosen: str | None
-) -> tuple[Examined, ...]:
-    """Return the topics; findings that the computation refutes are told as observations.
+def drop_refuted(
+    topics: Sequence[TopicResult], chosen: str | None
+) -> tuple[TopicResult, ...]:
+    """Return the topics; findings that the computation refutes get the level `ok`.
 
-    A plugin's check whose result is an error says that its devices do not work. Advice to
-    make another framework use the `chosen` backend says that they do.
+    A plugin's failed check is refuted if the backend's devices computed. Advice to make
+    another framework use the `chosen` backend is refuted if that backend failed.
     """
     findings = [finding for topic in topics for finding in topic.findings]
     computed = {f.about: f.what for f in findings if f.code == COMPUTED}
-    failing = {
-        f.about
-        for f in findings
-        if f.code.startswith("compute.") and f.level is not Level.OK
-    }
+    chosen_fails = any(
+        _is_failed_computation(f) and f.about == chosen for f in findings
+    )
     return tuple(
         topic._replace(
-            findings=tuple(_judged(topic.findings, computed, chosen in failing))
+            findings=tuple(
+                _downgrade(finding, computed, chosen_fails=chosen_fails)
+                for finding in topic.findings
+            )
         )
         for topic in topics
     )
 
 
-def _judged(
-    findings: Iterable[Finding], computed: dict[str, str], chosen_fails: bool
-) -> Iterable[Finding]:
-    for finding in findings:
-        is_check = finding.code.startswith("checks.") and finding.level is Level.ERROR
-        is_advice = finding.code in ("others.differs", "others.fails")
-        if is_check and finding.about in computed:
-            facts = {**finding.facts, "refuted": computed[finding.about]}
-            yield finding._replace(level=Level.OK, step="", facts=facts)
-        elif is_advice and chosen_fails:
-            yield finding._replace(level=Level.OK, step="")
-        else:
-            yield finding
+def _is_failed_computation(finding: Finding) -> bool:
+    return finding.code.startswith("compute.") and finding.level is not Level.OK
+
+
+def _downgrade(
+    finding: Finding, computed: Mapping[str, str], *, chosen_fails: bool
+) -> Finding:
+    is_failed_check = (
+        finding.code.startswith("checks.") and finding.level is Level.ERROR
+    )
+    if is_failed_check and finding.about in computed:
+        facts = {**finding.facts, "refuted": computed[finding.about]}
+        return finding._replace(level=Level.OK, step="", facts=facts)
+    is_advice = finding.code in ("frameworks.differs", "frameworks.fails")
+    if is_advice and chosen_fails:
+        return finding._replace(level=Level.OK, step="")
+    return finding

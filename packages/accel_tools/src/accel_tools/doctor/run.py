@@ -1,4 +1,4 @@
-"""Run the topics in parallel, time each, limit its time, and make a report of the results."""
+"""Run the topics in parallel, each within its time limit, and build the report."""
 
 from __future__ import annotations
 
@@ -10,98 +10,116 @@ from collections.abc import Callable, Iterable, Iterator
 from accel_core import hardware
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import child
-from accel_tools.doctor.causes import by_cause
-from accel_tools.doctor.proofs import with_proofs
-from accel_tools.doctor.records import Examined, Finding, Report, Topic, Visit
-from accel_tools.doctor.refuted import without_refuted
-from accel_tools.doctor.verdict import verdict
+from accel_tools.doctor.causes import merge_by_cause
+from accel_tools.doctor.proofs import add_proofs
+from accel_tools.doctor.records import (
+    DiagnosticContext,
+    Finding,
+    Report,
+    Topic,
+    TopicResult,
+)
+from accel_tools.doctor.refuted import drop_refuted
+from accel_tools.doctor.summary import summarize
 
-__all__ = ["end_given_up", "examine", "visited"]
+__all__ = ["end_abandoned_topics", "run_diagnostics", "run_topics"]
 
-#: Seconds that a topic may take beside its probes, and for how many probes one after the other it may wait.
-_ITSELF = 10.0
+#: Seconds that a topic may take in addition to its probes.
+_TOPIC_SECONDS = 10.0
+#: Consecutive probes that a topic may wait for.
+_MAX_PROBES = 12
 #: Ranks that may meet on this host.
-_MOST_RANKS = 64
-_PROBES = 12
+_MAX_RANKS = 64
 
 
-def visited(
-    visit: Visit,
+def _ignore(_title: str) -> None:
+    """Show no progress."""
+
+
+def run_diagnostics(
+    context: DiagnosticContext,
     topics: Iterable[Topic],
-    awaiting: Callable[[str], None] = lambda _: None,
-    trying: Callable[[str], None] = lambda _: None,
-    seconds: float = 0,
+    on_wait: Callable[[str], None] = _ignore,
+    on_experiment: Callable[[str], None] = _ignore,
+    experiment_seconds: float = 0,
     ranks: Topic | None = None,
 ) -> Report:
-    """Return the report of a visit, whose experiments may take `seconds`.
+    """Examine the topics, find causes by experiment, and return the report.
 
-    `ranks` is examined last, alone: its children wait for each other.
-
-    `awaiting` is called with the title of each topic that is waited for, `trying` with
-    the words of each experiment.
+    `on_wait` gets the title of each topic before the wait for its result,
+    `on_experiment` the description of each experiment. No experiment runs if
+    `experiment_seconds` is 0. `ranks` is examined last and alone, because its child
+    processes wait for each other.
     """
     start = time.perf_counter()
-    examined = examine(visit, topics, awaiting=awaiting)
-    known = visit.surveyed
-    chosen = (
-        known.selection.name
-        if known is not None and known.selection is not None
-        else None
-    )
-    examined = by_cause(without_refuted(examined, chosen))
-    if seconds:
-        examined = by_cause(with_proofs(visit.cases, examined, seconds, trying))
+    results = run_topics(context, topics, on_wait=on_wait)
+    chosen = _chosen_backend(context)
+    results = merge_by_cause(drop_refuted(results, chosen))
+    if experiment_seconds:
+        results = merge_by_cause(
+            add_proofs(context.cases, results, experiment_seconds, on_experiment)
+        )
     if ranks is not None:
-        examined += examine(visit, [ranks], awaiting=awaiting, at_once=_MOST_RANKS)
-    return Report(
-        verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3, chosen
-    )
+        results += run_topics(
+            context, [ranks], on_wait=on_wait, max_children=_MAX_RANKS
+        )
+    ms = (time.perf_counter() - start) * 1e3
+    return Report(summarize(context, results), results, ms, chosen)
 
 
-def examine(
-    visit: Visit,
+def _chosen_backend(context: DiagnosticContext) -> str | None:
+    """Return the name of the chosen backend; `None` if no topic made the survey."""
+    survey = context.finished_survey
+    if survey is None or survey.selection is None:
+        return None
+    return survey.selection.name
+
+
+def run_topics(
+    context: DiagnosticContext,
     topics: Iterable[Topic],
     limit: float | None = None,
-    awaiting: Callable[[str], None] = lambda _: None,
-    at_once: int | None = None,
-) -> tuple[Examined, ...]:
-    """Return the findings of each topic, in order; a topic that raises or hangs is reported as failed.
+    on_wait: Callable[[str], None] = _ignore,
+    max_children: int | None = None,
+) -> tuple[TopicResult, ...]:
+    """Return the findings of each topic, in order.
 
-    `limit`: seconds after which unfinished topics are abandoned; findings they already have are kept.
-    `awaiting` is called with the title of each topic that is waited for. `at_once`: children that may run in
-    parallel, by default as many as there are cores.
+    A topic that raises or hangs is reported as failed, with the findings that it had
+    yielded before. Unfinished topics are abandoned after `limit` seconds. `on_wait` gets
+    the title of each topic before the wait for its result. At most `max_children` child
+    processes run in parallel, by default as many as there are cores.
     """
-    limit = _ITSELF + _PROBES * visit.settings.probe_timeout if limit is None else limit
-    end = time.monotonic() + limit
-    examinations = [_Examination(visit, topic) for topic in topics]
+    if limit is None:
+        limit = _TOPIC_SECONDS + _MAX_PROBES * context.settings.probe_timeout
+    deadline = time.monotonic() + limit
+    threads = [_TopicThread(context, topic) for topic in topics]
     try:
-        # All topics together: more imports of torch than cores would only make each other late.
-        with _at_most(at_once or hardware.usable_cores()):
-            for examination in examinations:
-                _start(examination)
-            for examination in examinations:
-                awaiting(examination.title)
-                if examination.is_alive():
-                    examination.join(max(0.0, end - time.monotonic()))
-    except (
-        BaseException
-    ):  # above all Ctrl-C, which the children, sessions of their own, do not hear
+        # One limit for all topics: more imports of torch than cores delay each other.
+        with _limited_children(max_children or hardware.usable_cores()):
+            for thread in threads:
+                _start(thread)
+            for thread in threads:
+                on_wait(thread.title)
+                if thread.is_alive():
+                    thread.join(max(0.0, deadline - time.monotonic()))
+    except BaseException:
+        # Ctrl-C does not reach the children, which are sessions of their own.
         child.end_all(for_good=True)
         raise
-    return tuple(examination.so_far(limit) for examination in examinations)
+    return tuple(thread.result(limit) for thread in threads)
 
 
-def _start(examination: _Examination) -> None:
-    """Start the topic in its thread; where no thread can be started, examine it here."""
+def _start(thread: _TopicThread) -> None:
+    """Start the topic in its thread, or run it here if no thread can be started."""
     try:
-        examination.start()
+        thread.start()
     except RuntimeError:
-        examination.run()
+        thread.run()
 
 
 @contextlib.contextmanager
-def _at_most(count: int) -> Iterator[None]:
-    """Let at most `count` children run at once within the block, whichever threads start them."""
+def _limited_children(count: int) -> Iterator[None]:
+    """Let at most `count` child processes run at once, whichever threads start them."""
     before = child.supervision.concurrency_limit
     child.supervision.concurrency_limit = threading.BoundedSemaphore(count)
     try:
@@ -110,23 +128,23 @@ def _at_most(count: int) -> Iterator[None]:
         child.supervision.concurrency_limit = before
 
 
-def end_given_up() -> None:
-    """End the work of abandoned topics when the process exits, which would otherwise wait for it."""
-    if any(isinstance(thread, _Examination) for thread in threading.enumerate()):
+def end_abandoned_topics() -> None:
+    """End the child processes of abandoned topics, so that this process can exit."""
+    if any(isinstance(thread, _TopicThread) for thread in threading.enumerate()):
         child.end_all(for_good=True)
 
 
-class _Examination(threading.Thread):
-    """One topic at work: a daemon, for a thread that hangs cannot be ended, and must not keep the process."""
+class _TopicThread(threading.Thread):
+    """Examines one topic; a daemon, because a thread that hangs must not keep the process alive."""
 
-    def __init__(self, visit: Visit, topic: Topic) -> None:
+    def __init__(self, context: DiagnosticContext, topic: Topic) -> None:
         super().__init__(name=f"accel doctor: {topic.name}", daemon=True)
-        self._visit = visit
+        self._context = context
         self._topic = topic
         self._findings: list[Finding] = []
         self._failed = ""
-        self._began = time.perf_counter()
-        self._took: float | None = None
+        self._start_time = time.perf_counter()
+        self._ms: float | None = None
 
     @property
     def title(self) -> str:
@@ -135,21 +153,23 @@ class _Examination(threading.Thread):
 
     def run(self) -> None:
         try:
-            for finding in self._topic.examine(self._visit):
-                self._findings.append(
-                    finding
-                )  # one by one: what was found before a failure counts
+            # One by one: the findings before a failure are kept.
+            for finding in self._topic.examine(self._context):
+                self._findings.append(finding)
         except PLUGIN_ERRORS as error:
             self._failed = root_cause(error)
         finally:
-            self._took = (time.perf_counter() - self._began) * 1e3
+            self._ms = self._elapsed_ms()
 
-    def so_far(self, limit: float) -> Examined:
-        """Return its findings so far; `limit`: the seconds that it was given."""
-        ms, failed = self._took, self._failed
+    def _elapsed_ms(self) -> float:
+        return (time.perf_counter() - self._start_time) * 1e3
+
+    def result(self, limit: float) -> TopicResult:
+        """Return the findings so far; `limit` is the time limit in seconds, for the message."""
+        ms, failed = self._ms, self._failed
         if ms is None:
-            ms = (time.perf_counter() - self._began) * 1e3
+            ms = self._elapsed_ms()
             failed = f"it did not finish within {limit:g} s and was abandoned"
-        return Examined(
+        return TopicResult(
             self._topic.name, self._topic.title, tuple(self._findings), ms, failed
         )

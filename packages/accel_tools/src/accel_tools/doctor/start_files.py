@@ -1,7 +1,7 @@
 """Files that run code whenever Python starts: `.pth` files with imports, sitecustomize and usercustomize.
 
-They are found as the module `site` does it (https://docs.python.org/3/library/site.html). The RECORD of a
-distribution tells which one brought a file. Nothing is executed.
+They are found as the module `site` finds them (https://docs.python.org/3/library/site.html).
+The RECORD of a distribution shows which one installed a file. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import NamedTuple
 
 __all__ = ["StartFile", "start_files"]
 
-#: The longest file that is read; torch's RECORD has some 2 MB.
-_MOST_BYTES = 16 << 20
+#: The largest file that is read; torch's RECORD has about 2 MB.
+_MAX_BYTES = 16 << 20
 
 
 class StartFile(NamedTuple):
-    """A file, and the lines of it that run."""
+    """A file that runs code when Python starts."""
 
     path: str
-    #: The lines that run, or `import sitecustomize`.
+    #: The lines that run; of a module, its import: `("import sitecustomize",)`.
     lines: tuple[str, ...]
-    #: `"coverage 7.6"`; empty where no distribution's RECORD names the file.
+    #: `"coverage 7.6"`; empty if no distribution's RECORD lists the file.
     distribution: str
 
 
@@ -38,48 +38,53 @@ def start_files() -> tuple[StartFile, ...]:
 
 
 def _path_files() -> Iterator[StartFile]:
+    """Yield the `.pth` files that have lines to run."""
     folders = site.getsitepackages()
     if site.ENABLE_USER_SITE:
         folders = [site.getusersitepackages(), *folders]
     for folder in dict.fromkeys(map(Path, folders)):
-        for path in _listed(folder):
-            if path.suffix != ".pth" or path.name.startswith(
-                "."
-            ):  # hidden ones are passed over
-                continue
-            text = _read(path).decode("utf-8-sig", "replace")
-            if lines := tuple(
-                line
-                for line in text.splitlines()
-                if line.startswith(("import ", "import\t"))
-            ):
-                yield StartFile(str(path), lines, _owner(path))
+        for path in _entries(folder):
+            if path.suffix == ".pth" and not path.name.startswith("."):
+                lines = _import_lines(path)
+                if lines:
+                    yield StartFile(str(path), lines, _distribution(path))
+
+
+def _import_lines(path: Path) -> tuple[str, ...]:
+    text = _read(path).decode("utf-8-sig", "replace")
+    prefixes = ("import ", "import\t")
+    return tuple(line for line in text.splitlines() if line.startswith(prefixes))
 
 
 def _customizations() -> Iterator[StartFile]:
-    names = ["sitecustomize", *(["usercustomize"] if site.ENABLE_USER_SITE else [])]
+    """Yield sitecustomize and usercustomize, as far as they exist."""
+    names = ["sitecustomize"]
+    if site.ENABLE_USER_SITE:
+        names.append("usercustomize")
     for name in names:
         try:
             spec = find_spec(name)
         except (ImportError, ValueError):
             continue
         if spec is not None and spec.has_location and spec.origin is not None:
-            yield StartFile(spec.origin, (f"import {name}",), _owner(Path(spec.origin)))
+            path = spec.origin
+            yield StartFile(path, (f"import {name}",), _distribution(Path(path)))
 
 
-def _owner(path: Path) -> str:
-    """The distribution beside the file whose RECORD names it; the first field of a line is its path."""
-    needle = f"\n{path.name},".encode()
-    for folder in _listed(path.parent):
+def _distribution(path: Path) -> str:
+    """Return the distribution in the same folder whose RECORD lists the file; else empty."""
+    # The first field of each line is a path.
+    line_start = f"\n{path.name},".encode()
+    for folder in _entries(path.parent):
         if folder.suffix == ".dist-info":
             record = _read(folder / "RECORD").replace(b"\r\n", b"\n")
-            if needle in b"\n" + record:
+            if line_start in b"\n" + record:
                 return folder.stem.replace("-", " ")
     return ""
 
 
-def _listed(folder: Path) -> list[Path]:
-    """List a folder by name; empty if it cannot be listed."""
+def _entries(folder: Path) -> list[Path]:
+    """Return the sorted entries of a folder; empty if it cannot be listed."""
     try:
         return sorted(folder.iterdir())
     except OSError:
@@ -87,10 +92,11 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> bytes:
-    """The file's bytes; empty for what is no regular file, too long, or cannot be read."""
+    """Return the file's bytes; empty if it is not a regular file, is too large, or cannot be read."""
     try:
         status = path.stat()
-        fits = stat.S_ISREG(status.st_mode) and status.st_size <= _MOST_BYTES
-        return path.read_bytes() if fits else b""
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+            return b""
+        return path.read_bytes()
     except (OSError, ValueError):
         return b""

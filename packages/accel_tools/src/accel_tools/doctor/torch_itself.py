@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from accel_core import torch_build
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause, root_place
@@ -15,114 +16,98 @@ from accel_tools.doctor.vendor_package import missing_libraries, unmet_libraries
 
 __all__ = ["import_in_child", "torch_finding"]
 
-
-#: What `_tried` says of a torch that takes too long: on a cold or busy disk that need not be a fault.
-_LATE = "late"
+_CODE = "candidates.torch"
 
 
 def torch_finding(
     environ: Mapping[str, str], timeout: float, *, proven: bool
 ) -> Finding:
-    """Return the finding on torch; `proven`: a backend works with torch, so it need not be tried.
+    """Return the finding on torch.
 
-    `timeout`: seconds for the child process.
+    `proven` skips the trial import, because a backend works with torch. `timeout`:
+    seconds for the child process.
     """
     build = torch_build()
     if build is None:
-        return Finding(
-            Level.ERROR, "candidates.torch", "torch is not installed", "accel setup"
-        )
+        return Finding(Level.ERROR, _CODE, "torch is not installed", "accel setup")
+    version = build.version
     package = vendor_package("torch")
-    facts = {
-        "torch": f"{build.version} in {package.folder}" if package else build.version
-    }
-    if proven:
-        return Finding(
-            Level.OK,
-            "candidates.torch",
-            f"torch {build.version} can be imported",
-            facts=facts,
-        )
-    failure, place = _tried(timeout)
-    if not failure:
-        return Finding(
-            Level.OK,
-            "candidates.torch",
-            f"torch {build.version} can be imported",
-            facts=facts,
-        )
-    if failure == _LATE:
-        what = f"whether torch {build.version} can be imported is not known: {place}"
-        return Finding(
-            Level.WARNING,
-            "candidates.torch",
-            what,
-            "give it longer: --timeout 300",
-            facts=facts,
-        )
-    facts |= {"root cause": failure, "raised by": place}
+    facts = {"torch": f"{version} in {package.folder}" if package else version}
+    trial = _Trial() if proven else _try_import(timeout)
+    if trial.timed_out:
+        # On a cold or busy disk that need not be a fault.
+        what = f"could not determine whether torch {version} can be imported: {trial.failure}"
+        step = "allow more time: --timeout 300"
+        return Finding(Level.WARNING, _CODE, what, step, facts=facts)
+    if not trial.failure:
+        what = f"torch {version} can be imported"
+        return Finding(Level.OK, _CODE, what, facts=facts)
+    facts |= {"root cause": trial.failure, "raised by": trial.place}
     if package is not None:
-        facts["missing libraries"] = missing_libraries(
-            unmet_libraries(package, environ)
-        )
+        unmet = unmet_libraries(package, environ)
+        facts["missing libraries"] = missing_libraries(unmet)
     return Finding(
         Level.ERROR,
-        "candidates.torch",
-        f"torch {build.version} cannot be imported: {failure}",
-        _step(failure, build.version),
+        _CODE,
+        f"torch {version} cannot be imported: {trial.failure}",
+        _step(trial.failure, version),
         facts={name: value for name, value in facts.items() if value},
     )
 
 
-#: Causes that no experiment can show, by the error's text, and the next step.
-_STEPS = (
-    (
-        r"executable stack",
-        (
-            "pip install --upgrade torch: this system refuses libraries that ask for an "
-            "executable stack"
-        ),
+#: Errors whose cause no experiment can prove, as patterns, and the next step.
+_STEPS = {
+    r"executable stack": (
+        "pip install --upgrade torch: this system rejects libraries that require an "
+        "executable stack"
     ),
-    (
-        r"Cannot allocate memory|failed to map|MemoryError",
-        (
-            "give the process more memory: `ulimit -v`, the control group and the job "
-            "may limit it"
-        ),
+    r"Cannot allocate memory|failed to map|MemoryError": (
+        "give the process more memory: `ulimit -v`, the control group or the job may "
+        "limit it"
     ),
-)
-#: A file of torch's own that is missing or damaged.
-_OWN_FILE = r"No module named 'torch\.|lib(torch|c10|shm)\w*\.so"
+}
+#: Errors about a file of torch that is missing or damaged.
+_TORCH_FILE = r"No module named 'torch\.|lib(torch|c10|shm)\w*\.so"
 
 
 def _step(failure: str, version: str) -> str:
-    for pattern, step in _STEPS:
+    """Return the next step after an error; empty if none is known."""
+    for pattern, step in _STEPS.items():
         if re.search(pattern, failure):
             return step
-    if re.search(_OWN_FILE, failure):
+    if re.search(_TORCH_FILE, failure):
         return f"pip install --force-reinstall 'torch=={version}'"
     return ""
 
 
-def _tried(timeout: float) -> tuple[str, str]:
-    """Why the import fails, and where; both empty where it does not; of a late one, how late."""
+class _Trial(NamedTuple):
+    """Result of an attempt to import torch."""
+
+    #: Why the import failed; empty if it succeeded.
+    failure: str = ""
+    #: The file and line that raised the error, if known.
+    place: str = ""
+    timed_out: bool = False
+
+
+def _try_import(timeout: float) -> _Trial:
+    """Import torch in a child process."""
     try:
         report = child.run(import_in_child, {}, timeout)
     except OSError as error:
-        return f"no process could be started to try it: {error}", ""
+        return _Trial(f"no process could be started to try it: {error}")
     if report.answer is not None:
-        return one_line(str(report.answer["cause"])), one_line(
-            str(report.answer["where"])
-        )
+        cause, place = report.answer["cause"], report.answer["where"]
+        return _Trial(one_line(str(cause)), one_line(str(place)))
     if report.timed_out:
-        return _LATE, f"no answer within {report.waited:g} s"
-    return one_line(f"its process {report.ending}{report.last_words}"), ""
+        return _Trial(f"no response within {report.waited:g} s", timed_out=True)
+    return _Trial(one_line(f"its process {report.ending}{report.last_words}"))
 
 
 def import_in_child(
     _: dict[str, object], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """In the child: import torch, as a program does."""
+    """In the child: import torch as a program does; return the cause and place of an error."""
     stage("import of torch")
     try:
         import torch  # noqa: F401

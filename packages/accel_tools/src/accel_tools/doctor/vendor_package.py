@@ -1,18 +1,29 @@
-"""Check a vendor's installed package: its distribution, what it was built for, its libraries.
+"""Check a vendor's installed package: its requirements, its wheel's tags, its libraries.
 
-It is read from files; the package is not imported or loaded.
+Everything is read from files; the package is neither imported nor loaded.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
+from platform import python_version
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.tags import parse_tag, sys_tags
+from packaging.version import InvalidVersion, Version
 
 from accel_core import hardware, package_folders, torch_build
 from accel_core.packages import normalize_distribution
 from accel_tools.doctor.installed_package import VendorPackage
-from accel_tools.doctor.libraries import NOT_FOUND, Unmet, unmet_needs, why_unknown
+from accel_tools.doctor.libraries import (
+    NOT_FOUND,
+    UnmetNeed,
+    unmet_needs,
+    why_unknown,
+)
 
 __all__ = [
     "extensions",
@@ -21,118 +32,131 @@ __all__ = [
     "unmet_libraries",
 ]
 
-#: Extension modules that are looked into, and folders below a package in which they are sought.
-_MOST_EXTENSIONS = 50
-_DEEPEST = 1
+#: Extension modules that are examined, and levels of folders below the package that are searched.
+_MAX_EXTENSIONS = 50
+_MAX_DEPTH = 1
 
 
-# --- Whether it fits -----------------------------------------------------------------------------------
+# --- Requirements and tags -----------------------------------------------------------
 
 
 def misfits(package: VendorPackage) -> Iterator[tuple[str, str]]:
-    """Yield why the package does not fit the installed torch or Python, each with the next step."""
+    """Yield each reason why the package does not fit the installed torch or Python, with the next step."""
     build = torch_build()
     if build is not None:
-        yield from _torch_misfits(package, build.version)
+        yield from _unmet_requirements(package, build.version)
+        yield from _other_build(package, build.version)
     if package.tags and not _is_for_this_python(package.tags):
-        from platform import python_version
+        tags = ", ".join(package.tags)
+        reason = (
+            f"{package} was built for {tags}, but this is Python {python_version()}"
+        )
+        yield reason, f"pip install --force-reinstall '{package.distribution}'"
 
-        reason = f"{package} was built for {', '.join(package.tags)}, and this is Python {python_version()}"
-        step = f"pip install --force-reinstall '{package.distribution}'"
+
+def _unmet_requirements(
+    package: VendorPackage, torch_version: str
+) -> Iterator[tuple[str, str]]:
+    try:
+        installed = Version(torch_version)
+    except InvalidVersion:  # a private build's own scheme is in no range
+        return
+    for text in package.requires:
+        requirement = _torch_requirement(text)
+        if requirement is None:
+            continue
+        if not requirement.specifier.contains(installed, prereleases=True):
+            required = f"torch{requirement.specifier}"
+            reason = (
+                f"{package} needs {required}, but torch {torch_version} is installed"
+            )
+            yield reason, f"pip install '{required}'"
+
+
+def _torch_requirement(text: str) -> Requirement | None:
+    """Return the requirement if it is on torch and applies here, else `None`."""
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return None
+    if normalize_distribution(requirement.name) != "torch":
+        return None
+    marker = requirement.marker
+    if marker is not None and not marker.evaluate({"extra": ""}):
+        return None
+    return requirement
+
+
+def _other_build(
+    package: VendorPackage, torch_version: str
+) -> Iterator[tuple[str, str]]:
+    """Yield that the package and torch are of different kinds of build, such as CPU and CUDA."""
+    required, installed = _kind_of_build(package.version), _kind_of_build(torch_version)
+    if required and installed and required != installed:
+        reason = (
+            f"{package} was built for a +{required} build of torch, "
+            f"but torch {torch_version} is installed"
+        )
+        step = f"install the +{required} build of torch that {package.distribution} requires"
         yield reason, step
 
 
-def _torch_misfits(package: VendorPackage, torch: str) -> Iterator[tuple[str, str]]:
-    from packaging.requirements import InvalidRequirement, Requirement
-    from packaging.version import InvalidVersion, Version
+def _kind_of_build(version: str) -> str:
+    """Return the kind of build in a version's local part: `"cpu"`, `"cuda"`, `"rocm"`, `"xpu"`.
 
-    try:
-        installed = Version(torch)
-    except InvalidVersion:  # a private build's own scheme lies in no range
-        return
-    for text in package.requires:
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            continue
-        if normalize_distribution(requirement.name) != "torch":
-            continue
-        if requirement.marker is not None and not requirement.marker.evaluate(
-            {"extra": ""}
-        ):
-            continue
-        if not requirement.specifier.contains(installed, prereleases=True):
-            wanted = f"torch{requirement.specifier}"
-            yield (
-                f"{package} needs {wanted}, and torch {torch} is installed",
-                f"pip install '{wanted}'",
-            )
-    mine, its = _build(package.version), _build(torch)
-    if mine and its and mine != its:
-        yield (
-            f"{package} was built for a torch of the kind +{mine}, and torch {torch} is installed",
-            f"install torch as {package.distribution} asks for it: the build +{mine}",
-        )
-
-
-def _build(version: str) -> str:
-    """The kind of build that a version names behind its `+`: `"cpu"`, `"cuda"`, `"rocm"`, `"xpu"`; or none.
-
-    torch's own wheels are named so; other words there, a commit's, say nothing of a kind.
+    Empty for any other local part, such as a commit. Only torch's wheels have these names.
     """
     local = version.partition("+")[2].lower()
-    for mark, kind in (
-        ("cpu", "cpu"),
-        ("cu1", "cuda"),
-        ("rocm", "rocm"),
-        ("xpu", "xpu"),
-    ):
-        if local.startswith(mark):
+    kinds = {"cpu": "cpu", "cu1": "cuda", "rocm": "rocm", "xpu": "xpu"}
+    for prefix, kind in kinds.items():
+        if local.startswith(prefix):
             return kind
     return ""
 
 
 def _is_for_this_python(tags: tuple[str, ...]) -> bool:
-    from packaging.tags import parse_tag, sys_tags
-
-    wanted = {tag for text in tags for tag in parse_tag(text)}
-    return any(tag in wanted for tag in sys_tags())
+    built_for = {tag for text in tags for tag in parse_tag(text)}
+    return any(tag in built_for for tag in sys_tags())
 
 
-# --- Its libraries -------------------------------------------------------------------------------------
+# --- Libraries -----------------------------------------------------------------------
 
 
 def extensions(folder: str) -> list[str]:
-    """Return the extension modules for this Python in a package's folder, and in the folders one level below.
+    """Return the extension modules for this Python in a package's folder and one level below.
 
-    Deeper modules are loaded on demand, if at all. Files named `lib…` are left out, because these modules
-    load them.
+    Deeper modules are loaded on demand, if at all. Files named `lib…` are left out,
+    because the modules load them.
     """
     found: list[str] = []
-    waiting = [(folder, 0)]
-    while waiting and len(found) < _MOST_EXTENSIONS:
-        here, depth = waiting.pop(0)
-        for name in sorted(hardware.names_in(here)):
-            path = f"{here}/{name}"
+    queue = deque([(folder, 0)])
+    while queue and len(found) < _MAX_EXTENSIONS:
+        current, depth = queue.popleft()
+        for name in sorted(hardware.names_in(current)):
+            path = f"{current}/{name}"
             if _is_extension(name):
                 found.append(path)
-            elif depth < _DEEPEST and "." not in name and os.path.isdir(path):  # noqa: PTH112
-                waiting.append((path, depth + 1))
-    return found[:_MOST_EXTENSIONS]
+            elif depth < _MAX_DEPTH and _is_subfolder(current, name):
+                queue.append((path, depth + 1))
+    return found[:_MAX_EXTENSIONS]
 
 
 def _is_extension(name: str) -> bool:
-    _, _, ending = name.partition(".")
-    return f".{ending}" in EXTENSION_SUFFIXES and not name.startswith("lib")
+    _, _, suffix = name.partition(".")
+    return f".{suffix}" in EXTENSION_SUFFIXES and not name.startswith("lib")
+
+
+def _is_subfolder(folder: str, name: str) -> bool:
+    return "." not in name and os.path.isdir(f"{folder}/{name}")  # noqa: PTH112
 
 
 def unmet_libraries(
     package: VendorPackage, environ: Mapping[str, str]
-) -> tuple[Unmet, ...]:
-    """Return the missing dependencies of the package's extension modules and of the libraries they load.
+) -> tuple[UnmetNeed, ...]:
+    """Return the missing dependencies of the package's extension modules and their libraries.
 
-    These count as available: torch's libraries, because torch is imported first; the libraries that torch
-    loads from NVIDIA's packages; and those of the package itself, which may load them by path.
+    These libraries count as available: torch's, because torch is imported first; those
+    that torch loads from NVIDIA's packages; and the package's own, which it may load by path.
     """
     if not hardware.on_linux():
         return ()
@@ -142,28 +166,33 @@ def unmet_libraries(
         loaded += [
             f"{torch}/lib",
             *_folders_below(f"{site}/nvidia", 2),
-            *_folders_below(f"{site}/torch.libs", 0),
+            f"{site}/torch.libs",
         ]
     return tuple(unmet_needs(extensions(package.folder), environ, loaded))
 
 
-def missing_libraries(unmet: Iterable[Unmet]) -> str:
-    """Return each library once, with the first library that needs it, and the reason unless it is missing."""
-    lines: dict[str, str] = {}
+def missing_libraries(unmet: Iterable[UnmetNeed]) -> str:
+    """Return each missing library once, with the first library that needs it and the reason."""
+    descriptions: dict[str, str] = {}
     for need in unmet:
-        why = "" if need.why == NOT_FOUND else f": {need.why}"
-        by = (
-            f" (for {need.needed_by.rpartition('/')[2]}{why})"
-            if need.needed_by
-            else f" ({need.why})"
-        )
-        lines.setdefault(need.name, f"{need.name}{by}")
-    return "; ".join(lines.values()) or why_unknown()
+        descriptions.setdefault(need.name, _description(need))
+    return "; ".join(descriptions.values()) or why_unknown()
+
+
+def _description(need: UnmetNeed) -> str:
+    """Return `"libhccl.so (for _C.so)"`, with the reason unless the library is just not found."""
+    if not need.needed_by:
+        return f"{need.name} ({need.why})"
+    needed_by = need.needed_by.rpartition("/")[2]
+    if need.why == NOT_FOUND:
+        return f"{need.name} (for {needed_by})"
+    return f"{need.name} (for {needed_by}: {need.why})"
 
 
 def _folders_below(folder: str, depth: int) -> Iterator[str]:
+    """Yield the folder, and its subfolders down to `depth` levels."""
     yield folder
     if depth:
         for name in hardware.names_in(folder):
-            if "." not in name and os.path.isdir(f"{folder}/{name}"):  # noqa: PTH112
+            if _is_subfolder(folder, name):
                 yield from _folders_below(f"{folder}/{name}", depth - 1)

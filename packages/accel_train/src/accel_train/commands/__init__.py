@@ -7,8 +7,8 @@ __all__ = ["SUMMARIES"]
 #: Each command and its line in `accel --help`, which is the first sentence of its own help.
 SUMMARIES = {
     "deepspeed": "Start a script's ranks with DeepSpeed's launcher.",
-    "doors": "List the installed frameworks, and how each takes the device.",
     "env": "Print the variables that ranks on other hosts need.",
+    "frameworks": "List the installed frameworks, and how each supports the device.",
     "ops": "List the operators of a backend, and who provides each.",
-    "run": "Start the ranks of a script on this host, as torchrun does.",
+    "run": "Launch one process per device on this host, like torchrun.",
 }

@@ -26,7 +26,7 @@ __all__ = ["command"]
 
 #: Seconds that the child process may take, at least: it checks every operator, and may import DeepSpeed.
 _MIN_TIMEOUT = 120.0
-_TITLES = ("OP", "PROVIDER", "BUILT", "VERDICT", "REASON")
+_TITLES = ("OP", "PROVIDER", "BUILT", "STATUS", "REASON")
 _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
 
 

@@ -40,7 +40,7 @@ def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation
 
     Chooses an accelerator if none is chosen yet. Sets `ACCEL_INTEGRATIONS`, which child processes inherit. It
     may be called again. `force`: replace an accelerator that DeepSpeed has already chosen for another device.
-    `vendor_defaults`: set what the vendor wants set (`Backend.environment.set`, Gaudi's deterministic mode)
+    `vendor_defaults`: set the vendor's defaults (`Backend.environment.defaults`, Gaudi's deterministic mode)
     and log it once; child processes do the same. If DeepSpeed does not know the device, the features that do
     not work there are logged once, as a warning.
 
@@ -98,7 +98,7 @@ def _log_vendor_defaults(
     if applied_defaults and os.environ.get("RANK", "0") == "0":
         lines = "".join(f"\n  - {entry}" for entry in applied_defaults)
         _log.warning(
-            "Set for %s, as its vendor wants it (activate(vendor_defaults=False) leaves it out):%s",
+            "Defaults for %s, set in this process (activate(vendor_defaults=False) leaves them out):%s",
             accelerator.name,
             lines,
         )

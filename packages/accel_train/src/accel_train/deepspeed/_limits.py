@@ -79,7 +79,7 @@ def missing_features(
             "activation checkpointing restores the random state through the vendor's default_generators, "
             f"which torch.{names['device']} lacks: use torch.utils.checkpoint instead"
         )
-    sentences += [sentence for _, sentence in accelerator.backend.computes_otherwise]
+    sentences += [sentence for _, sentence in accelerator.backend.known_differences]
     if missing_members:
         sentences.append(
             f"this DeepSpeed may call members that accel-core lacks: {', '.join(missing_members)}. "

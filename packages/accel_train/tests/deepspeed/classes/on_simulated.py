@@ -1,4 +1,4 @@
-"""Runs beside a simulated device, or on the processor: asks DeepSpeed's class and ours, gives the answers."""
+"""Runs beside a simulated device, or on the CPU: asks DeepSpeed's class and ours, gives the answers."""
 
 import contextlib
 import gc

@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 SHARED = HERE.parents[4] / "tests" / "support"
 #: The real torch_npu has a suite of its own, plugins/accel_npu/tests/real, which asks the same.
 SIMULATED = [vendor for vendor in VENDORS if vendor != "npu"]
-#: What the processor's answers would otherwise depend on: the launcher, and the machine's instructions.
+#: What the CPU's answers would otherwise depend on: the launcher, and the machine's instructions.
 OF_THE_PROCESSOR = {"LOCAL_SIZE": "2", "LOCAL_RANK": "1", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 #: Most releases of torch that DeepSpeed runs on have Metal so.
 OF_METAL = {"ACCEL_SIMULATE_OLD_METAL": "1"}
@@ -40,7 +40,7 @@ def _ask(vendor, folder):
         pytest.skip(
             f"the table is for deepspeed {DEEPSPEED}, and {version} is installed"
         )
-    # The processor needs no device: this one's package is there and nobody imports it.
+    # The CPU needs no device: this one's package is there and nobody imports it.
     device = "acme" if vendor == "cpu" else vendor
     # Coverage counts the integrations here, which these processes never import.
     variables = {

@@ -9,7 +9,15 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 from ds_training.configurations import CONFIGURATIONS, SAVED_AT, STEPS
-from ds_training.runs import BACKENDS, CLASSES, PATCHED, RANKS, SINGLE, STAGES
+from ds_training.runs import (
+    BACKENDS,
+    CLASSES,
+    PATCHED,
+    PLUGINS,
+    RANKS,
+    SINGLE,
+    STAGES,
+)
 
 from accel_simulated import DEVICES
 
@@ -118,9 +126,9 @@ def equals_the_reference(name, backend, trainings):
 @pytest.mark.parametrize("name", STAGES)
 def test_a_class_of_deepspeeds_interface_equals_its_cpu(name, backend, trainings):
     found, device = trainings.reports(backend, name), DEVICES[backend.partition(",")[0]]
-    kind = CLASSES[backend] or "accel_mps.accelerator.MPSAccelerator"
+    kind = CLASSES[backend] or PLUGINS[device.name]
     places = [
-        f"{device.plays or device.name}:{rank % device.devices}"
+        f"{device.alias_of or device.name}:{rank % device.devices}"
         for rank in range(RANKS)
     ]
     on = [
@@ -129,7 +137,7 @@ def test_a_class_of_deepspeeds_interface_equals_its_cpu(name, backend, trainings
     ]
     assert on == [(kind, device.collective or "staged", [place]) for place in places]
     assert learned(found) == learned(
-        trainings.reports(SINGLE if device.name == "mps" else "reference", name)
+        trainings.reports(SINGLE if device.name in PLUGINS else "reference", name)
     )
 
 

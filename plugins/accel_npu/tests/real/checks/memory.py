@@ -13,7 +13,7 @@ def check_the_old_names_warn_of_nothing(acc):
     assert acc.max_memory_cached() == acc.memory_reserved()
 
 
-def check_the_users_own_memory_is_page_locked(acc):
+def check_the_users_own_memory_is_pinned(acc):
     pages = mmap.mmap(-1, 8192)
     address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
     assert address % acc.pin_memory_alignment() == 0

@@ -236,7 +236,7 @@ aclError aclrtMemcpy(void *to, size_t room, const void *from, size_t count, aclr
   return ACL_SUCCESS;
 }
 
-/* Page-locked ranges of the user's own memory. */
+/* Pinned ranges of the user's own memory. */
 enum { MOST_RANGES = 64 };
 static void *ranges[MOST_RANGES];
 

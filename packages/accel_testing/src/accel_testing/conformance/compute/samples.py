@@ -102,7 +102,7 @@ def assert_samples_match_cpu(
     """
     device = accelerator.device(0)
     if device.type == "cpu":
-        skip_unsupported("the samples are compared with the processor itself")
+        skip_unsupported("the samples are compared with the CPU itself")
     problems: list[str] = []
     compared = 0
     with _seed_cpu_only(0):

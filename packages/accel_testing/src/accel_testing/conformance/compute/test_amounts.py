@@ -22,7 +22,7 @@ from accel_testing.conformance.claims import (
     skip_unsupported,
 )
 
-__all__ = ["TestMemory", "require_page_locked"]
+__all__ = ["TestMemory", "require_pinned_memory"]
 
 _MEBIBYTE = 1 << 20
 _RESETS = (
@@ -69,7 +69,7 @@ def _require_allocator(accelerator: Accelerator) -> None:
     """Skip the check unless the device counts its memory; free what is not used."""
     if not accelerator.is_accelerator():
         skip_unsupported(
-            "the processor's memory is the process's, which Python and the system keep"
+            "the CPU's memory is the process's, which Python and the system keep"
         )
     gc.collect()
     accelerator.synchronize()
@@ -458,7 +458,7 @@ class TestMemory(BackendTestBase):
 
     def test_pinned_copies(self, accelerator: Accelerator) -> None:
         """`pin_memory` returns a host tensor with the same values, for which `is_pinned` is True."""
-        require_page_locked(accelerator)
+        require_pinned_memory(accelerator)
         host = torch.arange(12.0).view(3, 4)
         pinned = accelerator.pin_memory(host)
         require(
@@ -480,7 +480,7 @@ class TestMemory(BackendTestBase):
         accelerator.synchronize()
         require(
             torch.equal(on_device.cpu(), host),
-            "a late copy of page-locked memory changed the numbers",
+            "a late copy of pinned memory changed the numbers",
         )
         self._require_pinned_without_copy(accelerator, host, pinned)
         self._require_freed_is_not_pinned(accelerator, host)
@@ -586,7 +586,7 @@ class TestMemory(BackendTestBase):
         empty.fill_(-1)
         require(
             torch.equal(pinned, host),
-            "pin_memory(p, make_copy=False), p being page-locked, gave p's own memory",
+            "pin_memory(p, make_copy=False), p being pinned, gave p's own memory",
         )
 
     def _require_freed_is_not_pinned(
@@ -604,7 +604,7 @@ class TestMemory(BackendTestBase):
             ordinary = [torch.empty(5000) for _ in range(32)]
             require(
                 not any(map(accelerator.is_pinned, ordinary)),
-                "is_pinned of an ordinary tensor gave True after page-locked memory was freed",
+                "is_pinned of an ordinary tensor gave True after pinned memory was freed",
             )
 
     def _require_unpinned_unchanged(
@@ -661,7 +661,7 @@ class TestMemory(BackendTestBase):
             accelerator.pin_empty, 1, dtype=torch.float32, device="meta"
         )
         require_raises(pin_on_meta, ValueError, "pin_empty(1, device='meta')")
-        require_page_locked(accelerator)
+        require_pinned_memory(accelerator)
         expected = accelerator.is_accelerator()
         for call, (tensor, _, _) in tensors.items():
             is_pinned = accelerator.is_pinned(tensor)
@@ -672,7 +672,7 @@ class TestMemory(BackendTestBase):
 
     def test_loader_feeds_the_device(self, accelerator: Accelerator) -> None:
         """Batches of a DataLoader that pins memory reach the device unchanged, with and without workers."""
-        require_page_locked(accelerator)
+        require_pinned_memory(accelerator)
         pin_memory, device = accelerator.is_accelerator(), accelerator.device()
         torch.ones(1, device=device)  # workers start beside a device in use
         for workers in (0, 2):
@@ -693,13 +693,13 @@ class TestMemory(BackendTestBase):
                 )
 
 
-def require_page_locked(accelerator: Accelerator) -> None:
-    """Skip the check if the device has no page-locked memory, as then members return ordinary memory."""
+def require_pinned_memory(accelerator: Accelerator) -> None:
+    """Skip the check if the device has no pinned memory, as then members return ordinary memory."""
     if not accelerator.is_accelerator():
         return
     try:
         torch.empty(1, pin_memory=True)
     except RuntimeError as error:
         if lacks_page_locks(error):
-            skip_unsupported("the device has no page-locked memory")
+            skip_unsupported("the device has no pinned memory")
         raise

@@ -100,7 +100,7 @@ class TestArithmetic(BackendTestBase):
             )
 
     def test_gradients(self, accelerator: Accelerator) -> None:
-        """A small network's gradients are the processor's, in float32 within the bound."""
+        """A small network's gradients are the CPU's, in float32 within the bound."""
         generator = torch.Generator().manual_seed(1)
         data = torch.randn(16, 12, generator=generator)
 
@@ -144,7 +144,7 @@ class TestArithmetic(BackendTestBase):
         )
 
     def test_optimizer_steps(self, accelerator: Accelerator) -> None:
-        """Five steps of AdamW and SGD end where the processor's do, within the bound."""
+        """Five steps of AdamW and SGD end where the CPU's do, within the bound."""
 
         def train(
             device: torch.device | str, make: Callable[..., torch.optim.Optimizer]
@@ -186,7 +186,7 @@ class TestArithmetic(BackendTestBase):
             )
 
     def test_saved_tensors_load(self, accelerator: Accelerator) -> None:
-        """A checkpoint of the device's tensors loads on the processor and comes back to the device."""
+        """A checkpoint of the device's tensors loads on the CPU and comes back to the device."""
         file = io.BytesIO()
         state = {"weight": torch.arange(6.0, device=accelerator.device()), "step": 3}
         torch.save(state, file)
@@ -279,7 +279,7 @@ class TestArithmetic(BackendTestBase):
         )
         require(
             not casts_on_cpu,
-            "inside autocast() torch casts on the processor too; expected this device alone",
+            "inside autocast() torch casts on the CPU too; expected this device alone",
         )
         require(
             has_cache,

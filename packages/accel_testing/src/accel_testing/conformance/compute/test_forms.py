@@ -680,7 +680,7 @@ class TestShapesAndTypes(BackendTestBase):
             )
 
     def test_each_gradient(self, accelerator: Accelerator) -> None:
-        """The gradient of each function is the processor's, weighed so that none cancels."""
+        """The gradient of each function is the CPU's, weighed so that none cancels."""
         matrix = torch.sin(torch.arange(30.0) * 1.7 + 0.25).reshape(5, 6) * 2.3
         assert_matches_cpu(
             accelerator,
@@ -692,7 +692,7 @@ class TestShapesAndTypes(BackendTestBase):
         )
 
     def test_gradients_of_gradients(self, accelerator: Accelerator) -> None:
-        """The gradient of a gradient is the processor's: penalties and second-order methods take it."""
+        """The gradient of a gradient is the CPU's: penalties and second-order methods take it."""
         matrix = torch.sin(torch.arange(30.0) * 1.7).reshape(5, 6) * 2.3
         second_gradients = {
             f"second gradient of {name}": _second_gradient(function)

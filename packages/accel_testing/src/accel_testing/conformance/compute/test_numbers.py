@@ -204,7 +204,7 @@ class TestNumbers(BackendTestBase):
     """A kernel that is right for a few small numbers may be wrong for these inputs."""
 
     def test_nan_and_infinity(self, accelerator: Accelerator) -> None:
-        """NaN and infinity go through as on the processor: masks are minus infinity, and NaN must be seen."""
+        """NaN and infinity go through as on the CPU: masks are minus infinity, and NaN must be seen."""
         left = torch.tensor(
             [[1.0, _NAN, 3.0, -2.0], [_INF, 1.0, -1.0, 0.5], [-_INF, -_INF, 2.0, -0.0]]
         )

@@ -22,7 +22,7 @@ from accel_testing.conformance.compute.ordering import (
     require_waits_for_long_work,
     require_waits_on_named_stream,
 )
-from accel_testing.conformance.compute.test_amounts import require_page_locked
+from accel_testing.conformance.compute.test_amounts import require_pinned_memory
 
 __all__ = ["TestQueues"]
 
@@ -96,7 +96,7 @@ class TestQueues(BackendTestBase):
 
     def test_done_is_done(self, accelerator: Accelerator) -> None:
         """After `query()` gave True, or a wait, long copies are complete; with an event used again too."""
-        require_page_locked(accelerator)
+        require_pinned_memory(accelerator)
         last = accelerator.device_count() - 1
         indices = [0]
         if accelerator.device(last) != accelerator.device(0):
@@ -182,8 +182,8 @@ class TestQueues(BackendTestBase):
             require_memory_waits_for_streams(accelerator)
 
     def test_late_copies(self, accelerator: Accelerator) -> None:
-        """A copy from or to page-locked memory is complete once its stream was waited for."""
-        require_page_locked(accelerator)
+        """A copy from or to pinned memory is complete once its stream was waited for."""
+        require_pinned_memory(accelerator)
         stream, current = accelerator.Stream(), accelerator.current_stream()
         source = accelerator.pin_memory(torch.arange(float(_LARGE)))
         back = accelerator.pin_memory(torch.zeros(_LARGE))
@@ -249,7 +249,7 @@ class TestQueues(BackendTestBase):
             return
         if getattr(accelerator.Stream, "one_queue", False):
             return  # Metal's one queue claims this, although calls may return before their work is done
-        require_page_locked(accelerator)
+        require_pinned_memory(accelerator)
         source = accelerator.pin_memory(torch.ones(16 * _LARGE))
         on_device = torch.empty(16 * _LARGE, device=accelerator.device())
         event = accelerator.Event()

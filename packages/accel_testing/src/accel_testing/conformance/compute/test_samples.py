@@ -31,11 +31,11 @@ class TestSamples(BackendTestBase):
     """Each of torch's operators that the device has must give the same results as on the CPU."""
 
     def test_floats(self, accelerator: Accelerator) -> None:
-        """Each operator of torch's database gives the processor's result for torch's samples of float32."""
+        """Each operator of torch's database gives the CPU's result for torch's samples of float32."""
         assert_samples_match_cpu(accelerator, forward, torch.float32, most=16)
 
     def test_whole_numbers(self, accelerator: Accelerator) -> None:
-        """Each operator of torch's database gives the processor's result for samples of int64 and bool."""
+        """Each operator of torch's database gives the CPU's result for samples of int64 and bool."""
         assert_samples_match_cpu(
             accelerator,
             forward,
@@ -46,7 +46,7 @@ class TestSamples(BackendTestBase):
         )
 
     def test_complex_numbers(self, accelerator: Accelerator) -> None:
-        """Each operator of torch's database gives the processor's result for samples of complex64."""
+        """Each operator of torch's database gives the CPU's result for samples of complex64."""
         try:
             torch.ones(2, dtype=torch.complex64, device=accelerator.device(0)).mul(
                 1j
@@ -67,7 +67,7 @@ class TestSamples(BackendTestBase):
         )
 
     def test_gradients_of_each(self, accelerator: Accelerator) -> None:
-        """The gradient of each operator of torch's database is the processor's."""
+        """The gradient of each operator of torch's database is the CPU's."""
         assert_samples_match_cpu(
             accelerator, gradients, torch.float32, most=6, backward=True
         )
@@ -84,7 +84,7 @@ class TestSamples(BackendTestBase):
                 )
 
     def test_several_at_once(self, accelerator: Accelerator) -> None:
-        """Operators of many tensors at once, which optimizers use, give what they give on the processor."""
+        """Operators of many tensors at once, which optimizers use, give what they give on the CPU."""
         assert_samples_match_cpu(
             accelerator, several, torch.float32, most=12, foreach=True
         )

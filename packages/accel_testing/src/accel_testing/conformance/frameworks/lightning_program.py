@@ -35,7 +35,7 @@ __all__ = ["PARTS"]
 
 
 def main(folder: str, *names: str) -> None:
-    """Run the parts, each of which trains as in docs/howto/trainers.md."""
+    """Run the parts, each of which trains as in docs/howto/lightning.md."""
 
     def begin() -> tuple[Rank]:
         accelerator()  # imports Lightning

@@ -28,7 +28,7 @@ class TestDeepSpeed(BackendTestBase):
         require_part_passed(with_deepspeed, "activates")
 
     def test_zero_1(self, with_deepspeed: LaunchResult) -> None:
-        """ZeRO 1 trains on the device as plain torch on the processor: optimizer states are partitioned."""
+        """ZeRO 1 trains on the device as plain torch on the CPU: optimizer states are partitioned."""
         require_part_passed(with_deepspeed, "zero_1")
 
     def test_zero_1_resumes(self, with_deepspeed: LaunchResult) -> None:
@@ -44,11 +44,11 @@ class TestDeepSpeed(BackendTestBase):
         require_part_passed(with_deepspeed, "zero_in_float16")
 
     def test_zero_2_offloaded(self, with_deepspeed: LaunchResult) -> None:
-        """ZeRO 2 with the optimizer on the host trains the same, by way of page-locked memory."""
+        """ZeRO 2 with the optimizer on the host trains the same, by way of pinned memory."""
         require_part_passed(with_deepspeed, "zero_2_offloaded")
 
     def test_zero_3(self, with_deepspeed: LaunchResult) -> None:
-        """ZeRO 3 trains as plain torch on the processor: parameters are gathered and let go on streams."""
+        """ZeRO 3 trains as plain torch on the CPU: parameters are gathered and let go on streams."""
         require_part_passed(with_deepspeed, "zero_3")
 
     def test_zero_3_resumes(self, with_deepspeed: LaunchResult) -> None:

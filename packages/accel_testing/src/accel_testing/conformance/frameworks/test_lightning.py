@@ -32,7 +32,7 @@ class TestLightning(BackendTestBase):
         )
 
     def test_fit(self, with_lightning: LaunchResult) -> None:
-        """`Trainer.fit` trains on the device as plain torch on the processor."""
+        """`Trainer.fit` trains on the device as plain torch on the CPU."""
         require_part_passed(with_lightning, "fit")
 
     def test_fit_resumes(self, with_lightning: LaunchResult) -> None:

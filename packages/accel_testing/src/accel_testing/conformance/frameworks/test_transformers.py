@@ -26,7 +26,7 @@ class TestTransformers(BackendTestBase):
         return run_in_one_process("transformers", backend_name, *parts)
 
     def test_train(self, with_transformers: LaunchResult) -> None:
-        """`Trainer.train` trains on the device as plain torch on the processor."""
+        """`Trainer.train` trains on the device as plain torch on the CPU."""
         require_part_passed(with_transformers, "train")
 
     def test_train_resumes(self, with_transformers: LaunchResult) -> None:

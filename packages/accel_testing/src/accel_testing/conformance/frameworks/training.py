@@ -161,7 +161,7 @@ class Reference(NamedTuple):
             is_close = abs(loss - reference) <= tolerance * abs(reference)
             if not is_close:  # also for NaN
                 yield (
-                    f"the loss of step {step} is {loss:.6g}; plain torch on the processor has "
+                    f"the loss of step {step} is {loss:.6g}; plain torch on the CPU has "
                     f"{reference:.6g}"
                 )
                 return

@@ -238,4 +238,4 @@ class TestSelection(BackendTestBase):
 def _require_devices(accelerator: Accelerator) -> None:
     """Skip the check on the CPU, which is one device under any index."""
     if not accelerator.is_accelerator():
-        skip_unsupported("the processor is one device under any number")
+        skip_unsupported("the CPU is one device under any number")

@@ -154,16 +154,16 @@ def observe_creation(
     import torch
 
     from accel_core import accelerator
-    from accel_tools.doctor.footprint import changes, footprint
+    from accel_tools.doctor.process_snapshot import changes_since, take_snapshot
 
     stage("import")
     import torch._dynamo
     import torch.distributed
 
-    snapshot, settings = footprint(), _settings(torch)
+    snapshot, settings = take_snapshot(), _settings(torch)
     stage("make")
     created = accelerator(arguments["backend"])
-    all_changes, settings_after = changes(snapshot), _settings(torch)
+    all_changes, settings_after = changes_since(snapshot), _settings(torch)
     initialized = {"before its first use": _initialized(torch, created)}
     stage("fork")
     forked, _status = run_in_fork(
@@ -202,7 +202,7 @@ def _initialized(torch: Any, accelerator: Accelerator) -> tuple[bool, bool | Non
 def _packages_of(backend: Backend) -> set[str]:
     """Return the vendor's packages; `accel doctor` reports what they change at their own import."""
     imported = {module.partition(".")[0] for module in backend.vendor_imports}
-    integration = backend.in_torch
+    integration = backend.torch_integration
     return (imported - {"torch"}) | {
         *integration.wrapped_by,
         *integration.taken_over_by,

@@ -46,11 +46,11 @@ class TestDistributed(BackendTestBase):
         require_part_passed(all_parts, "messages")
 
     def test_data_parallel(self, all_parts: LaunchResult) -> None:
-        """DistributedDataParallel's gradients are those of the whole batch on the processor."""
+        """DistributedDataParallel's gradients are those of the whole batch on the CPU."""
         require_part_passed(all_parts, "data_parallel")
 
     def test_fully_sharded(self, all_parts: LaunchResult) -> None:
-        """FSDP2's (`fully_shard`) gradients are those of the whole batch on the processor."""
+        """FSDP2's (`fully_shard`) gradients are those of the whole batch on the CPU."""
         require_part_passed(all_parts, "fully_sharded")
 
     def test_checkpoints(self, all_parts: LaunchResult) -> None:

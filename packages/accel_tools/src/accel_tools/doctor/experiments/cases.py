@@ -1,4 +1,4 @@
-"""A program that does not do what it should, and the experiments that find the cause."""
+"""A program that fails, and the experiments that find the cause."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from accel_core import hardware
 from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor.experiments import table, trial
-from accel_tools.doctor.experiments.search import Result, Row, Search
+from accel_tools.doctor.experiments.search import Experiment, Result, Search
 from accel_tools.doctor.experiments.trial import Outcome, Program
 
-#: Runs for which there must be time where the unchanged program does not end.
-_HANGING_RUNS = 5
-#: How many runs that start no device may go in parallel.
-_AT_ONCE = 4
-#: How many changes are named that altered nothing; the facts have all.
-_NAMED = 4
+#: Runs for which there must be time if the unchanged program hangs.
+_RUNS_OF_HANGING = 5
+#: Parallel runs of programs that do not compute on a device.
+_MAX_PARALLEL = 4
+#: Changes without effect that a sentence names; the facts have all of them.
+_MAX_NAMES = 4
 
 
 class Goal(enum.Enum):
@@ -31,14 +31,14 @@ class Goal(enum.Enum):
 
 @dataclass(frozen=True)
 class Case:
-    """A program, its outcome on this machine, and what is missing in that."""
+    """A program, its outcome on this machine, and the step in which it fails."""
 
     program: Program
     outcome: Outcome
     goal: Goal
     #: The backend; empty for torch itself.
     about: str = ""
-    #: The devices that the hardware and the variables show; `None` if unknown.
+    #: The number of devices that the hardware and the variables show; `None` if unknown.
     expected: int | None = None
 
     @property
@@ -47,17 +47,17 @@ class Case:
         return failed_module(self.program, self.outcome)
 
     def is_better(self, outcome: Outcome) -> bool:
-        """Whether `outcome` reaches the goal, or comes closer to it."""
+        """Return whether `outcome` reaches the goal, or comes closer to it."""
         before = self.outcome
         if self.goal is Goal.IMPORT:
             return len(outcome.imported) > len(before.imported)
         if self.goal is Goal.COUNT:
             return (outcome.count or 0) > (before.count or 0)
-        # A change that hides the device that fails has not mended it.
+        # A change that only hides the failing device is not an improvement.
         return outcome.is_well and (outcome.count or 0) >= (before.count or 1)
 
     def effect(self, outcome: Outcome) -> str:
-        """Return what the program does now: "this machine shows 1 device"."""
+        """Return what the program does with this outcome: `"this machine shows 1 device"`."""
         if self.goal is Goal.IMPORT:
             return f"`import {self.failed_module}` works"
         if self.goal is Goal.COMPUTE:
@@ -72,10 +72,13 @@ def failed_module(program: Program, outcome: Outcome) -> str:
     return program.modules[done] if done < len(program.modules) else ""
 
 
-def cases_of(
+def find_cases(
     program: Program, outcome: Outcome, expected: int | None
 ) -> Iterator[Case]:
-    """Yield what the outcome lacks; nothing if all went well."""
+    """Yield the failures of an outcome as cases; none if everything worked.
+
+    `expected`: the number of devices that there should be; `None` if unknown.
+    """
     module = failed_module(program, outcome)
     name = program.verdict.name if program.verdict else ""
     if module:
@@ -100,21 +103,24 @@ def devices_in_words(outcome: Outcome) -> str:
 
 @dataclass(frozen=True)
 class Proof:
-    """The result of the experiments on a case, in words."""
+    """Result of the experiments on a case, in words."""
 
     #: "Proven: without …", or what was tried.
     text: str
     #: The next step; empty unless a cause is proven.
     step: str = ""
-    #: All changes that altered nothing, in words.
+    #: All changes without effect, as a list in words.
     tried: str = ""
 
 
-def investigated(case: Case, end: float, show: Callable[[str], None]) -> Proof:
-    """Return what experiments until `end`, by `time.monotonic`, prove about the case."""
-    program = _in_less_time(case, end)
+def investigate(case: Case, end: float, show: Callable[[str], None]) -> Proof:
+    """Run experiments until `end` (of `time.monotonic`), and return what they prove about the case.
+
+    `show` is called with a description of each experiment.
+    """
+    program = _with_deadline(case, end)
     # Programs that compute at the same time may disturb each other.
-    at_once = min(hardware.usable_cores(), _AT_ONCE)
+    at_once = min(hardware.usable_cores(), _MAX_PARALLEL)
     search = Search(
         run=lambda change: trial.run(program, change),
         is_better=case.is_better,
@@ -122,19 +128,18 @@ def investigated(case: Case, end: float, show: Callable[[str], None]) -> Proof:
         at_once=1 if case.goal is Goal.COMPUTE else at_once,
         show=show,
     )
-    found = table.rows(program)
-    result = search.causes_among(found, case.outcome)
-    if [row.change for row in result.causes] == [table.WITHOUT_AUTOLOAD]:
-        failing = _failing_extension(program, end, show)
-        if failing is not None:
-            return failing
-    return _in_words(case, result)
+    result = search.find_causes(table.experiments(program), case.outcome)
+    if [cause.change for cause in result.causes] == [table.WITHOUT_AUTOLOAD]:
+        proof = _failing_extension(program, end, show)
+        if proof is not None:
+            return proof
+    return _proof(case, result)
 
 
 def _failing_extension(
     program: Program, end: float, show: Callable[[str], None]
 ) -> Proof | None:
-    """Return that a package which torch's autoload imports fails by itself; `None` if none does."""
+    """Return the proof that a package which torch's autoload imports fails by itself; else `None`."""
     for module, distribution in table.extensions():
         if time.monotonic() >= end:
             return None
@@ -147,23 +152,26 @@ def _failing_extension(
                 f"runs, fails by itself: {outcome.error}"
             )
             name, _, _ = distribution.partition(" ")
-            step = f"mend {name}, or pip uninstall {name}; a program without it runs with {AUTOLOAD}=0"
+            step = (
+                f"repair {name}, or pip uninstall {name}; "
+                f"a program that does not need it runs with {AUTOLOAD}=0"
+            )
             return Proof(text, step)
     return None
 
 
-def _in_less_time(case: Case, end: float) -> Program:
-    """Return the program with a deadline by which a change can be told from none."""
-    runs = _HANGING_RUNS if case.outcome.is_late else 2
+def _with_deadline(case: Case, end: float) -> Program:
+    """Return the program with a time limit that leaves time for several runs."""
+    runs = _RUNS_OF_HANGING if case.outcome.is_late else 2
     left = max(1.0, end - time.monotonic())
     return replace(case.program, timeout=min(case.program.timeout, left / runs))
 
 
-def _in_words(case: Case, result: Result) -> Proof:
+def _proof(case: Case, result: Result) -> Proof:
     if result.causes and result.outcome is not None:
         causes = " and ".join(map(str, result.causes))
         text = f"Proven: {causes} {case.effect(result.outcome)}"
-        steps = [row.step(case.outcome) for row in result.causes]
+        steps = [cause.step(case.outcome) for cause in result.causes]
         return Proof(text, "; and ".join(dict.fromkeys(steps)))
     clauses = list(not_proven(result))
     limits = table.untestable(case.outcome)
@@ -174,25 +182,25 @@ def _in_words(case: Case, result: Result) -> Proof:
 
 
 def not_proven(result: Result) -> Iterator[str]:
-    """Yield what was tried in vain, and what was not tried, a clause each."""
+    """Yield a clause each on experiments without effect, and on those that did not run."""
     if result.is_flaky:
-        yield "Nothing is proven: the program without any change fails only sometimes"
+        yield "Nothing is proven: the unchanged program fails only sometimes"
         return
     if result.is_unstarted:
         yield "No experiment ran: a process could not be started"
         return
     if result.altering:
         names = _named(result.altering)
-        yield f"Another error {names}: it may be one of several causes"
+        yield f"The error changes {names}: this may be one of several causes"
     if result.tried:
         yield f"Not the cause (tried {len(result.tried)}): {_named(result.tried)}"
     if result.untried:
-        yield f"No time was left to try {len(result.untried)} more"
+        yield f"No time was left for {len(result.untried)} more"
     if not (result.altering or result.tried or result.untried):
-        yield "There is nothing to try"
+        yield "There is no experiment to run"
 
 
-def _named(rows: Sequence[Row]) -> str:
-    names = [str(row) for row in rows]
-    rest = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {rest} others" if rest > 0 else "")
+def _named(experiments: Sequence[Experiment]) -> str:
+    names = [str(experiment) for experiment in experiments]
+    rest = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {rest} others" if rest > 0 else "")

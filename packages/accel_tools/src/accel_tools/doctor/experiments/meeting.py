@@ -1,4 +1,4 @@
-"""Ranks on this host that meet over gloo, and what keeps them from it."""
+"""Ranks on this host that meet over gloo, and experiments on what prevents that."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import child
 from accel_core.text import one_line
 from accel_core.torch_import import import_torch
-from accel_tools.doctor.experiments.search import Row
+from accel_tools.doctor.experiments.search import Experiment
 from accel_tools.doctor.experiments.trial import NOTHING, Change, Outcome
 
-#: Seconds for the ranks to find each other, beside the import of torch.
-_SECONDS = 10.0
-#: Beginnings of variables that torch.distributed and gloo read.
-_READ = ("GLOO_", "TP_", "TORCH_DISTRIBUTED", "MASTER_")
+#: Seconds for the ranks to find each other, in addition to the import of torch.
+_MEETING_SECONDS = 10.0
+#: Prefixes of variables that torch.distributed and gloo read.
+_VARIABLE_PREFIXES = ("GLOO_", "TP_", "TORCH_DISTRIBUTED", "MASTER_")
 _STAGES = ("import of torch", "store", "all_reduce()")
 
 
 @dataclass(frozen=True)
 class Job:
-    """Ranks that start here, as a launcher starts them."""
+    """Ranks that start on this host, as a launcher starts them."""
 
     count: int
     environ: Mapping[str, str]
@@ -35,30 +35,40 @@ class Job:
 
 
 def run(job: Job, change: Change = NOTHING) -> Outcome:
-    """Let the ranks meet at the address that this host's name means, but for the change."""
-    place = {"MASTER_ADDR": socket.gethostname(), "MASTER_PORT": str(_free_port())}
-    environ = change.environment({**job.environ, **place})
+    """Let the ranks meet, with a change; return the outcome of the rank that got least far.
+
+    Without the change they meet at the address that this host's name resolves to.
+    """
+    store = {"MASTER_ADDR": socket.gethostname(), "MASTER_PORT": str(_free_port())}
+    environ = change.environment({**job.environ, **store})
     with ThreadPoolExecutor(max_workers=job.count) as pool:
-        ranks = pool.map(lambda rank: _rank(job, rank, environ), range(job.count))
-    return min(ranks, key=lambda outcome: len(outcome.imported))
+        outcomes = pool.map(
+            lambda rank: _run_rank(job, rank, environ), range(job.count)
+        )
+    return min(outcomes, key=lambda outcome: len(outcome.imported))
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        return int(listener.getsockname()[1])
 
 
-def _rank(job: Job, rank: int, environ: Mapping[str, str]) -> Outcome:
-    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": job.count}
-    variables = {**environ, **{name: str(value) for name, value in own.items()}}
+def _run_rank(job: Job, rank: int, environ: Mapping[str, str]) -> Outcome:
+    """Run one rank in a child process; its finished stages are the outcome's `imported`."""
+    variables = {
+        **environ,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(job.count),
+    }
 
     def start(command: list[str], *, env: object, **options: Any) -> Any:
-        del env
+        del env  # the ranks have their own variables
         return subprocess.Popen(command, env=variables, **options)
 
     try:
-        report = child.run(meet, {}, job.timeout + _SECONDS, start=start)
+        report = child.run(meet, {}, job.timeout + _MEETING_SECONDS, start=start)
     except OSError as error:
         return Outcome(error=f"its process could not be started: {error}")
     answer = report.answer or {"error": f"its process {report.ending}"}
@@ -69,7 +79,7 @@ def _rank(job: Job, rank: int, environ: Mapping[str, str]) -> Outcome:
 
 
 def meet(_: dict[str, Any], stage: Callable[[str], None]) -> dict[str, str]:
-    """In the child: join the ranks, and add one number of each."""
+    """In the child: join the other ranks, and add a number of each rank; return the error."""
     from datetime import timedelta
 
     stage(_STAGES[0])
@@ -78,7 +88,7 @@ def meet(_: dict[str, Any], stage: Callable[[str], None]) -> dict[str, str]:
 
     try:
         stage(_STAGES[1])
-        limit = timedelta(seconds=_SECONDS)
+        limit = timedelta(seconds=_MEETING_SECONDS)
         distributed.init_process_group("gloo", timeout=limit)
         stage(_STAGES[2])
         total = torch.ones(1)
@@ -90,11 +100,11 @@ def meet(_: dict[str, Any], stage: Callable[[str], None]) -> dict[str, str]:
     return {"error": ""}
 
 
-def rows(job: Job) -> Iterator[Row]:
-    """Yield what can be otherwise: variables that are read, interfaces, the store's address."""
+def experiments(job: Job) -> Iterator[Experiment]:
+    """Yield experiments on variables, network interfaces, and the store's address."""
     for name, value in sorted(job.environ.items()):
-        if name.startswith(_READ):
-            yield Row(
+        if name.startswith(_VARIABLE_PREFIXES):
+            yield Experiment(
                 Change(removed=frozenset({name})),
                 f"{name}={value!r}",
                 _constant(f"unset {name}"),
@@ -102,17 +112,17 @@ def rows(job: Job) -> Iterator[Row]:
             )
     for interface in _interfaces():
         setting = f"GLOO_SOCKET_IFNAME={interface}"
-        yield Row(
+        yield Experiment(
             Change(assigned=(("GLOO_SOCKET_IFNAME", interface),)),
-            f"the interface {interface} in place of the one that the name of this host means",
-            _constant(f"export {setting}; {_name_in_words()}"),
-            how="with",
+            f"the interface {interface} instead of the one of this host's name",
+            _constant(f"export {setting}; {_name_resolution()}"),
+            preposition="with",
         )
-    yield Row(
+    yield Experiment(
         Change(assigned=(("MASTER_ADDR", "127.0.0.1"),)),
-        f"the store at 127.0.0.1 in place of {socket.gethostname()}",
-        _constant(f"name the host by its address; {_name_in_words()}"),
-        how="with",
+        f"the store at 127.0.0.1 instead of {socket.gethostname()}",
+        _constant(f"refer to the host by its address; {_name_resolution()}"),
+        preposition="with",
     )
 
 
@@ -129,16 +139,16 @@ def _interfaces() -> list[str]:
     return sorted(names, key=lambda name: name != "lo")
 
 
-def _name_in_words() -> str:
-    """Return what the name of this host means, as a clause."""
+def _name_resolution() -> str:
+    """Return the address of this host's name, as a clause."""
     name = socket.gethostname()
     try:
-        return f"the name {name} means {socket.gethostbyname(name)}"
+        return f"the name {name} resolves to {socket.gethostbyname(name)}"
     except OSError as error:
-        return f"the name {name} means no address: {error.strerror or error}"
+        return f"the name {name} cannot be resolved: {error.strerror or error}"
 
 
-def environment() -> dict[str, str]:
+def environment_without_rank() -> dict[str, str]:
     """Return this process's variables without those of a rank."""
-    own = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-    return {name: value for name, value in os.environ.items() if name not in own}
+    of_rank = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    return {name: value for name, value in os.environ.items() if name not in of_rank}

@@ -1,7 +1,8 @@
-"""Find which of some changes alter the outcome of a program: the search, without the changes themselves.
+"""Find which of several changes alter the outcome of a failing program.
 
-Nothing is concluded from a program that fails only sometimes: it must fail three times
-unchanged, and a proof is confirmed by putting the change back and leaving it out again.
+The changes themselves are in `table`. Nothing is concluded from a program that fails only
+sometimes: it must fail three times unchanged, and a proof is confirmed by putting the
+change back and leaving it out again.
 """
 
 from __future__ import annotations
@@ -14,52 +15,60 @@ from dataclasses import dataclass, field
 
 from accel_tools.doctor.experiments.trial import NOTHING, Change, Outcome
 
-#: How often the unchanged program must fail before anything is tried.
+#: How often the unchanged program must fail again before anything is tried.
 _REPEATS = 2
 
 
+def _ignore(_description: str) -> None:
+    """Show no progress."""
+
+
+def _is_unlikely(_outcome: Outcome) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
-class Row:
-    """A row of the table: a change, and what it proves if the outcome changes."""
+class Experiment:
+    """A change, and what it proves if the outcome improves with it."""
 
     change: Change
     #: What the child runs without, for people: `"LD_PRELOAD='/opt/x.so'"`.
     name: str
-    #: The next step if it is the cause; gets the outcome that the change alters.
+    #: Returns the next step if the change is the cause; gets the outcome without the change.
     step: Callable[[Outcome], str]
-    #: Whether that outcome points at it: the likeliest rows are tried first.
-    is_likely: Callable[[Outcome], bool] = field(default=lambda _: False)
-    #: Words of the name that come before it: another folder is not left out.
-    how: str = "without"
-    #: The change takes away what the program may need: folders of a toolkit.
+    #: Whether that outcome points at the change: likely experiments run first.
+    is_likely: Callable[[Outcome], bool] = field(default=_is_unlikely)
+    #: The word or words before the name.
+    preposition: str = "without"
+    #: The change may remove what the program needs, such as a toolkit's folder.
     may_be_needed: bool = False
 
     def __str__(self) -> str:
-        return f"{self.how} {self.name}"
+        return f"{self.preposition} {self.name}"
 
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a search."""
+    """Result of a search."""
 
-    #: The rows that together alter the outcome; none of them can be put back.
-    causes: tuple[Row, ...] = ()
-    #: The outcome with all of them.
+    #: The experiments that improve the outcome together; each of them is necessary.
+    causes: tuple[Experiment, ...] = ()
+    #: The outcome with all of the causes.
     outcome: Outcome | None = None
-    #: The rows that were tried alone, or all together, in vain.
-    tried: tuple[Row, ...] = ()
-    #: The rows without which the program fails otherwise: each may be one of several causes.
-    altering: tuple[Row, ...] = ()
-    #: The rows for which no time was left.
-    untried: tuple[Row, ...] = ()
+    #: The experiments without effect.
+    tried: tuple[Experiment, ...] = ()
+    #: The experiments that lead to another failure: each may be one of several causes.
+    altering: tuple[Experiment, ...] = ()
+    #: The experiments that did not run for lack of time.
+    untried: tuple[Experiment, ...] = ()
     #: The unchanged program does not always fail.
     is_flaky: bool = False
-    #: A process could not be started, so that the experiments say nothing.
+    #: A process could not be started, so that the experiments prove nothing.
     is_unstarted: bool = False
 
 
 class _FlakyError(Exception):
-    """The same program fails once, and once does not."""
+    """The same program fails in one run and works in another."""
 
 
 class _OutOfTimeError(Exception):
@@ -72,101 +81,127 @@ class _UnstartedError(Exception):
 
 @dataclass
 class Search:
-    """Searches for the changes that make a failing program work, by running it with them.
+    """Searches for the changes with which a failing program works, by running it with them."""
 
-    `run` runs the program once, with a change; up to `at_once` runs go in parallel.
-    """
-
+    #: Runs the program once, with a change.
     run: Callable[[Change], Outcome]
     #: Whether an outcome is better than the unchanged program's.
     is_better: Callable[[Outcome], bool]
-    #: The time at which no further run starts, by `time.monotonic`.
+    #: The time after which no run starts, by `time.monotonic`.
     end: float
+    #: Runs in parallel.
     at_once: int = 1
-    #: Called with the words of what is tried next.
-    show: Callable[[str], None] = lambda _: None
-    _tried: dict[str, Row] = field(default_factory=dict)
-    _altering: dict[str, Row] = field(default_factory=dict)
-    #: Leaving all out fails otherwise than the unchanged program: some of it is needed.
+    #: Called with a description of each experiment that begins.
+    show: Callable[[str], None] = _ignore
+    _tried: dict[str, Experiment] = field(default_factory=dict)
+    _altering: dict[str, Experiment] = field(default_factory=dict)
+    #: With all changes the program fails otherwise: it needs something that they remove.
     _is_needed: bool = False
 
-    def first_of(self, rows: Sequence[Row]) -> Result:
-        """Return the first row that alters the outcome alone; of rows that exclude each other."""
-        return self._guarded(rows, lambda: self._alone(rows, None))
+    def find_first(self, experiments: Sequence[Experiment]) -> Result:
+        """Return the first experiment that improves the outcome; for changes that exclude each other."""
+        return self._guarded(experiments, lambda: self._try_alone(experiments, None))
 
-    def causes_among(self, rows: Sequence[Row], failed: Outcome) -> Result:
-        """Return which rows alter the outcome `failed` of the unchanged program."""
-        return self._guarded(rows, lambda: self._causes(rows, failed))
+    def find_causes(self, experiments: Sequence[Experiment], failed: Outcome) -> Result:
+        """Return which experiments improve `failed`, the outcome of the unchanged program."""
+        return self._guarded(experiments, lambda: self._causes(experiments, failed))
 
-    def _guarded(self, rows: Sequence[Row], search: Callable[[], list[Row]]) -> Result:
-        """Return what `search` finds, confirmed, among rows of a program that always fails."""
+    def _guarded(
+        self,
+        experiments: Sequence[Experiment],
+        search: Callable[[], list[Experiment]],
+    ) -> Result:
+        """Return what `search` finds, confirmed, if the unchanged program always fails."""
         try:
             self._require_failures(_REPEATS)
             causes = search()
             if causes:
-                return self._confirmed(causes)
+                return self._confirm(causes)
         except _UnstartedError:
             return Result(is_unstarted=True)
         except _FlakyError:
             return Result(tried=tuple(self._tried.values()), is_flaky=True)
         except _OutOfTimeError:
             known = {**self._tried, **self._altering}
-            left = tuple(row for row in rows if row.name not in known)
-            return self._in_vain(tuple(self._tried.values()), left)
-        return self._in_vain(tuple(rows))
+            untried = tuple(e for e in experiments if e.name not in known)
+            return self._without_cause(tuple(self._tried.values()), untried)
+        return self._without_cause(tuple(experiments))
 
-    def _in_vain(self, tried: tuple[Row, ...], untried: tuple[Row, ...] = ()) -> Result:
-        """Return a result without a cause; what alters the failure was not in vain."""
-        without_effect = tuple(row for row in tried if row.name not in self._altering)
-        altering = tuple(self._altering.values())
-        return Result(tried=without_effect, untried=untried, altering=altering)
+    def _without_cause(
+        self,
+        tried: tuple[Experiment, ...],
+        untried: tuple[Experiment, ...] = (),
+    ) -> Result:
+        """Return a result without a cause; experiments that alter the failure count by themselves."""
+        return Result(
+            tried=tuple(e for e in tried if e.name not in self._altering),
+            altering=tuple(self._altering.values()),
+            untried=untried,
+        )
 
-    def _causes(self, rows: Sequence[Row], failed: Outcome) -> list[Row]:
-        likely = [row for row in rows if row.is_likely(failed)]
-        causes = self._alone(likely, failed)
+    def _causes(
+        self, experiments: Sequence[Experiment], failed: Outcome
+    ) -> list[Experiment]:
+        """Return the causes: first likely experiments alone, then all together, then the rest alone."""
+        likely = [e for e in experiments if e.is_likely(failed)]
+        causes = self._try_alone(likely, failed)
         if not causes:
-            causes = self._together(rows, failed)
-        if not causes and (self._is_needed or len(rows) == 1):
-            rest = [row for row in rows if row not in likely]
-            rest.sort(key=lambda row: row.may_be_needed)
-            causes = self._alone(rest, failed)
+            causes = self._try_together(experiments, failed)
+        if not causes and (self._is_needed or len(experiments) == 1):
+            rest = [e for e in experiments if e not in likely]
+            rest.sort(key=lambda experiment: experiment.may_be_needed)
+            causes = self._try_alone(rest, failed)
         return causes
 
     def _require_failures(self, times: int) -> None:
-        self.show("the same again")
+        """Run the unchanged program again; raises `_FlakyError` if it works."""
+        self.show("the same program again")
         if any(map(self.is_better, self._run_each([NOTHING] * times))):
             raise _FlakyError
 
-    def _alone(self, rows: Sequence[Row], failed: Outcome | None) -> list[Row]:
-        """Return the first row that makes the outcome better, in a list; empty if none does.
+    def _try_alone(
+        self, experiments: Sequence[Experiment], failed: Outcome | None
+    ) -> list[Experiment]:
+        """Return the first experiment that improves the outcome, in a list; empty if none does.
 
-        A row that leaves another failure than `failed` is noted as altering it.
+        An experiment with another failure than `failed` is recorded as altering it.
         """
-        waiting = list(rows)
-        while waiting:
-            batch, waiting = waiting[: self.at_once], waiting[self.at_once :]
+        for first in range(0, len(experiments), self.at_once):
+            batch = experiments[first : first + self.at_once]
             self.show(str(batch[0]))
-            outcomes = self._run_each([row.change for row in batch])
-            for row, outcome in zip(batch, outcomes, strict=True):
-                # Without what it needs a program fails otherwise, too.
-                is_alike = failed is None or not _differs(outcome, failed)
-                known = self._tried if is_alike or row.may_be_needed else self._altering
-                known.setdefault(row.name, row)
+            outcomes = self._run_each([experiment.change for experiment in batch])
+            for experiment, outcome in zip(batch, outcomes, strict=True):
+                self._record(experiment, outcome, failed)
                 if self.is_better(outcome):
-                    return [row]
+                    return [experiment]
         return []
 
-    def _together(self, rows: Sequence[Row], failed: Outcome) -> list[Row]:
-        """Leave all out that no program needs, then the rest too; return the causes among them.
+    def _record(
+        self, experiment: Experiment, outcome: Outcome, failed: Outcome | None
+    ) -> None:
+        """Record whether the experiment alters the failure."""
+        is_same = failed is None or not _differs(outcome, failed)
+        # Without something that it needs, a program fails otherwise anyway.
+        if is_same or experiment.may_be_needed:
+            self._tried.setdefault(experiment.name, experiment)
+        else:
+            self._altering.setdefault(experiment.name, experiment)
 
-        If the failure stays what it is without all of them, none of them is a cause.
+    def _try_together(
+        self, experiments: Sequence[Experiment], failed: Outcome
+    ) -> list[Experiment]:
+        """Apply all changes that no program minds, then all; return the causes among them.
+
+        If the failure stays the same with all changes, none of them is a cause.
         """
-        harmless = [row for row in rows if not row.may_be_needed]
-        groups = [harmless, list(rows)] if harmless != list(rows) else [harmless]
+        harmless = [e for e in experiments if not e.may_be_needed]
+        groups = [harmless]
+        if len(harmless) < len(experiments):
+            groups.append(list(experiments))
         for group in groups:
             if len(group) < 2:
                 continue
-            self.show("without all of it")
+            self.show("all changes together")
             outcome = self._run_one(group)
             if self.is_better(outcome):
                 return self._fewest(group)
@@ -174,73 +209,83 @@ class Search:
                 self._is_needed = True
         return []
 
-    def _fewest(self, rows: list[Row]) -> list[Row]:
-        """Return the fewest of `rows`, which alter the outcome together, that still do."""
-        while len(rows) > 1:
-            middle = len(rows) // 2
-            halves = (rows[:middle], rows[middle:])
-            self.show(f"which of {len(rows)}")
-            changes = [_sum(half) for half in halves]
-            better = map(self.is_better, self._run_each(changes))
-            smaller = [
-                half for half, is_it in zip(halves, better, strict=True) if is_it
-            ]
-            if not smaller:
-                return self._put_back_one_by_one(*halves)
-            rows = smaller[0]
-        return rows
+    def _fewest(self, experiments: list[Experiment]) -> list[Experiment]:
+        """Return the fewest of the experiments, which improve the outcome together, that still do."""
+        while len(experiments) > 1:
+            middle = len(experiments) // 2
+            first, second = experiments[:middle], experiments[middle:]
+            self.show(f"which of {len(experiments)} changes")
+            outcomes = self._run_each([_sum(first), _sum(second)])
+            if self.is_better(outcomes[0]):
+                experiments = first
+            elif self.is_better(outcomes[1]):
+                experiments = second
+            else:
+                return self._causes_in_both(first, second)
+        return experiments
 
-    def _put_back_one_by_one(self, first: list[Row], second: list[Row]) -> list[Row]:
-        """Return the fewest rows where each half has causes: Junker's QuickXplain."""
+    def _causes_in_both(
+        self, first: list[Experiment], second: list[Experiment]
+    ) -> list[Experiment]:
+        """Return the fewest experiments if each half has causes: Junker's QuickXplain."""
         of_second = self._needed(first, first, second)
         return [*self._needed(of_second, of_second, first), *of_second]
 
-    def _needed(self, out: list[Row], new: list[Row], rows: list[Row]) -> list[Row]:
-        """Return the fewest of `rows` that alter the outcome where `out` is left out, too.
+    def _needed(
+        self,
+        applied: list[Experiment],
+        added: list[Experiment],
+        experiments: list[Experiment],
+    ) -> list[Experiment]:
+        """Return the fewest of the experiments that improve the outcome together with `applied`.
 
-        `new` are the rows that `out` got last; without any the answer is known.
+        `added` are the experiments that `applied` got last; if there are none, `applied`
+        alone was tried before.
         """
-        if new:
-            self.show(f"which of {len(rows)}")
-            if self.is_better(self._run_one(out)):
+        if added:
+            self.show(f"which of {len(experiments)} changes")
+            if self.is_better(self._run_one(applied)):
                 return []
-        if len(rows) == 1:
-            return rows
-        middle = len(rows) // 2
-        first, second = rows[:middle], rows[middle:]
-        of_second = self._needed([*out, *first], first, second)
-        of_first = self._needed([*out, *of_second], of_second, first)
+        if len(experiments) == 1:
+            return experiments
+        middle = len(experiments) // 2
+        first, second = experiments[:middle], experiments[middle:]
+        of_second = self._needed([*applied, *first], first, second)
+        of_first = self._needed([*applied, *of_second], of_second, first)
         return [*of_first, *of_second]
 
-    def _confirmed(self, causes: list[Row]) -> Result:
-        """Put the causes back, each alone too, and leave them out again.
+    def _confirm(self, causes: list[Experiment]) -> Result:
+        """Put the causes back, one alone and all together, and leave them out again.
 
         Raises `_FlakyError` if an outcome differs from the one before.
         """
         self._require_failures(1)
-        for row in causes if len(causes) > 1 else ():
-            others = [other for other in causes if other is not row]
-            if self.is_better(self._run_one(others)):
-                raise _FlakyError
+        if len(causes) > 1:
+            for cause in causes:
+                others = [other for other in causes if other is not cause]
+                if self.is_better(self._run_one(others)):
+                    raise _FlakyError
         outcome = self._run_one(causes)
         if not self.is_better(outcome):
             raise _FlakyError
         return Result(tuple(causes), outcome)
 
-    def _run_one(self, rows: Iterable[Row]) -> Outcome:
-        return self._run_each([_sum(rows)])[0]
+    def _run_one(self, experiments: Iterable[Experiment]) -> Outcome:
+        """Run the program with all the changes at once."""
+        return self._run_each([_sum(experiments)])[0]
 
     def _run_each(self, changes: Sequence[Change]) -> list[Outcome]:
+        """Run the program with each change; raises `_OutOfTimeError` or `_UnstartedError`."""
         outcomes: list[Outcome] = []
-        for place in range(0, len(changes), self.at_once):
+        for first in range(0, len(changes), self.at_once):
             if time.monotonic() >= self.end:
                 raise _OutOfTimeError
-            outcomes += self._run_at_once(changes[place : place + self.at_once])
+            outcomes += self._run_in_parallel(changes[first : first + self.at_once])
         if any(outcome.is_unstarted for outcome in outcomes):
             raise _UnstartedError
         return outcomes
 
-    def _run_at_once(self, changes: Sequence[Change]) -> list[Outcome]:
+    def _run_in_parallel(self, changes: Sequence[Change]) -> list[Outcome]:
         try:
             with ThreadPoolExecutor(max_workers=len(changes)) as pool:
                 return list(pool.map(self.run, changes))
@@ -249,7 +294,7 @@ class Search:
 
 
 def _differs(outcome: Outcome, other: Outcome) -> bool:
-    """Whether two programs fail with different errors, or come differently far.
+    """Return whether two programs fail with different errors, or at different steps.
 
     Addresses and other numbers in an error differ from run to run.
     """
@@ -262,8 +307,9 @@ def _without_numbers(text: str) -> str:
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "", text)
 
 
-def _sum(rows: Iterable[Row]) -> Change:
+def _sum(experiments: Iterable[Experiment]) -> Change:
+    """Return the changes of all the experiments in one."""
     total = NOTHING
-    for row in rows:
-        total = total + row.change
+    for experiment in experiments:
+        total = total + experiment.change
     return total

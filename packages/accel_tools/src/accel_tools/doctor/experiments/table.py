@@ -1,7 +1,7 @@
-"""The table of experiments: what is changed in a child, and the next step if that is the cause.
+"""The table of experiments: changes to a child process, and the next step if a change is the cause.
 
-Every variable that is set is a row, whatever its name. What a row proves is the same
-for all: with this one change the program does what it does not do without it.
+Every variable that is set is an experiment, whatever its name. Each experiment proves the
+same thing: the program works with this one change and fails without it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from accel_core import Backend, Provenance, packages
 from accel_core.hardware.visible_devices import inventory, masks
 from accel_core.text import one_line
 from accel_core.torch_import import AUTOLOAD, TORCH_GROUP
-from accel_tools.doctor.experiments.search import Row
+from accel_tools.doctor.experiments.search import Experiment
 from accel_tools.doctor.experiments.trial import Change, Outcome, Program, StartFile
 from accel_tools.doctor.start_files import start_files
 
-#: The most characters of a variable's value that are shown.
-_LONGEST = 60
+#: Characters of a variable's value that are shown.
+_MAX_VALUE = 60
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)KEY(_|$)", re.IGNORECASE)
-#: Never left out: what the shell sets for itself, and what makes simulated devices.
-_NEVER = (
+#: Variables that stay set: the shell's own, and those of simulated devices.
+_NOT_EXAMINED = (
     "_",
     "SHLVL",
     "PWD",
@@ -41,37 +41,37 @@ _NEVER = (
     "ACCEL_SIMULATE_LIBRARY",
     "ACCEL_SIMULATE_RECORD",
 )
-#: Words in the names of variables that choose devices, whoever reads them.
-_CHOOSES = re.compile(r"VISIBLE|DEVICE|SELECTOR|AFFINITY|MASK|RANK")
-#: Files that run at Python's start and that belong to accel.
+#: Words in the names of variables that select devices.
+_SELECTS_DEVICES = re.compile(r"VISIBLE|DEVICE|SELECTOR|AFFINITY|MASK|RANK")
+#: Start-up files of accel.
 _OWN_START_FILES = ("accel_simulated.pth",)
-#: torch imports no package of another distribution.
+#: torch does not import other distributions' packages.
 WITHOUT_AUTOLOAD = Change(assigned=((AUTOLOAD, "0"),))
 
 
-def rows(program: Program) -> list[Row]:
-    """Return the experiments that mean something here, in the order of trying."""
+def experiments(program: Program) -> list[Experiment]:
+    """Return the experiments that apply to the program here, in the order of trying."""
     makers = (
-        _device_variable_rows,
-        _script_folder_rows,
-        _start_file_rows,
-        _loader_rows,
-        _user_site_rows,
-        _limit_rows,
-        _folder_rows,
-        _other_variable_rows,
-        _autoload_rows,
+        _device_variables,
+        _script_folder,
+        _start_files,
+        _loader_variables,
+        _user_site,
+        _limits,
+        _folders,
+        _other_variables,
+        _autoload,
     )
-    found: dict[str, Row] = {}
+    by_name: dict[str, Experiment] = {}
     for maker in makers:
-        for row in maker(program):
-            found.setdefault(row.name, row)
-    return list(found.values())
+        for experiment in maker(program):
+            by_name.setdefault(experiment.name, experiment)
+    return list(by_name.values())
 
 
 @dataclass(frozen=True)
 class PythonPath:
-    """The folders of packages of this Python, and the files that run at its start."""
+    """The folders of packages of this Python, and its start-up files."""
 
     folders: tuple[str, ...]
     user_folder: str
@@ -98,7 +98,7 @@ def _path_lines(folder: Path) -> Iterator[str]:
 # --- Python's path, and what runs at its start ----------------------------------------
 
 
-def _start_file_rows(program: Program) -> Iterator[Row]:
+def _start_files(program: Program) -> Iterator[Experiment]:
     for file in program.start_files:
         if PurePath(file.path).name in _OWN_START_FILES:
             continue
@@ -106,7 +106,7 @@ def _start_file_rows(program: Program) -> Iterator[Row]:
         step = f"remove {file.path}, which runs when Python starts"
         if owner:
             step = f"pip uninstall {owner.partition(' ')[0]}, or upgrade it"
-        yield Row(
+        yield Experiment(
             Change(without_start_files=frozenset({file.path})),
             f"the start-up file {file.path}",
             _always(step),
@@ -115,14 +115,14 @@ def _start_file_rows(program: Program) -> Iterator[Row]:
         )
 
 
-def _script_folder_rows(_program: Program) -> Iterator[Row]:
+def _script_folder(_program: Program) -> Iterator[Experiment]:
     folder = _current_folder()
     if folder is None or not _has_modules(folder):
         return
-    yield Row(
+    yield Experiment(
         Change(without_folder=True),
         f"the modules in {folder}",
-        functools.partial(_rename, str(folder)),
+        functools.partial(_rename_step, str(folder)),
         lambda outcome: bool(_from(str(folder), outcome)),
     )
 
@@ -145,17 +145,18 @@ def _has_modules(folder: Path) -> bool:
     )
 
 
-def _rename(folder: str, outcome: Outcome) -> str:
+def _rename_step(folder: str, outcome: Outcome) -> str:
+    """Return the step against modules in `folder` that hide installed ones."""
     files = _from(folder, outcome)
     if not files:
         return f"start the program from another folder than {folder}"
     paths = " and ".join(sorted(files.values()))
     names = ", ".join(sorted(files))
-    return f"rename {paths}: Python imports it where another module {names} is meant"
+    return f"rename {paths}, which Python imports instead of another module {names}"
 
 
 def _from(folder: str, outcome: Outcome) -> dict[str, str]:
-    """Return the modules directly in `folder` that the program met, with their files."""
+    """Return the modules directly in `folder` that the program loaded, with their files."""
     deeper = [e for e in sys.path if e.startswith(folder + os.sep)]
     found: dict[str, str] = {}
     for file in (*outcome.loaded.values(), *outcome.places):
@@ -167,11 +168,11 @@ def _from(folder: str, outcome: Outcome) -> dict[str, str]:
     return found
 
 
-def _user_site_rows(program: Program) -> Iterator[Row]:
+def _user_site(program: Program) -> Iterator[Experiment]:
     user = program.user_site
     if not user or not Path(user).is_dir():
         return
-    yield Row(
+    yield Experiment(
         Change(without_user_site=True),
         f"the packages in {user}",
         functools.partial(_step_without_user_site, user),
@@ -181,31 +182,31 @@ def _user_site_rows(program: Program) -> Iterator[Row]:
 
 def _step_without_user_site(user: str, outcome: Outcome) -> str:
     names = ", ".join(sorted(_from(user, outcome)))
-    which = f" ({names} there stands in for the installed one)" if names else ""
-    return f"export PYTHONNOUSERSITE=1, or remove what is to blame from {user}{which}"
+    package = f"the package {names}" if names else "the failing package"
+    return f"export PYTHONNOUSERSITE=1, or remove {package} from {user}"
 
 
-def _announced() -> list[Provenance]:
-    """Return the packages that torch's autoload imports, but for ours."""
-    found = packages.entry_points(TORCH_GROUP)
-    return [entry for entry in found if entry.distribution != "accel-train"]
+def _autoloaded() -> list[Provenance]:
+    """Return the entry points that torch's autoload loads, without accel-train's."""
+    entry_points = packages.entry_points(TORCH_GROUP)
+    return [entry for entry in entry_points if entry.distribution != "accel-train"]
 
 
 def extensions() -> list[tuple[str, str]]:
     """Return module and distribution of each package that torch's autoload imports."""
-    return [(entry.module, str(entry)) for entry in _announced()]
+    return [(entry.module, str(entry)) for entry in _autoloaded()]
 
 
-def _autoload_rows(program: Program) -> Iterator[Row]:
-    announced = _announced()
-    if not announced or program.environ.get(AUTOLOAD, "1") != "1":
+def _autoload(program: Program) -> Iterator[Experiment]:
+    autoloaded = _autoloaded()
+    if not autoloaded or program.environ.get(AUTOLOAD, "1") != "1":
         return
-    names = ", ".join(sorted({entry.distribution for entry in announced}))
-    yield Row(
+    names = ", ".join(sorted({entry.distribution for entry in autoloaded}))
+    yield Experiment(
         WITHOUT_AUTOLOAD,
         f"torch's autoload of {names}",
         _always(f"export {AUTOLOAD}=0, or uninstall {names}"),
-        # It stops the package that fails, whatever makes it fail.
+        # It stops the package that fails, whatever the cause of that failure.
         may_be_needed=True,
     )
 
@@ -213,13 +214,13 @@ def _autoload_rows(program: Program) -> Iterator[Row]:
 # --- Variables ------------------------------------------------------------------------
 
 
-def _loader_rows(program: Program) -> Iterator[Row]:
+def _loader_variables(program: Program) -> Iterator[Experiment]:
     for name in program.environ:
         if name.startswith("LD_"):
-            yield _variable_row(name, program, _names_a_library)
+            yield _variable(name, program, _names_a_library)
     for name in program.environ:
         if name.startswith("PYTHON"):
-            yield _variable_row(name, program)
+            yield _variable(name, program)
 
 
 def _names_a_library(outcome: Outcome) -> bool:
@@ -229,43 +230,45 @@ def _names_a_library(outcome: Outcome) -> bool:
     return re.search(pattern, outcome.failure) is not None
 
 
-def _device_variable_rows(program: Program) -> Iterator[Row]:
-    """Yield the variables of the vendor and of the layers below, the device masks first."""
-    if program.verdict is None or program.verdict.backend is None:
+def _device_variables(program: Program) -> Iterator[Experiment]:
+    """Yield the variables that select devices, then the vendor's other variables."""
+    backend = program.verdict.backend if program.verdict else None
+    if backend is None:
         return
-    backend = program.verdict.backend
-    words = _words_of(backend)
-    masking = (*backend.visibility.filters, *backend.visibility.variables)
-    first = [name for name in masking if name in program.environ]
-    others = [name for name in program.environ if name not in (*first, *_NEVER)]
-    chooses = [name for name in others if _CHOOSES.search(name)]
-    vendors = [name for name in others if words & set(name.split("_"))]
-    for name in dict.fromkeys((*first, *chooses)):
-        yield _variable_row(name, program, _has_imported)
-    for name in vendors:
-        yield _variable_row(name, program)
+    masks = [name for name in _mask_variables(backend) if name in program.environ]
+    others = [name for name in program.environ if name not in (*masks, *_NOT_EXAMINED)]
+    for name in (*masks, *filter(_SELECTS_DEVICES.search, others)):
+        yield _variable(name, program, _has_imported)
+    words = _vendor_words(backend)
+    for name in others:
+        if words.intersection(name.split("_")):
+            yield _variable(name, program)
 
 
-def _words_of(backend: Backend) -> set[str]:
-    """Return words of which the names of the vendor's variables are made: `"ASCEND"`."""
-    masking = (*backend.visibility.filters, *backend.visibility.variables)
-    names = [*masking, *backend.environment.forward, backend.name, backend.device_type]
+def _mask_variables(backend: Backend) -> tuple[str, ...]:
+    return (*backend.visibility.filters, *backend.visibility.variables)
+
+
+def _vendor_words(backend: Backend) -> set[str]:
+    """Return words that the names of the vendor's variables contain: `"ASCEND"`."""
+    names = [*_mask_variables(backend), *backend.environment.forward]
+    names += [backend.name, backend.device_type]
     words = {name.upper().replace(".", "_").partition("_")[0] for name in names}
     words |= {word.upper() for word in backend.hardware.name.split()}
     return words - {"", "TORCH", "DEVICE", "GPU"}
 
 
-def _other_variable_rows(program: Program) -> Iterator[Row]:
+def _other_variables(program: Program) -> Iterator[Experiment]:
     for name in sorted(program.environ):
-        if name not in _NEVER:
-            yield _variable_row(name, program)
+        if name not in _NOT_EXAMINED:
+            yield _variable(name, program)
 
 
-def _variable_row(
+def _variable(
     name: str, program: Program, is_likely: Callable[[Outcome], bool] | None = None
-) -> Row:
+) -> Experiment:
     value = program.environ[name]
-    return Row(
+    return Experiment(
         Change(removed=frozenset({name})),
         f"{name}={_shown(name, value)}",
         functools.partial(_variable_step, name, program),
@@ -277,8 +280,8 @@ def _variable_row(
 def _shown(name: str, value: str) -> str:
     if _SECRET.search(name):
         return "…"
-    if len(value) > _LONGEST:
-        return repr(one_line(value[:_LONGEST])) + "…"
+    if len(value) > _MAX_VALUE:
+        return repr(one_line(value[:_MAX_VALUE])) + "…"
     return repr(value)
 
 
@@ -288,7 +291,7 @@ def _names_folders(value: str) -> bool:
 
 
 def _mentions(name: str, value: str, outcome: Outcome) -> bool:
-    """Whether the error names the variable, or went through a folder that it names."""
+    """Return whether the error names the variable, or passed through a folder in it."""
     if name in outcome.failure or (len(value) > 2 and value in outcome.failure):
         return True
     entries = [entry for entry in value.split(os.pathsep) if entry.startswith("/")]
@@ -296,30 +299,30 @@ def _mentions(name: str, value: str, outcome: Outcome) -> bool:
 
 
 def _has_imported(outcome: Outcome) -> bool:
-    """Whether the imports succeeded, so that the devices are in question."""
+    """Return whether the imports succeeded, so that only the devices can fail."""
     return not outcome.stage.startswith("import ")
 
 
 def _variable_step(name: str, program: Program, outcome: Outcome) -> str:
     backend = program.verdict.backend if program.verdict else None
-    if backend is not None and name in (
-        *backend.visibility.filters,
-        *backend.visibility.variables,
-    ):
-        return _mended_mask(name, backend, program.environ)
+    if backend is not None and name in _mask_variables(backend):
+        return _mask_step(name, backend, program.environ)
     for entry in program.environ[name].split(os.pathsep):
         files = _from(entry, outcome) if entry.startswith("/") else {}
         if files and name == "PYTHONPATH":
             modules = ", ".join(sorted(files))
-            return f"take {entry} out of PYTHONPATH: its {modules} is imported in place of the installed one"
+            return (
+                f"remove {entry} from PYTHONPATH: its {modules} is imported instead of "
+                "the installed one"
+            )
     return f"unset {name}"
 
 
-def _mended_mask(name: str, backend: Backend, environ: Mapping[str, str]) -> str:
+def _mask_step(name: str, backend: Backend, environ: Mapping[str, str]) -> str:
     for effect in masks(backend, environ, inventory(backend)).effects:
         if effect.variable == name and effect.suggestion:
             return f"export {name}={shlex.quote(effect.suggestion)}"
-    return f"unset {name}, or name in it the devices to use"
+    return f"unset {name}, or set it to the devices to use"
 
 
 # --- Limits ---------------------------------------------------------------------------
@@ -327,13 +330,16 @@ def _mended_mask(name: str, backend: Backend, environ: Mapping[str, str]) -> str
 
 @dataclass(frozen=True)
 class _Limit:
-    """A limit of the process: its name in `resource`, the shell's option, and its errors."""
+    """A limit of the process."""
 
+    #: Its name in the module `resource`.
     name: str
+    #: The option of the shell's `ulimit`.
     option: str
     what: str
+    #: Errors of a program that reaches the limit, as a pattern.
     pattern: str
-    #: Bytes in one unit of the shell's.
+    #: Bytes in one unit of `ulimit`.
     unit: int = 1
 
 
@@ -362,13 +368,13 @@ _LIMITS = (
 )
 
 
-def _limit_rows(_program: Program) -> Iterator[Row]:
+def _limits(_program: Program) -> Iterator[Experiment]:
     for limit, soft, hard in _finite_limits():
         target = _raised(limit, soft, hard)
         if target is None:
             continue
         bound = "unlimited" if target[0] < 0 else str(target[0] // limit.unit)
-        yield Row(
+        yield Experiment(
             Change(limits=((limit.name, target),)),
             f"the limit of {limit.what}, {soft // limit.unit} (ulimit {limit.option})",
             _always(
@@ -380,16 +386,19 @@ def _limit_rows(_program: Program) -> Iterator[Row]:
 
 
 def untestable(outcome: Outcome) -> list[str]:
-    """Return limits that fit the error, and that this user cannot raise, as clauses."""
-    return [
-        f"the limit of {limit.what}, {soft // limit.unit} (ulimit {limit.option}), which "
-        "this user may not raise"
-        for limit, soft, hard in _finite_limits()
-        if _raised(limit, soft, hard) is None and _matches(limit.pattern, outcome)
-    ]
+    """Return the limits that fit the error and that this user may not raise, as clauses."""
+    clauses = []
+    for limit, soft, hard in _finite_limits():
+        if _raised(limit, soft, hard) is None and _matches(limit.pattern, outcome):
+            clauses.append(
+                f"the limit of {limit.what}, {soft // limit.unit} (ulimit {limit.option}), "
+                "which this user may not raise"
+            )
+    return clauses
 
 
 def _finite_limits() -> Iterator[tuple[_Limit, int, int]]:
+    """Yield the limits that are set, with their soft and hard values."""
     try:
         import resource
     except ImportError:  # Windows
@@ -413,7 +422,7 @@ def _raised(limit: _Limit, soft: int, hard: int) -> tuple[int, int] | None:
 
 @functools.cache
 def _may_set(name: str, pair: tuple[int, int]) -> bool:
-    """Whether this user may set a hard limit: tried, as root may lack the right, too."""
+    """Return whether this user may set a hard limit; tried, because root may lack the right."""
     program = f"import resource; resource.setrlimit(resource.{name}, {pair!r})"
     command = [sys.executable, "-I", "-S", "-c", program]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -422,24 +431,24 @@ def _may_set(name: str, pair: tuple[int, int]) -> bool:
 # --- Folders --------------------------------------------------------------------------
 
 
-def _folder_rows(program: Program) -> Iterator[Row]:
+def _folders(program: Program) -> Iterator[Experiment]:
     empty = _empty_folder()
     for name in ("HOME", "TMPDIR"):
         value = program.environ.get(name, "")
         if name == "HOME" or value:
-            yield Row(
+            yield Experiment(
                 Change(assigned=((name, empty),)),
                 f"{name}={_shown(name, value)}",
                 functools.partial(_step_for_folder, name, value),
                 functools.partial(_is_denied, value),
-                how="with an empty folder in place of",
+                preposition="with an empty folder instead of",
             )
-    yield Row(
+    yield Experiment(
         Change(folder=empty),
         str(_current_folder()),
         _step_for_current_folder,
         lambda _: not os.access(".", os.W_OK),
-        how="started in another folder than",
+        preposition="started in another folder than",
     )
 
 
@@ -452,7 +461,7 @@ def _empty_folder() -> str:
 
 
 def _is_denied(folder: str, outcome: Outcome) -> bool:
-    """Whether the error says that something may not be read or written, or is not there."""
+    """Return whether the error is about a file that is missing or may not be read or written."""
     pattern = r"Permission|Read-only|denied|No such file|Errno|not writable"
     is_writable = bool(folder) and os.access(folder, os.W_OK)
     return not is_writable and re.search(pattern, outcome.failure) is not None
@@ -460,27 +469,23 @@ def _is_denied(folder: str, outcome: Outcome) -> bool:
 
 def _step_for_folder(name: str, value: str, outcome: Outcome) -> str:
     if not value or not os.path.isdir(value):  # noqa: PTH112
-        return f"set {name} to a folder that exists and that you may write"
+        return f"set {name} to an existing folder that you may write to"
     if not os.access(value, os.W_OK):
-        return f"set {name} to a folder that you may write, or get the right to write {value}"
-    named = [
-        path
-        for path in re.findall(r"/[^\s'\":,]+", outcome.failure)
-        if path.startswith(value + "/")
-    ]
-    if named:
-        return f"look at {named[0]}: it is damaged, or you may not read or write it"
-    return f"something below {value} is damaged, or you may not read or write it"
+        return f"set {name} to a folder that you may write to, or make {value} writable"
+    for path in re.findall(r"/[^\s'\":,]+", outcome.failure):
+        if path.startswith(f"{value}/"):
+            return f"check {path}: it is damaged, or you may not read or write it"
+    return f"check the files below {value}: one is damaged, or you may not read or write it"
 
 
 def _step_for_current_folder(outcome: Outcome) -> str:
     folder = str(_current_folder())
     if not os.access(folder, os.W_OK):
-        return f"start the program in a folder that you may write, not in {folder}"
+        return f"start the program in a folder that you may write to, not in {folder}"
     for name in re.findall(r"[\w.-]+", outcome.failure):
         if os.path.isfile(f"{folder}/{name}"):  # noqa: PTH113
-            return f"look at {folder}/{name}, which the error names"
-    return _rename(folder, outcome)
+            return f"check {folder}/{name}, which the error names"
+    return _rename_step(folder, outcome)
 
 
 # --- Helpers --------------------------------------------------------------------------

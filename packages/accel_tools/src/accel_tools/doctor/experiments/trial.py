@@ -124,7 +124,7 @@ class Outcome:
     #: Devices that were counted; `None` if that was not reached.
     count: int | None = None
     devices: tuple[Device, ...] = ()
-    #: It gave no answer in time.
+    #: It did not respond in time.
     is_late: bool = False
     #: Its process could not be started, so that nothing is known of the program.
     is_unstarted: bool = False

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from accel_tools.doctor.records import Topic
 from accel_tools.doctor.topics import (
-    at_import,
     candidates,
     checks,
     compute,
+    frameworks,
+    import_hooks,
     machine,
-    others,
-    patched,
+    monkeypatches,
     privateuse1,
     visible_devices,
 )
@@ -22,9 +22,9 @@ TOPICS: tuple[Topic, ...] = (
     compute.TOPIC,
     machine.TOPIC,
     visible_devices.TOPIC,
-    at_import.TOPIC,
-    patched.TOPIC,
+    import_hooks.TOPIC,
+    monkeypatches.TOPIC,
     privateuse1.TOPIC,
-    others.TOPIC,
+    frameworks.TOPIC,
     checks.TOPIC,
 )

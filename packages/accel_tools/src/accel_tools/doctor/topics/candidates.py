@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from accel_core import Status, Verdict
+from accel_core import Selection, Status, Verdict
 from accel_core.checks import can_be_broken
 from accel_core.explain import messages
 from accel_core.explain.reasons import words_of
@@ -16,13 +18,13 @@ from accel_core.survey import Survey
 from accel_core.text import did_you_mean
 from accel_core.verdict import How
 from accel_tools.doctor.evidence import (
+    find_libraries,
     hardware_facts,
-    lying_about,
-    toolkit,
+    toolkit_variables,
 )
 from accel_tools.doctor.installed_package import VendorPackage, vendor_package
-from accel_tools.doctor.libraries import NOT_FOUND, Unmet, why_unknown
-from accel_tools.doctor.records import Finding, Level, Topic, Visit
+from accel_tools.doctor.libraries import NOT_FOUND, UnmetNeed, why_unknown
+from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 from accel_tools.doctor.torch_itself import torch_finding
 from accel_tools.doctor.vendor_package import (
     misfits,
@@ -30,282 +32,315 @@ from accel_tools.doctor.vendor_package import (
     unmet_libraries,
 )
 
-__all__ = ["COMPUTES_OTHERWISE", "TOPIC"]
+__all__ = ["KNOWN_DIFFERENCES", "TOPIC"]
 
-#: The code of what the chosen device is known to compute otherwise, which the visit's first lines say.
-COMPUTES_OTHERWISE = "candidates.computes-otherwise"
+#: The code of a known numerical difference of the chosen device; the summary mentions it.
+KNOWN_DIFFERENCES = "candidates.known-differences"
 
 
-def _examine(visit: Visit) -> Iterator[Finding]:
-    surveyed = visit.survey()
-    looker = _Looker(visit)
-    found: list[Finding] = []
-    for verdict in surveyed.verdicts:
-        if visit.concerns(verdict.name, verdict.provenance.distribution):
-            found += looker.findings(verdict, verdict)
-    proven = any(
+def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+    survey = context.survey()
+    examiner = _Examiner(context)
+    findings: list[Finding] = []
+    for verdict in survey.verdicts:
+        if context.is_requested(verdict.name, verdict.distribution):
+            findings += examiner.findings(verdict)
+    timeout = context.settings.probe_timeout
+    torch = torch_finding(context.environ, timeout, proven=_has_working_device(survey))
+    # If torch fails, that is why the backends fail.
+    findings.insert(len(findings) if torch.level is Level.OK else 0, torch)
+    yield from findings
+    yield from _unknown_names(survey, context)
+    if survey.selection is not None:
+        is_explained = any(finding.level is Level.ERROR for finding in findings)
+        yield from _selection(survey.selection, is_explained=is_explained)
+
+
+def _has_working_device(survey: Survey) -> bool:
+    """Return whether a probe has used torch, with a plugin's device, successfully."""
+    return any(
         verdict.usable and not verdict.builtin and verdict.ms
-        for verdict in surveyed.verdicts
-    )
-    torch = torch_finding(visit.environ, visit.settings.probe_timeout, proven=proven)
-    # Where torch fails, that is why the others do.
-    yield from (*found, torch) if torch.level is Level.OK else (torch, *found)
-    yield from _unknown(surveyed, visit)
-    yield from _choice(
-        surveyed, told=any(finding.level is Level.ERROR for finding in (*found, torch))
+        for verdict in survey.verdicts
     )
 
 
-def _unknown(surveyed: Survey, visit: Visit) -> Iterator[Finding]:
-    """The names that were asked for and that nobody declares."""
-    for pin in visit.names:
-        if not any(
-            pin.matches(v.name, v.provenance.distribution) for v in surveyed.verdicts
-        ):
-            unknown = messages.not_declared_verdict(pin)
-            step = did_you_mean(pin.name, installed_names()).strip() or unknown.hint
-            yield Finding(
-                Level.ERROR, "candidates.not-declared", unknown.reason, step, str(pin)
-            )
+def _unknown_names(survey: Survey, context: DiagnosticContext) -> Iterator[Finding]:
+    """Yield the requested names that no plugin declares."""
+    for pin in context.requested:
+        verdicts = survey.verdicts
+        if any(pin.matches(verdict.name, verdict.distribution) for verdict in verdicts):
+            continue
+        unknown = messages.not_declared_verdict(pin)
+        step = did_you_mean(pin.name, installed_names()).strip() or unknown.hint
+        code = "candidates.not-declared"
+        yield Finding(Level.ERROR, code, unknown.reason, step, str(pin))
 
 
-def _choice(surveyed: Survey, *, told: bool) -> Iterator[Finding]:
-    """Yield that nothing can be chosen, unless a finding has `told` why, and faults in the settings."""
-    if surveyed.selection is None:
-        return
-    selection = surveyed.selection
-    if selection.name is None and not (told or selection.is_unknown):
+def _selection(selection: Selection, *, is_explained: bool) -> Iterator[Finding]:
+    """Yield faults of the choice: none is possible, a setting is wrong; and known differences.
+
+    `is_explained`: a finding on a backend is an error already, and says why none is possible.
+    """
+    if selection.name is None and not is_explained and not selection.is_unknown:
         problem = selection.problem.partition("\n")[0].rstrip(".")
         yield Finding(Level.ERROR, "candidates.nothing-chosen", problem, "accel why")
-    chosen = surveyed.selection.chosen
-    for _, words in chosen.declaration.computes_otherwise if chosen else ():
-        yield Finding(
-            Level.OK, COMPUTES_OTHERWISE, words, about=chosen.name if chosen else ""
-        )
+    chosen = selection.chosen
+    if chosen is not None:
+        for _, what in chosen.declaration.known_differences:
+            yield Finding(Level.OK, KNOWN_DIFFERENCES, what, about=chosen.name)
     for note in selection.notes:
         what, _, step = note.rstrip(".").partition(". Next step: ")
-        about = selection.name or "" if step else ""
+        about = (selection.name or "") if step else ""
         yield Finding(Level.WARNING, "candidates.settings", what, step, about)
 
 
-class _Looker:
-    """Looks at one backend after the other; what several have in common is looked at once."""
+class _Examiner:
+    """Examines one backend after the other; packages that they share are examined once."""
 
-    def __init__(self, visit: Visit) -> None:
-        self._visit = visit
+    def __init__(self, context: DiagnosticContext) -> None:
+        self._context = context
         self._packages: dict[str, VendorPackage | None] = {}
-        self._unmet: dict[str, tuple[Unmet, ...]] = {}
-        self._told: set[object] = set()
+        self._unmet: dict[str, tuple[UnmetNeed, ...]] = {}
+        self._reported_misfits: set[str] = set()
 
-    def findings(self, candidate: Verdict, verdict: Verdict) -> Iterator[Finding]:
-        """Yield the findings on one candidate: its verdict with all facts, and other faults."""
-        packages = list(self._packages_of(verdict))
-        unmet = (
-            [need for package in packages for need in self._needs(package)]
-            if _fails(verdict)
-            else []
-        )
-        level = _level(verdict, self._visit)
-        facts = dict(self._facts(candidate, verdict, packages, unmet))
+    def findings(self, verdict: Verdict) -> Iterator[Finding]:
+        """Yield the findings on one backend: its verdict with all facts, and misfits."""
+        packages = self._vendor_packages(verdict)
+        unmet: list[UnmetNeed] = []
+        if _is_failure(verdict):
+            for package in packages:
+                unmet += self._unmet_needs(package)
+        facts = dict(self._facts(verdict, packages, unmet))
+        level = _level(verdict, self._context)
         yield Finding(
             level,
             f"candidates.{verdict.status.value.replace('_', '-')}",
-            _in_words(verdict, unmet),
+            _description(verdict, unmet),
             _step(verdict, unmet) if level is not Level.OK else "",
             verdict.name,
             {name: value for name, value in facts.items() if value},
         )
-        yield from self._misfits(verdict, packages)
+        if verdict.status is not Status.INCOMPATIBLE:  # which reports the misfit itself
+            yield from self._misfits(verdict, packages)
 
-    # --- what is looked at once ---
+    # --- What is examined once ---
 
-    def _packages_of(self, verdict: Verdict) -> Iterator[VendorPackage]:
+    def _vendor_packages(self, verdict: Verdict) -> list[VendorPackage]:
+        found = []
         for module in verdict.vendor_import:
             if module not in self._packages:
                 self._packages[module] = vendor_package(module)
-            if package := self._packages[module]:
-                yield package
+            package = self._packages[module]
+            if package is not None:
+                found.append(package)
+        return found
 
-    def _needs(self, package: VendorPackage) -> tuple[Unmet, ...]:
+    def _unmet_needs(self, package: VendorPackage) -> tuple[UnmetNeed, ...]:
         if package.folder not in self._unmet:
-            self._unmet[package.folder] = unmet_libraries(package, self._visit.environ)
+            unmet = unmet_libraries(package, self._context.environ)
+            self._unmet[package.folder] = unmet
         return self._unmet[package.folder]
 
-    # --- the parts of a finding ---
+    # --- The parts of a finding ---
 
     def _facts(
         self,
-        candidate: Verdict,
         verdict: Verdict,
-        packages: list[VendorPackage],
-        unmet: list[Unmet],
+        packages: Sequence[VendorPackage],
+        unmet: Sequence[UnmetNeed],
     ) -> Iterator[tuple[str, str]]:
-        environ = self._visit.environ
+        """Yield names and values for people; a value is empty if it is unknown."""
+        is_reason_shown = verdict.reason in _description(verdict, [])
         yield "distribution", str(verdict.provenance)
-        yield "vendor's package", ", ".join(map(_installed, packages))
-        yield (
-            "reason",
-            verdict.reason if verdict.reason not in _in_words(verdict, []) else "",
-        )
+        yield "vendor's package", ", ".join(map(_package_fact, packages))
+        yield "reason", "" if is_reason_shown else verdict.reason
         yield "root cause", verdict.cause
         yield "raised by", verdict.where
-        yield "symbol", _demangled(verdict.cause)
-        yield (
-            "missing libraries",
-            missing_libraries(unmet) if packages and _fails(verdict) else "",
-        )
-        if candidate.backend is not None:
-            named = [
-                value
-                for value in toolkit(candidate.declaration, environ).values()
-                if value
-            ]
-            lying = lying_about({need.name for need in unmet}, named) if unmet else {}
-            yield (
-                "found elsewhere",
-                ", ".join(f"{folder}/{name}" for name, folder in lying.items()),
-            )
-            yield from hardware_facts(candidate.declaration, environ)
+        yield "symbol", _demangled_symbol(verdict.cause)
+        if packages and _is_failure(verdict):
+            yield "missing libraries", missing_libraries(unmet)
+        if verdict.backend is not None:
+            environ = self._context.environ
+            yield "found elsewhere", _found_elsewhere(verdict, unmet, environ)
+            yield from hardware_facts(verdict.declaration, environ)
         yield "probed in", f"{verdict.ms / 1e3:.1f} s" if verdict.ms else ""
 
-    def _once(self, key: object) -> bool:
-        """Whether this was not said before; several backends share a package."""
-        new = key not in self._told
-        self._told.add(key)
-        return new
-
     def _misfits(
-        self, verdict: Verdict, packages: list[VendorPackage]
+        self, verdict: Verdict, packages: Sequence[VendorPackage]
     ) -> Iterator[Finding]:
-        if verdict.status is Status.INCOMPATIBLE:  # that is what it says
-            return
+        """Yield why packages do not fit torch or Python; a package of several backends once."""
         for package in packages:
-            for what, step in misfits(package):
-                if self._once(what):
-                    ours = verdict.name in vendors.FIRST_PARTY
-                    fitting = f"accel setup {verdict.name}" if ours else step
-                    yield Finding(
-                        Level.WARNING, "candidates.misfit", what, fitting, verdict.name
-                    )
+            for what, package_step in misfits(package):
+                if what in self._reported_misfits:
+                    continue
+                self._reported_misfits.add(what)
+                step = package_step
+                if verdict.name in vendors.FIRST_PARTY:
+                    step = f"accel setup {verdict.name}"
+                code = "candidates.misfit"
+                yield Finding(Level.WARNING, code, what, step, verdict.name)
 
 
-def _level(verdict: Verdict, visit: Visit) -> Level:
-    """Absent and blocked backends are fine; a present or requested one that fails is an error."""
+# --- The level -----------------------------------------------------------------------
+
+
+def _level(verdict: Verdict, context: DiagnosticContext) -> Level:
+    """Return the level of a verdict.
+
+    Absent and blocked backends are fine; a present or pinned one that fails is an error.
+    """
     if not verdict.needs_attention:
-        return Level.WARNING if _is_idle(verdict, visit) else Level.OK
-    if verdict.status is Status.TIMED_OUT:  # which may be the machine's
+        return Level.WARNING if _is_idle(verdict, context) else Level.OK
+    if verdict.status is Status.TIMED_OUT:  # perhaps only a slow machine
         return Level.WARNING
-    if _is_replaced(verdict, visit):
+    if _is_replaced(verdict, context) or _is_resolved_conflict(verdict, context):
         return Level.OK
-    pins = visit.settings.pins
-    if verdict.status is Status.CONFLICT and any(
-        pin.distribution for pin in pins if pin.name == verdict.name
-    ):
-        return Level.OK  # the user says which of them is meant
-    asked = any(
-        pin.matches(verdict.name, verdict.provenance.distribution) for pin in pins
-    )
-    return Level.ERROR if verdict.evidence or asked else Level.WARNING
+    if verdict.evidence or _is_pinned(verdict, context):
+        return Level.ERROR
+    return Level.WARNING
 
 
-def _is_replaced(verdict: Verdict, visit: Visit) -> bool:
-    """Whether its package is missing, and what is installed declares the same backend.
+def _is_pinned(verdict: Verdict, context: DiagnosticContext) -> bool:
+    pins = context.settings.pins
+    return any(pin.matches(verdict.name, verdict.distribution) for pin in pins)
 
-    IPEX is not needed where torch itself is built for Intel's GPUs.
+
+def _is_resolved_conflict(verdict: Verdict, context: DiagnosticContext) -> bool:
+    """Return whether a pin selects one of the distributions that declare the backend."""
+    if verdict.status is not Status.CONFLICT:
+        return False
+    pins = context.settings.pins
+    return any(pin.distribution and pin.name == verdict.name for pin in pins)
+
+
+def _is_replaced(verdict: Verdict, context: DiagnosticContext) -> bool:
+    """Return whether another installed package provides the backend whose package is missing.
+
+    IPEX is not needed if torch itself is built for Intel's GPUs.
     """
     if verdict.status is not Status.NOT_INSTALLED:
         return False
     return any(
         other.name == verdict.name and other.devices is not None
-        for other in visit.survey().verdicts
+        for other in context.survey().verdicts
     )
 
 
-def _is_idle(verdict: Verdict, visit: Visit) -> bool:
-    """Whether a vendor's package is installed without a device, and nothing else is chosen.
+def _is_idle(verdict: Verdict, context: DiagnosticContext) -> bool:
+    """Return whether a vendor package is installed without a device, and the CPU is chosen.
 
-    It was installed to be used.
+    The package was installed to be used.
     """
-    selection = visit.survey().selection
-    is_cpu = selection is not None and selection.how is How.FALLBACK
+    selection = context.survey().selection
+    if selection is None or selection.how is not How.FALLBACK or not verdict.hint:
+        return False
     is_installed = verdict.builtin or can_be_broken(verdict)
-    is_without_device = verdict.status is Status.NO_DEVICE and is_installed
-    return is_cpu and is_without_device and bool(verdict.hint)
+    return is_installed and verdict.status is Status.NO_DEVICE
 
 
-def _fails(verdict: Verdict) -> bool:
+def _is_failure(verdict: Verdict) -> bool:
     return verdict.status.is_failure or verdict.also is not None
 
 
-def _step(verdict: Verdict, unmet: list[Unmet]) -> str:
+# --- The words -----------------------------------------------------------------------
+
+
+def _step(verdict: Verdict, unmet: Sequence[UnmetNeed]) -> str:
     if verdict.hint or not unmet:
         return verdict.hint
-    return f"install the package with {unmet[0].name}, or add its folder to LD_LIBRARY_PATH"
+    library = unmet[0].name
+    return f"install the package with {library}, or add its folder to LD_LIBRARY_PATH"
 
 
-def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:
-    """The verdict as a clause: what fails comes before what is merely absent."""
+def _description(verdict: Verdict, unmet: Sequence[UnmetNeed]) -> str:
+    """Return the verdict as a clause: a failure comes before an absence."""
     if verdict.usable:
-        counted = (
-            f", {verdict.devices} device{'' if verdict.devices == 1 else 's'} counted"
-            if verdict.devices
-            else ""
-        )
-        return f"usable{counted}" + (f": {verdict.reason}" if verdict.reason else "")
+        return _usable_description(verdict)
+    libraries = _also_missing(verdict, unmet)
     if verdict.also is None:
         reason = words_of(verdict, plain=True).text
-        return f"{verdict.status.label}: {reason}{_also_missing(verdict, unmet)}"
+        return f"{verdict.status.label}: {reason}{libraries}"
     absence = words_of(replace(verdict, also=None), plain=True).text
-    return f"{verdict.also.reason}{_also_missing(verdict, unmet)}; and {absence}"
+    return f"{verdict.also.reason}{libraries}; and {absence}"
 
 
-def _also_missing(verdict: Verdict, unmet: list[Unmet]) -> str:
-    """Return which other libraries are missing: the loader's message names the first alone."""
-    if not _fails(verdict):
+def _usable_description(verdict: Verdict) -> str:
+    words = "usable"
+    if verdict.devices:
+        words += f", {verdict.devices} device{'' if verdict.devices == 1 else 's'}"
+    if verdict.reason:
+        words += f": {verdict.reason}"
+    return words
+
+
+def _also_missing(verdict: Verdict, unmet: Sequence[UnmetNeed]) -> str:
+    """Return the libraries that the reason does not name: the loader reports only the first."""
+    if not _is_failure(verdict):
         return ""
-    if "shared object file" in verdict.cause and (without := why_unknown()):
-        return f"; what else is missing is {without}"
-    missing = dict.fromkeys(need.name for need in unmet if need.why == NOT_FOUND)
-    others = tuple(name for name in missing if name not in verdict.reason)
-    clauses = (
-        [f"{bus.enumerated(others)} {'is' if len(others) == 1 else 'are'} missing too"]
-        if others
-        else []
-    )
-    unfit = dict.fromkeys(need.why for need in unmet if need.why != NOT_FOUND)
-    clauses += [bus.enumerated(tuple(unfit), 2)] if unfit else []
+    unknown = why_unknown()
+    if unknown and "shared object file" in verdict.cause:
+        return f"; other missing libraries are {unknown}"
+    clauses = _library_clauses(verdict.reason, unmet)
     return "".join(f"; {clause}" for clause in clauses)
 
 
-def _installed(package: VendorPackage) -> str:
-    requires = [text for text in package.requires if re.match(r"torch\b(?!-)", text)]
-    built = ", ".join([*requires, *package.tags])
-    return f"{package} in {package.folder}" + (f" (for {built})" if built else "")
+def _library_clauses(reason: str, unmet: Sequence[UnmetNeed]) -> Iterator[str]:
+    """Yield a clause on libraries that are not found, and one on those that do not fit."""
+    not_found: dict[str, None] = {}
+    unfit: dict[str, None] = {}
+    for need in unmet:
+        if need.why != NOT_FOUND:
+            unfit[need.why] = None
+        elif need.name not in reason:
+            not_found[need.name] = None
+    if not_found:
+        are = "is" if len(not_found) == 1 else "are"
+        yield f"{bus.enumerated(tuple(not_found))} {are} missing too"
+    if unfit:
+        yield bus.enumerated(tuple(unfit), 2)
 
 
-def _demangled(cause: str) -> str:
-    """The symbol that a library lacks, as it is written in C++ where this system can tell."""
+def _found_elsewhere(
+    verdict: Verdict, unmet: Sequence[UnmetNeed], environ: Mapping[str, str]
+) -> str:
+    """Return the paths of missing libraries that exist outside the loader's search path."""
+    if not unmet:
+        return ""
+    variables = toolkit_variables(verdict.declaration, environ)
+    folders = [folder for folder in variables.values() if folder]
+    found = find_libraries({need.name for need in unmet}, folders)
+    return ", ".join(f"{folder}/{name}" for name, folder in found.items())
+
+
+def _package_fact(package: VendorPackage) -> str:
+    """Return the package with its folder, its requirement on torch, and its wheel's tags."""
+    on_torch = [text for text in package.requires if re.match(r"torch\b(?!-)", text)]
+    built_for = ", ".join([*on_torch, *package.tags])
+    where = f"{package} in {package.folder}"
+    return f"{where} (for {built_for})" if built_for else where
+
+
+def _demangled_symbol(cause: str) -> str:
+    """Return the undefined symbol of an error, as C++ has it if `c++filt` is installed."""
     match = re.search(r"undefined symbol: (\w+)", cause)
     if match is None:
         return ""
-    import shutil
-    import subprocess
-
+    symbol = match[1]
     program = shutil.which("c++filt")
     if program is None:
-        return match[1]
+        return symbol
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [program],
-            input=match[1],
+            input=symbol,
             capture_output=True,
             text=True,
             timeout=5,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return match[1]
-    return done.stdout.strip() or match[1]
+        return symbol
+    return completed.stdout.strip() or symbol
 
 
 TOPIC = Topic("candidates", "Backends", _examine)

@@ -1,7 +1,7 @@
-"""Plugins' own checks (`accel_checks`): run them in a child process, report findings, and apply fixes.
+"""Plugin checks (`accel_checks`): run them in a child process, report their results, and apply fixes.
 
-One child runs all checks. If a check ends or blocks the child, that is the check's finding, and a new child
-continues with the next check. Checks that have finished are not run again.
+One child process runs all checks. If a check ends or blocks the child, that is the check's
+finding, and a new child continues with the next check. Finished checks are not run again.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.plugins import Plugin, declare
 from accel_core.sandbox import child, guard
 from accel_core.text import one_line
-from accel_tools.doctor.records import Finding, Level, Topic, Visit
+from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
-__all__ = ["TOPIC", "Checked", "check_in_child", "listed", "mend", "run"]
+__all__ = ["TOPIC", "CheckReport", "apply_fix", "check_in_child", "listed", "run"]
 
-#: What a check's result can be.
+#: The levels of a check's result.
 LEVELS = ("ok", "warning", "error")
 #: Seconds that a fix may take.
-_MENDING = 60.0
-#: How often the deadline of one child may pass before the checks that are left are given up.
-_CHILDREN = 3
+_FIX_SECONDS = 60.0
+#: Probe timeouts after which the remaining checks are abandoned.
+_MAX_TIMEOUTS = 3
 #: Checks of one backend, and characters of one text, that are read.
-_MOST, _LONGEST = 100, 2000
+_MAX_CHECKS, _MAX_TEXT = 100, 2000
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
-class Checked(NamedTuple):
-    """One check together with its result."""
+class CheckReport(NamedTuple):
+    """One check, and its result if it has run."""
 
-    #: Distribution, backend, its priority and the check: no other has all four.
+    #: Distribution, backend, its priority and the check: unique among all checks.
     key: str
     #: The plugin, `"accel-npu 0.1.0"`.
     origin: str
@@ -47,286 +47,357 @@ class Checked(NamedTuple):
     what: str = ""
     step: str = ""
     facts: Mapping[str, str] = {}
-    #: What its fix would do; empty where it has none.
+    #: What its fix would do, as an infinitive; empty if it has no fix.
     fix: str = ""
-    #: The findings' code: its own, or that of what went wrong with it.
+    #: The code of the finding: `checks.` with the check's name, or with the kind of failure.
     code: str = ""
+
+    @property
+    def is_fixable(self) -> bool:
+        """Return whether the check failed and has a fix."""
+        return self.fix != "" and self.level != "ok"
 
     def finding(self) -> Finding:
         """Return the check as a finding for the report."""
-        mends = (
-            f"`accel doctor --fix` would {self.fix}"
-            if self.fix and self.level != "ok"
-            else ""
-        )
-        step = "; or ".join(filter(None, (self.step, mends)))
+        steps = [self.step] if self.step else []
+        if self.is_fixable:
+            steps.append(f"`accel doctor --fix` would {self.fix}")
         facts = {**self.facts, "check": f"{self.title} ({self.origin})"}
         return Finding(
-            Level(self.level), self.code, self.what, step, self.backend, facts
+            Level(self.level),
+            self.code,
+            self.what,
+            "; or ".join(steps),
+            self.backend,
+            facts,
         )
 
 
-def _examine(visit: Visit) -> Iterator[Finding]:
-    for checked in run(visit):
-        yield checked.finding()
+def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+    for report in run(context):
+        yield report.finding()
 
 
-TOPIC = Topic("checks", "Plugins' own checks", _examine)
+TOPIC = Topic("checks", "Plugin checks", _examine)
 
 
-def run(visit: Visit) -> Iterator[Checked]:
+def run(context: DiagnosticContext) -> Iterator[CheckReport]:
     """Yield each check with its result, as soon as it has finished."""
-    yield from _all(visit)
+    yield from _run_all(context)
 
 
-def listed(visit: Visit) -> list[Checked]:
-    """List all checks without running any: names, titles and origins."""
-    return list(_all(visit, only_list=True))
+def listed(context: DiagnosticContext) -> list[CheckReport]:
+    """Return all checks without running any: names, titles and origins."""
+    return list(_run_all(context, only_list=True))
 
 
-def mend(checked: Checked, visit: Visit) -> Checked:
+def apply_fix(check: CheckReport, context: DiagnosticContext) -> CheckReport:
     """Apply the fix of a check and run the check again. Return its new result, or why the fix failed."""
-    job = {**_job(visit), "mend": checked.key}
-    report = child.run(check_in_child, job, _MENDING)
-    rows = [Checked(**row) for row in _rows(report.answer)]
-    if rows:
-        return rows[0]
-    how = (
-        report.ending if report.timed_out else f"ended its process: it {report.ending}"
-    )
-    return checked._replace(
-        level="error", what=f"the fix {how}", code="checks.fix-failed"
-    )
+    job = {**_job(context), "fix": check.key}
+    report = child.run(check_in_child, job, _FIX_SECONDS)
+    if report.answer is not None and report.answer["rows"]:
+        return CheckReport(**report.answer["rows"][0])
+    what = f"the fix ended its process: it {report.ending}"
+    if report.timed_out:
+        what = f"the fix {report.ending}"
+    return check._replace(level="error", what=what, code="checks.fix-failed")
 
 
-def _all(visit: Visit, *, only_list: bool = False) -> Iterator[Checked]:
-    job = _job(visit)
+# --- The child processes -------------------------------------------------------------
+
+
+def _run_all(
+    context: DiagnosticContext, *, only_list: bool = False
+) -> Iterator[CheckReport]:
+    """Yield all checks; a new child continues after a check that ends or blocks its process."""
+    job = _job(context)
     if not job["plugins"]:
         return
-    timeout = visit.settings.probe_timeout
-    end = time.monotonic() + _CHILDREN * timeout
-    behind: list[str] = []
-    died: list[Checked] = []
-    while (left := end - time.monotonic()) > 0:
-        report = child.run(
-            check_in_child,
-            {**job, "behind": behind, "list": only_list},
-            min(timeout, left),
-        )
+    timeout = context.settings.probe_timeout
+    deadline = time.monotonic() + _MAX_TIMEOUTS * timeout
+    job["list"] = only_list
+    crashed: list[CheckReport] = []
+    left = deadline - time.monotonic()
+    while left > 0:
+        report = child.run(check_in_child, job, min(timeout, left))
         if report.answer is not None:
-            yield from (Checked(**row) for row in _rows(report.answer))
-            yield from _blamed(died)
+            yield from _reports(report.answer["rows"])
+            yield from _without_blame(crashed)
             return
-        try:
-            _, at, done = json.loads(report.stage)
-        except ValueError:
-            raise RuntimeError(
-                f"the process that checks {report.ending}: {report.stderr[-200:]}"
-            ) from None
-        yield from (Checked(**row) for row in done)
-        behind += [row["key"] for row in done] + [at["key"]]
-        ended = _ended(at, report)
+        current, finished = _progress(report)
+        yield from _reports(finished)
+        job["done"] += [row["key"] for row in (*finished, current)]
         if report.timed_out:
-            yield ended
+            yield _hung(CheckReport(**current), report)
         else:
-            died.append(ended)
-    yield from _blamed(died)
-    yield Checked(
-        "", "accel-core", "", "", TOPIC.title, "warning", "the time was over before all checks had run",
-        "raise ACCEL_PROBE_TIMEOUT", code="checks.not-run",
-    )  # fmt: skip
-
-
-def _blamed(died: list[Checked]) -> list[Checked]:
-    """Return the results of checks that ended their process: if those of several plugins did, something else
-    ends processes here, such as a limit, and nothing is to be reported to a plugin's maintainers.
-    """
-    if len({checked.origin for checked in died}) < 2:
-        return died
-    return [checked._replace(step="") for checked in died]
-
-
-def _rows(answer: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    return list((answer or {}).get("rows", ()))
-
-
-def _ended(at: dict[str, Any], report: child.ChildReport) -> Checked:
-    """Make the result for the check, or the plugin, in which a child ended or hung."""
-    what = (
-        f"its check {at['title']!r}"
-        if at["name"]
-        else "the plugin, asked for its checks,"
+            crashed.append(_crashed(CheckReport(**current), report))
+        left = deadline - time.monotonic()
+    yield from _without_blame(crashed)
+    yield CheckReport(
+        "",
+        "accel-core",
+        "",
+        "",
+        TOPIC.title,
+        "warning",
+        "the time limit passed before all checks had run",
+        "raise ACCEL_PROBE_TIMEOUT",
+        code="checks.not-run",
     )
-    late = report.timed_out
-    return Checked(
-        at["key"], at["origin"], at["backend"], at["name"], at["title"], "warning",
-        f"{what} {report.ending}" if late else f"{what} ended its process: it {report.ending}",
-        "give it longer: --timeout 300" if late
-        else f"report this to the maintainers of {at['origin'].partition(' ')[0]}",
-        code="checks.hung" if late else "checks.died",
-    )  # fmt: skip
 
 
-def _job(visit: Visit) -> dict[str, Any]:
-    """The plugins whose backends may be asked, by entry point; no code of a blocked one is imported."""
-    asked: dict[tuple[str, str], list[str]] = {}
-    for candidate in (
-        visit.declared()
-    ):  # before anything is probed: nobody's checks wait for all verdicts
-        source = candidate.provenance
+def _job(context: DiagnosticContext) -> dict[str, Any]:
+    """Return the job of a child: the plugins to load, by entry point, and the backends of each.
+
+    The declarations suffice: checks do not wait for the probes of other backends. A
+    blocked plugin is not among them, so its code is not imported.
+    """
+    backends: dict[tuple[str, str], list[str]] = {}
+    for candidate in context.declared():
         if not candidate.builtin:
-            asked.setdefault((source.entry_point, source.distribution), []).append(
-                candidate.name
-            )
-    return {
-        "plugins": [[*source, names] for source, names in asked.items()],
-        "behind": [],
-        "list": False,
-    }
+            source = candidate.provenance
+            key = source.entry_point, source.distribution
+            backends.setdefault(key, []).append(candidate.name)
+    plugins = [[*key, names] for key, names in backends.items()]
+    return {"plugins": plugins, "done": [], "list": False}
 
 
-# --- in the child --------------------------------------------------------------------------------------
+def _reports(rows: list[dict[str, Any]]) -> Iterator[CheckReport]:
+    for row in rows:
+        yield CheckReport(**row)
+
+
+def _progress(
+    report: child.ChildReport,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the check in which a child ended or hung, and the finished checks before it.
+
+    Raises `RuntimeError` if the child ended before its first check.
+    """
+    try:
+        _, current, finished = json.loads(report.stage)
+    except ValueError:
+        raise RuntimeError(
+            f"the process that runs the checks {report.ending}: {report.stderr[-200:]}"
+        ) from None
+    return current, finished
+
+
+def _hung(check: CheckReport, report: child.ChildReport) -> CheckReport:
+    return check._replace(
+        level="warning",
+        what=f"{_subject(check)} {report.ending}",
+        step="allow more time: --timeout 300",
+        code="checks.hung",
+        fix="",
+    )
+
+
+def _crashed(check: CheckReport, report: child.ChildReport) -> CheckReport:
+    return check._replace(
+        level="warning",
+        what=f"{_subject(check)} ended its process: it {report.ending}",
+        step=_report_step(check),
+        code="checks.died",
+        fix="",
+    )
+
+
+def _subject(check: CheckReport) -> str:
+    """Return the check as the subject of a clause; of a plugin without one, its hook."""
+    return f"its check {check.title!r}" if check.name else "the hook accel_checks()"
+
+
+def _report_step(check: CheckReport) -> str:
+    return f"report this to the maintainers of {check.origin.partition(' ')[0]}"
+
+
+def _without_blame(crashed: list[CheckReport]) -> list[CheckReport]:
+    """Return the results of checks that ended their processes, without steps if no plugin is to blame.
+
+    If checks of several plugins crash, something else ends processes here, such as a limit.
+    """
+    if len({check.origin for check in crashed}) < 2:
+        return crashed
+    return [check._replace(step="") for check in crashed]
+
+
+# --- In the child --------------------------------------------------------------------
 
 
 def check_in_child(
     job: dict[str, Any], stage: Callable[[str], None]
 ) -> dict[str, object]:
-    """In the child: run every check that has not run yet, and report each before it begins."""
+    """In the child: run every check that is not in `job["done"]`; return the results as `rows`.
+
+    Before each check, `stage` gets that check and all results so far. With `job["list"]`
+    no check runs; with `job["fix"]`, the key of a check, only that check's fix is applied.
+    """
+    if job.get("fix"):
+        return _fix_in_child(job)
     rows: list[dict[str, object]] = []
 
-    def begin(row: Checked) -> bool:
-        """Return whether to run this check; report it, and all results so far, to the parent."""
-        if row.key in job["behind"]:
+    def begin(check: CheckReport) -> bool:
+        """Report that the check begins, and return whether it is to run."""
+        if check.key in job["done"]:
             return False
-        stage(json.dumps([f"checks of {row.origin}", row._asdict(), rows]))
+        stage(json.dumps([f"checks of {check.origin}", check._asdict(), rows]))
         return True
 
-    for row, check in _checks(job["plugins"], begin):
-        if job.get("mend"):
-            if check is not None and row.key == job["mend"]:
-                return {"rows": [_mended(row, check)._asdict()]}
-        elif begin(row):
-            done = row if check is None or job["list"] else _checked(row, check)
-            rows.append(done._asdict())
+    for report, check in _checks(job["plugins"], begin):
+        if begin(report):
+            result = report
+            if check is not None and not job["list"]:
+                result = _run_check(report, check)
+            rows.append(result._asdict())
     return {"rows": rows}
 
 
-def _checks(
-    asked: list[Any], begin: Callable[[Checked], bool]
-) -> Iterator[tuple[Checked, Check | None]]:
-    """Every check with its row; a row alone says what is wrong with a plugin's answer."""
-    wanted = {(name, distribution): backends for name, distribution, backends in asked}
+def _fix_in_child(job: dict[str, Any]) -> dict[str, object]:
+    """Apply the fix of the check `job["fix"]`, and return the check's new result."""
+    for report, check in _checks(job["plugins"], lambda _: True):
+        if check is not None and report.key == job["fix"]:
+            return {"rows": [_apply_fix(report, check)._asdict()]}
+    return {"rows": []}
+
+
+_Reported = Iterator[tuple[CheckReport, Check | None]]
+
+
+def _checks(plugins: list[Any], begin: Callable[[CheckReport], bool]) -> _Reported:
+    """Yield every check with its report; a report without a check is about a fault of a plugin.
+
+    `begin` is called before a plugin and before a backend, and returns whether to go on.
+    """
+    backends = {(name, distribution): names for name, distribution, names in plugins}
     for entry_point in packages.entry_points(ENTRY_POINT_GROUP):
-        backends = wanted.get((entry_point.name, entry_point.distribution))
-        if backends is None:
+        names = backends.get((entry_point.name, entry_point.distribution))
+        if names is None:
             continue
-        source = str(entry_point)
-        plugin = Checked(f"{source} {entry_point.name}", source, "", "", "")
+        origin = str(entry_point)
+        plugin = CheckReport(f"{origin} {entry_point.name}", origin, "", "", "")
         if not begin(plugin):
             continue
         for candidate in declare(entry_point):
-            if candidate.backend is not None and candidate.name in backends:
-                key = f"{source} {candidate.name} {candidate.priority}"
-                whole = Checked(key, source, candidate.name, "", "")
-                if begin(whole):
-                    yield from _of(candidate.backend, entry_point, whole)
+            if candidate.backend is None or candidate.name not in names:
+                continue
+            key = f"{origin} {candidate.name} {candidate.priority}"
+            report = CheckReport(key, origin, candidate.name, "", "")
+            if begin(report):
+                yield from _checks_of(candidate.backend, entry_point, report)
 
 
-def _of(
-    backend: Backend, plugin: Provenance, whole: Checked
-) -> Iterator[tuple[Checked, Check | None]]:
-    """The checks of one backend."""
+def _checks_of(
+    backend: Backend, provenance: Provenance, template: CheckReport
+) -> _Reported:
+    """Yield the checks of one backend, each report made from the `template`."""
     try:
-        with guard.preserved_state(whole.origin):
-            answer = Plugin(plugin).hooks.accel_checks(backend=backend)
-        checks = list(answer or ())[:_MOST]
+        with guard.preserved_state(template.origin):
+            answer = Plugin(provenance).hooks.accel_checks(backend=backend)
+        checks = list(answer or ())[:_MAX_CHECKS]
     except PLUGIN_ERRORS as error:
-        whole = whole._replace(key=f"{whole.key} !")
-        yield (
-            _faulty(
-                whole, "checks.raised", f"accel_checks() failed: {root_cause(error)}"
-            ),
-            None,
-        )
+        report = template._replace(key=f"{template.key} !")
+        what = f"accel_checks() failed: {root_cause(error)}"
+        yield _faulty(report, "checks.raised", what), None
         return
-    known: set[str] = set()
-    for place, check in enumerate(checks):
-        fault = _fault(check, known)
+    names: set[str] = set()
+    for index, check in enumerate(checks):
+        fault = _fault(check) or _duplicate(check, names)
         if fault:
-            row = whole._replace(key=f"{whole.key} !{place}")
-            yield _faulty(row, "checks.invalid", f"accel_checks() gave {fault}"), None
+            report = template._replace(key=f"{template.key} !{index}")
+            what = f"accel_checks() returned {fault}"
+            yield _faulty(report, "checks.invalid", what), None
             continue
-        known.add(check.name)
-        fix = _text(check.fix.what) if check.fix else ""
-        row = whole._replace(
-            key=f"{whole.key} {check.name}", name=check.name, title=_text(check.title), fix=fix,
+        names.add(check.name)
+        report = template._replace(
+            key=f"{template.key} {check.name}",
+            name=check.name,
+            title=_text(check.title),
+            fix=_text(check.fix.what) if check.fix else "",
             code=f"checks.{check.name}",
-        )  # fmt: skip
-        yield row, check
+        )
+        yield report, check
 
 
-def _fault(check: object, known: set[str]) -> str:
-    """Return the fault of a check, as a clause; empty without one."""
+def _fault(check: object) -> str:
+    """Return the fault of a check, as the object of a clause; empty if it is valid."""
     if not isinstance(check, Check):
         return f"{check!r:.80} ({type(check).__name__}), expected accel_core.Check"
     if not isinstance(check.name, str) or not _NAME.fullmatch(check.name):
-        return f"a check named {check.name!r:.80}, expected lower case with hyphens: 'toolkit-version'"
-    if check.name in known:
-        return f"two checks named {check.name!r}, expected different names"
+        return (
+            f"a check named {check.name!r:.80}, expected lower case with hyphens, "
+            "such as 'toolkit-version'"
+        )
     if not isinstance(check.title, str) or not callable(check.run):
-        return f"the check {check.name!r} without a title, or without a function run(), expected both"
-    fix: object = check.fix
-    if fix is not None and not (
-        isinstance(fix, Fix) and isinstance(fix.what, str) and callable(fix.apply)
-    ):
-        return f"the check {check.name!r} with {fix!r:.80} as its fix, expected accel_core.Fix or None"
+        return (
+            f"the check {check.name!r} without a title, or without a function run(), "
+            "expected both"
+        )
+    if check.fix is not None and not _is_fix(check.fix):
+        return (
+            f"the check {check.name!r} with the fix {check.fix!r:.80}, "
+            "expected accel_core.Fix or None"
+        )
     return ""
 
 
-def _checked(row: Checked, check: Check) -> Checked:
-    """The row with what the check says."""
+def _is_fix(fix: object) -> bool:
+    return isinstance(fix, Fix) and isinstance(fix.what, str) and callable(fix.apply)
+
+
+def _duplicate(check: Check, names: set[str]) -> str:
+    """Return that the name is taken, as the object of a clause; empty if it is new."""
+    if check.name in names:
+        return f"two checks named {check.name!r}, expected different names"
+    return ""
+
+
+def _run_check(report: CheckReport, check: Check) -> CheckReport:
+    """Run the check and return the report with its result."""
     try:
-        with guard.preserved_state(row.origin):
+        with guard.preserved_state(report.origin):
             result: object = check.run()
     except PLUGIN_ERRORS as error:
-        return _faulty(
-            row, "checks.raised", f"its check {row.title!r} failed: {root_cause(error)}"
+        what = f"its check {report.title!r} failed: {root_cause(error)}"
+        return _faulty(report, "checks.raised", what)
+    if not isinstance(result, CheckResult) or not _is_valid(result):
+        what = (
+            f"its check {report.title!r} returned {result!r:.80}, expected "
+            f"accel_core.CheckResult of the level {', '.join(LEVELS)}"
         )
-    if (
-        not isinstance(result, CheckResult)
-        or result.level not in LEVELS
-        or not isinstance(result.what, str)
-    ):
-        what = f"its check {row.title!r} gave {result!r:.80}, expected accel_core.CheckResult"
-        return _faulty(
-            row, "checks.invalid", f"{what} of the level {', '.join(LEVELS)}"
-        )
+        return _faulty(report, "checks.invalid", what)
     facts = {_text(name): _text(value) for name, value in dict(result.facts).items()}
-    # A full stop would end the sentence that this stands in.
-    what = _text(result.what).rstrip(".")
-    return row._replace(
-        level=str(result.level), what=what, step=_text(result.step), facts=facts
+    return report._replace(
+        level=str(result.level),
+        what=_text(result.what).rstrip("."),  # it becomes part of a sentence
+        step=_text(result.step),
+        facts=facts,
     )
 
 
-def _mended(row: Checked, check: Check) -> Checked:
-    """The row after the check's fix."""
+def _is_valid(result: CheckResult) -> bool:
+    what: object = result.what
+    return result.level in LEVELS and isinstance(what, str)
+
+
+def _apply_fix(report: CheckReport, check: Check) -> CheckReport:
+    """Apply the check's fix, run the check again, and return the report with its result."""
     if check.fix is None:
-        return row._replace(
-            level="error", what="it no longer has a fix", code="checks.fix-failed"
-        )
+        what = "it no longer has a fix"
+        return report._replace(level="error", what=what, code="checks.fix-failed")
     try:
         check.fix.apply()
     except PLUGIN_ERRORS as error:
-        what = f"the fix failed: {root_cause(error)}"
-        return row._replace(level="error", what=_text(what), code="checks.fix-failed")
-    return _checked(row, check)
+        what = _text(f"the fix failed: {root_cause(error)}")
+        return report._replace(level="error", what=what, code="checks.fix-failed")
+    return _run_check(report, check)
 
 
-def _faulty(row: Checked, code: str, what: str) -> Checked:
-    step = f"report this to the maintainers of {row.origin.partition(' ')[0]}"
-    return row._replace(level="warning", what=_text(what), step=step, code=code, fix="")
+def _faulty(report: CheckReport, code: str, what: str) -> CheckReport:
+    return report._replace(
+        level="warning", what=_text(what), step=_report_step(report), code=code, fix=""
+    )
 
 
 def _text(text: object) -> str:
-    return one_line(str(text))[:_LONGEST]
+    return one_line(str(text))[:_MAX_TEXT]

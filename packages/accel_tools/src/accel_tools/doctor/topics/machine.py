@@ -1,7 +1,7 @@
-"""The machine itself: torch's build against the hardware on the bus, drivers, container, memory, cores.
+"""The machine itself: torch's build compared with the hardware, drivers, container, memory, cores.
 
-It reads files and the bus. Only if there is an NVIDIA GPU that torch was built for does a child process
-import torch, to see whether it has code for that GPU.
+It reads files and the bus. Only if there is an NVIDIA GPU, and torch is built for CUDA,
+does a child process import torch, to compare torch's code with that GPU.
 """
 
 from __future__ import annotations
@@ -13,78 +13,277 @@ import shlex
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from accel_core import TorchBuild, __version__, hardware, packages, torch_build
 from accel_core.hardware import bus, placement, vendors
 from accel_core.plugins import installed_names
 from accel_core.settings import OWN_DISTRIBUTIONS
-from accel_tools.doctor.in_child import architectures
-from accel_tools.doctor.records import Finding, Level, Topic, Visit
-from accel_tools.machine import driver_of, processor_name
+from accel_tools.doctor.child_functions import gpu_architectures
+from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
+from accel_tools.machine import cpu_name, driver_of
 from accel_tools.setup import installed
 from accel_tools.setup.machines import driver_version
 
-__all__ = ["TOPIC", "findings", "uncovered"]
+__all__ = ["TOPIC", "findings", "has_no_code"]
 
 #: Where NVIDIA's forward compatibility package puts a newer libcuda.so.1 for an older driver:
 #: https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
-_FORWARD = "/usr/local/cuda/compat"
+_FORWARD_COMPATIBILITY = "/usr/local/cuda/compat"
+_NVIDIA = "NVIDIA GPU"
 
-#: Seconds: no build of an extension takes longer.
+#: Seconds; no build of an extension takes longer.
 _LONGEST_BUILD = 3600.0
 
 _MIB, _GIB = 1 << 20, 1 << 30
-#: Less than this below the limit of the control group, and `import torch` with a vendor's package may end
-#: the process without a word.
+#: With less than this below the control group's limit, `import torch` with a vendor's
+#: package may end the process without a message.
 _LITTLE_MEMORY = 512 * _MIB
-#: What Docker gives a container without --shm-size: https://docs.docker.com/reference/cli/docker/container/run/
-_DOCKERS_SHARED_MEMORY = 64 * _MIB
+#: The size of /dev/shm in a Docker container that is started without --shm-size:
+#: https://docs.docker.com/reference/cli/docker/container/run/
+_DOCKER_SHARED_MEMORY = 64 * _MIB
+
+_Vendors = Sequence[vendors.Vendor]
 
 
-def findings(visit: Visit, root: str = "/") -> Iterator[Finding]:
+def findings(context: DiagnosticContext, root: str = "/") -> Iterator[Finding]:
     """Yield findings on the machine whose `/sys`, `/proc` and `/dev` are below `root`."""
     build = torch_build()
     present = vendors.known_hardware(root)
-    yield _seen(present, root, visit)
-    yield from _torch(build, present, visit, root)
-    yield from _driver(build, present, visit, root)
-    yield from _code(build, present, visit)
-    yield from _plugins()
-    yield from _releases()
-    yield from _container(present, visit, root)
-    yield from _memory(present, root)
-    yield from _locks(visit)
+    yield _hardware(present, root, context)
+    if build is not None:  # else the topic `candidates` reports it
+        yield from _torch_build(build, present, context, root)
+        if build.cuda and _nvidia_evidence(present) is not None:
+            yield from _nvidia_driver(build, context, root)
+            yield from _gpu_code(build, present, context)
+    yield from _missing_plugins()
+    yield from _other_releases()
+    yield from _container(present, context, root)
+    yield from _memory(root)
+    yield from _shared_memory(present, root)
+    yield from _stale_locks(context)
 
 
-def _locks(visit: Visit) -> Iterator[Finding]:
-    """Yield old locks of torch's JIT builds: later builds wait for the one that a killed build left."""
-    given = visit.environ.get("TORCH_EXTENSIONS_DIR")
-    caches = visit.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(given or Path(caches, "torch_extensions"))
-    locks = [*folder.glob("*/lock"), *folder.glob("*/*/lock")]
-    old = [lock for lock in locks if _seconds_old(lock) > _LONGEST_BUILD]
-    if old:
-        names = ", ".join(str(lock.parent) for lock in old)
-        what = f"torch waits to compile in {names}: the lock there is more than an hour old"
-        step = f"if nothing compiles there: rm {shlex.join(map(str, old))}"
-        yield Finding(Level.WARNING, "machine.stale-lock", what, step)
+# --- Hardware ------------------------------------------------------------------------
 
 
-def _seconds_old(path: Path) -> float:
+def _hardware(present: _Vendors, root: str, context: DiagnosticContext) -> Finding:
+    """Return the hardware, and the cores and memory that this process may use."""
+    labels = list(dict.fromkeys(vendor.label for vendor in present))
+    what = f"{', '.join(labels) or 'No accelerator'} on this machine"
+    facts = {
+        "system": f"{platform.system()} {platform.release()} on {platform.machine()}",
+        "Python": platform.python_version(),
+        "CPU": cpu_name(root),
+        "cores": f"{hardware.usable_cores()} usable of {os.cpu_count() or 1}",
+        **dict(_control_group_facts(root)),
+        "runs in": _place(root, context),
+        **dict(_device_facts(present, root)),
+    }
+    facts = {name: value for name, value in facts.items() if value}
+    return Finding(Level.OK, "machine.seen", what, facts=facts)
+
+
+def _control_group_facts(root: str) -> Iterator[tuple[str, str]]:
+    quota = hardware.cgroup_cpu_quota(root)
+    if quota is not None:
+        yield "time of cores, by the control group", f"{quota:g}"
+    limit = hardware.cgroup_memory_limit(root)
+    if limit is not None:
+        left = hardware.cgroup_memory_available(root) or 0
+        value = f"{_size(limit)}, of which {_size(left)} are free"
+        yield "memory, by the control group", value
+
+
+def _place(root: str, context: DiagnosticContext) -> str:
+    """Return the container and the Slurm job of this process; empty if there are none."""
+    place = placement.placement(root, context.environ)
+    parts = []
+    if place.container:
+        parts.append(place.name.removeprefix("this "))
+    if place.slurm_job:
+        parts.append(f"Slurm job {place.slurm_job}")
+    return ", ".join(parts)
+
+
+def _device_facts(present: _Vendors, root: str) -> Iterator[tuple[str, str]]:
+    """Yield the evidence of each vendor, and the driver of each PCI device."""
+    for vendor in present:
+        yield vendor.label, str(vendor.evidence)
+    for device in bus.pci_devices(root):
+        if any(str(device) in vendor.evidence.pci for vendor in present):
+            yield f"driver of {device.address}", driver_of(device.address, root)
+
+
+def _size(amount: int) -> str:
+    """Return bytes as text: `"1.5 GiB"`, `"64 MiB"`."""
+    if amount >= _GIB:
+        return f"{amount / _GIB:.1f} GiB"
+    return f"{amount / _MIB:.0f} MiB"
+
+
+# --- torch's build -------------------------------------------------------------------
+
+
+def _torch_build(
+    build: TorchBuild, present: _Vendors, context: DiagnosticContext, root: str
+) -> Iterator[Finding]:
+    """Yield the hardware that torch's build does not drive, or that it drives all of it."""
+    is_cpu_build = not (build.cuda or build.hip or build.xpu)
+    code = "machine.cpu-build" if is_cpu_build else "machine.other-build"
+    fits = True
+    for vendor in present:
+        driver = driver_version(root) if vendor.label == _NVIDIA else ""
+        evidence = str(vendor.evidence)
+        what = installed.unfit(build, vendor.label, evidence, driver)
+        if what:
+            fits = False
+            level = _severity(context, vendor.backend)
+            yield Finding(level, code, what, _fitting_build(vendor), vendor.backend)
+    if fits:
+        yield Finding(Level.OK, "machine.torch", f"{build} fits the hardware")
+
+
+def _fitting_build(vendor: vendors.Vendor) -> str:
+    """Return the step that installs a build of torch for the vendor's hardware."""
+    if vendor.label in installed.OWN_BUILDS:
+        url = installed.OWN_BUILDS[vendor.label][1]
+        return f"install torch from {vendor.label.partition(' ')[0]}: {url}"
+    name = "rocm" if vendor.label == "AMD GPU" else vendor.backend
+    return f"accel setup {name}"
+
+
+def _severity(context: DiagnosticContext, backend: str) -> Level:
+    """Return the level of present hardware that fails: a warning if the settings exclude it."""
+    settings = context.settings
+    pinned = [pin.name.partition(".")[0] for pin in settings.pins]
+    blocked = [pin.name.partition(".")[0] for pin in settings.block]
+    is_excluded = backend in blocked or (pinned != [] and backend not in pinned)
+    return Level.WARNING if is_excluded else Level.ERROR
+
+
+# --- NVIDIA's driver and GPUs --------------------------------------------------------
+
+
+def _nvidia_evidence(present: _Vendors) -> bus.Evidence | None:
+    """Return the evidence of NVIDIA GPUs; `None` if there are none."""
+    for vendor in present:
+        if vendor.label == _NVIDIA:
+            return vendor.evidence
+    return None
+
+
+def _nvidia_driver(
+    build: TorchBuild, context: DiagnosticContext, root: str
+) -> Iterator[Finding]:
+    """Yield whether the driver is new enough for torch's CUDA."""
+    version = driver_version(root)
+    if not version:
+        return
+    facts = {"driver": version, "torch": str(build)}
+    too_old = installed.too_old(build, version)
+    if not too_old:
+        what = f"NVIDIA's driver {version} is new enough for CUDA {build.cuda}"
+        yield Finding(Level.OK, "machine.driver", what, about="cuda", facts=facts)
+        return
+    # A newer libcuda may replace the driver's, and CUDA 13 runs code for CUDA 12.
+    has_newer_libcuda = hardware.path_exists(_FORWARD_COMPATIBILITY, root)
+    level = _severity(context, "cuda")
+    if has_newer_libcuda or _is_usable("cuda", context):
+        level = Level.WARNING
+    code, step = "machine.driver-too-old", "accel setup cuda"
+    yield Finding(level, code, too_old, step, "cuda", facts)
+
+
+def _is_usable(backend: str, context: DiagnosticContext) -> bool:
+    """Return whether the backend's probe has succeeded."""
+    verdicts = context.survey().verdicts
+    return any(verdict.usable and verdict.name == backend for verdict in verdicts)
+
+
+def _gpu_code(
+    build: TorchBuild, present: _Vendors, context: DiagnosticContext
+) -> Iterator[Finding]:
+    """Yield whether torch has code for each GPU; a child process queries the driver."""
+    evidence = _nvidia_evidence(present)
+    if evidence is None or not evidence.nodes:
+        return
+    answer = _gpu_architectures(context)
+    if answer is None:  # the verdict on the backend gives the reason
+        return
+    architectures: list[str] = answer["torch"]
+    for name, major, minor in answer["gpus"]:
+        facts = {
+            "GPU": name,
+            "compute capability": f"{major}.{minor}",
+            "torch has code for": " ".join(architectures),
+        }
+        if has_no_code((major, minor), architectures):
+            what = (
+                f"{build} has no code for {name} (compute capability {major}.{minor})"
+            )
+            step = "install another build: https://pytorch.org/get-started/locally/"
+            code = "machine.no-code"
+            yield Finding(Level.ERROR, code, what, step, "cuda", facts)
+        else:
+            what = f"torch has code for {name}"
+            yield Finding(Level.OK, "machine.code", what, about="cuda", facts=facts)
+
+
+def _gpu_architectures(context: DiagnosticContext) -> dict[str, Any] | None:
+    """Return torch's architectures and the GPUs; `None` if the child process failed."""
+    from accel_core.sandbox import child
+
     try:
-        return time.time() - path.stat().st_mtime
-    except OSError:  # its build has just ended
-        return 0.0
+        report = child.run(gpu_architectures, {}, context.settings.probe_timeout)
+    except OSError:
+        return None
+    return report.answer
 
 
-def _releases() -> Iterator[Finding]:
-    """Yield distributions of ours that are of another release than the core, with which they are released."""
+def has_no_code(capability: tuple[int, int], architectures: Iterable[str]) -> bool:
+    """Return whether none of torch's architectures runs on a GPU of that compute capability.
+
+    Machine code (`sm_86`) runs on GPUs of the same major version and the same or a higher
+    minor version; `sm_90a` runs only on that GPU, `sm_100f` on its family. Intermediate
+    code (`compute_90`) is compiled for newer GPUs:
+    https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/, "GPU Compilation".
+    Returns False if no architecture is one of CUDA's.
+    """
+    pattern = re.compile(r"(sm|compute)_[0-9]+[0-9][af]?")
+    names = [name for name in architectures if pattern.fullmatch(name)]
+    return bool(names) and not any(_runs_on(name, *capability) for name in names)
+
+
+def _runs_on(architecture: str, major: int, minor: int) -> bool:
+    kind, _, number = architecture.partition("_")
+    of_major, of_minor = divmod(int(number.rstrip("af")), 10)
+    if number.endswith("a"):
+        return (of_major, of_minor) == (major, minor)
+    if kind == "compute" and not number.endswith("f"):
+        return (of_major, of_minor) <= (major, minor)
+    return of_major == major and of_minor <= minor
+
+
+# --- Distributions -------------------------------------------------------------------
+
+
+def _missing_plugins() -> Iterator[Finding]:
+    """Yield hardware without its plugin; entry points have the backends' names, so nothing is imported."""
+    for vendor in vendors.hardware_without_plugin(installed_names()):
+        step = vendors.install_command(vendor.distribution)
+        what = vendor.missing_plugin_clause()
+        yield Finding(Level.WARNING, "machine.no-plugin", what, step, vendor.backend)
+
+
+def _other_releases() -> Iterator[Finding]:
+    """Yield accel's distributions that are not of the core's release."""
     for name in sorted(OWN_DISTRIBUTIONS):
         version = packages.version(name)
         if version and version != __version__:
             what = (
-                f"{name} {version} is installed beside accel-core {__version__}; "
-                "they are released together"
+                f"{name} {version} is installed with accel-core {__version__}; "
+                "they must be of the same release"
             )
             step = vendors.install_command(
                 name, version=__version__, option="--upgrade"
@@ -92,248 +291,59 @@ def _releases() -> Iterator[Finding]:
             yield Finding(Level.WARNING, "machine.other-release", what, step)
 
 
-# --- What is here --------------------------------------------------------------------------------------
-
-
-def _seen(present: Sequence[vendors.Vendor], root: str, visit: Visit) -> Finding:
-    """The hardware, and what this process may use of the computer."""
-    facts = {
-        "system": f"{platform.system()} {platform.release()} on {platform.machine()}",
-        "Python": platform.python_version(),
-        "processor": processor_name(root),
-        "cores": f"{hardware.usable_cores()} usable of {os.cpu_count() or 1}",
-    }
-    if (quota := hardware.cgroup_cpu_quota(root)) is not None:
-        facts["time of cores, by the control group"] = f"{quota:g}"
-    if (limit := hardware.cgroup_memory_limit(root)) is not None:
-        left = hardware.cgroup_memory_available(root) or 0
-        facts["memory, by the control group"] = (
-            f"{_size(limit)}, of which {_size(left)} are free"
-        )
-    if place := placement.placement(root, visit.environ):
-        where = [place.name.removeprefix("this ")] if place.container else []
-        facts["runs in"] = ", ".join(
-            [*where, *([f"Slurm's job {place.slurm_job}"] * bool(place.slurm_job))]
-        )
-    for known in present:
-        facts[known.label] = str(known.evidence)
-    for function in bus.pci_devices(root):
-        driver = driver_of(function.address, root)
-        if driver and any(str(function) in known.evidence.pci for known in present):
-            facts[f"driver of {function.address}"] = driver
-    labels = ", ".join(dict.fromkeys(known.label for known in present))
-    return Finding(
-        Level.OK,
-        "machine.seen",
-        f"{labels or 'No accelerator'} on this machine",
-        facts=facts,
-    )
-
-
-def _size(amount: int) -> str:
-    return f"{amount / _GIB:.1f} GiB" if amount >= _GIB else f"{amount / _MIB:.0f} MiB"
-
-
-# --- torch ---------------------------------------------------------------------------------------------
-
-
-def _torch(
-    build: TorchBuild | None, present: Sequence[vendors.Vendor], visit: Visit, root: str
-) -> Iterator[Finding]:
-    if build is None:  # the topic `candidates` says so
-        return
-    fits = True
-    for known in present:
-        with_driver = driver_version(root) if known.label == "NVIDIA GPU" else ""
-        what = installed.unfit(build, known.label, str(known.evidence), with_driver)
-        if not what:
-            continue
-        fits = False
-        code = (
-            "machine.cpu-build"
-            if not (build.cuda or build.hip or build.xpu)
-            else "machine.other-build"
-        )
-        step = f"accel setup {'rocm' if known.label == 'AMD GPU' else known.backend}"
-        if known.label in installed.OWN_BUILDS:
-            step = f"take torch from {known.label.partition(' ')[0]}: {installed.OWN_BUILDS[known.label][1]}"
-        yield Finding(_severity(visit, known.backend), code, what, step, known.backend)
-    if fits:
-        yield Finding(Level.OK, "machine.torch", f"{build} fits the hardware")
-
-
-def _severity(visit: Visit, backend: str) -> Level:
-    """Return the level of present hardware that fails: no error if the user asked for other hardware."""
-    other = visit.settings.pins and all(
-        pin.name.partition(".")[0] != backend for pin in visit.settings.pins
-    )
-    blocked = any(pin.name.partition(".")[0] == backend for pin in visit.settings.block)
-    return Level.WARNING if other or blocked else Level.ERROR
-
-
-# --- NVIDIA's driver and GPUs --------------------------------------------------------------------------
-
-
-def _driver(
-    build: TorchBuild | None, present: Sequence[vendors.Vendor], visit: Visit, root: str
-) -> Iterator[Finding]:
-    version = driver_version(root)
-    if not version or not build or not build.cuda or not _has(present, "NVIDIA GPU"):
-        return
-    what = installed.too_old(build, version)
-    facts = {"driver": version, "torch": str(build)}
-    if not what:
-        what = f"NVIDIA's driver {version} is new enough for CUDA {build.cuda}"
-        yield Finding(Level.OK, "machine.driver", what, about="cuda", facts=facts)
-        return
-    # A newer libcuda may stand in for the driver's own, and CUDA 13 runs on what CUDA 12 was made for.
-    may_work = hardware.path_exists(_FORWARD, root) or _usable(visit, "cuda")
-    yield Finding(
-        Level.WARNING if may_work else _severity(visit, "cuda"),
-        "machine.driver-too-old",
-        what,
-        "accel setup cuda",
-        "cuda",
-        facts,
-    )
-
-
-def _usable(visit: Visit, backend: str) -> bool:
-    """Whether the device was counted, whatever the files say."""
-    return any(
-        verdict.usable and verdict.name == backend
-        for verdict in visit.survey().verdicts
-    )
-
-
-def _has(present: Iterable[vendors.Vendor], label: str) -> bool:
-    return any(known.label == label for known in present)
-
-
-def _code(
-    build: TorchBuild | None, present: Sequence[vendors.Vendor], visit: Visit
-) -> Iterator[Finding]:
-    """Whether torch has code for the GPUs; only a driver tells what they are."""
-    nodes = [
-        node
-        for known in present
-        if known.label == "NVIDIA GPU"
-        for node in known.evidence.nodes
-    ]
-    if not build or not build.cuda or not nodes:
-        return
-    from accel_core.sandbox import child
-
-    try:
-        report = child.run(architectures, {}, visit.settings.probe_timeout)
-    except OSError:
-        return
-    if report.answer is None:  # the verdict on the backend says why
-        return
-    has: list[str] = report.answer["torch"]
-    gpus: list[tuple[str, int, int]] = report.answer["gpus"]
-    for name, major, minor in gpus:
-        capability = f"{major}.{minor}"
-        facts = {
-            "GPU": name,
-            "compute capability": capability,
-            "torch has code for": " ".join(has),
-        }
-        if uncovered((major, minor), has):
-            yield Finding(
-                Level.ERROR, "machine.no-code", f"{build} has no code for {name} (compute capability "
-                f"{capability})", "https://pytorch.org/get-started/locally/ has other builds", "cuda", facts,
-            )  # fmt: skip
-        else:
-            yield Finding(
-                Level.OK,
-                "machine.code",
-                f"torch has code for {name}",
-                about="cuda",
-                facts=facts,
-            )
-
-
-def uncovered(capability: tuple[int, int], has: Iterable[str]) -> bool:
-    """Return whether none of torch's architectures runs on a GPU of that compute capability.
-
-    `has`: torch's architectures; if it is empty, the result is False. Machine code (`sm_86`) runs on GPUs of
-    the same major version and the same or a higher minor version; `sm_90a` runs on that GPU only, `sm_100f`
-    on its family. Intermediate code (`compute_90`) is compiled for newer GPUs:
-    https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/, "GPU Compilation".
-    """
-    names = [
-        name for name in has if re.fullmatch(r"(sm|compute)_[0-9]+[0-9][af]?", name)
-    ]
-    return bool(names) and not any(_runs(name, *capability) for name in names)
-
-
-def _runs(name: str, major: int, minor: int) -> bool:
-    kind, _, number = name.partition("_")
-    at = int(number.rstrip("af"))
-    if number.endswith("a"):
-        return divmod(at, 10) == (major, minor)
-    if kind == "compute" and not number.endswith("f"):
-        return at <= 10 * major + minor
-    return at // 10 == major and at % 10 <= minor
-
-
-# --- Plugins, containers, memory -----------------------------------------------------------------------
-
-
-def _plugins() -> Iterator[Finding]:
-    """Hardware without its plugin; entry points are named as their backends, so nothing is imported."""
-    for vendor in vendors.hardware_without_plugin(installed_names()):
-        step = vendors.install_command(vendor.distribution)
-        what = vendor.missing_plugin_clause()
-        yield Finding(Level.WARNING, "machine.no-plugin", what, step, vendor.backend)
+# --- Containers, memory, locks -------------------------------------------------------
 
 
 def _container(
-    present: Sequence[vendors.Vendor], visit: Visit, root: str
+    present: _Vendors, context: DiagnosticContext, root: str
 ) -> Iterator[Finding]:
-    """Hardware of the host's that the container has no device node of."""
-    place = placement.placement(root, visit.environ)
+    """Yield hardware of the host whose device nodes are missing in the container."""
+    place = placement.placement(root, context.environ)
     if not place.container:
         return
     with_nodes = {vendor.label for vendor in vendors.VENDORS if vendor.nodes}
-    for known in present:
-        if (
-            known.label in with_nodes
-            and known.evidence.pci
-            and not known.evidence.nodes
-        ):
-            yield Finding(
-                _severity(visit, known.backend), "machine.no-nodes",
-                f"the host has the {known.label} ({known.evidence}), but {place.name} lacks its device node",
-                f"start it with the devices. How: accel why {known.backend}, with {known.distribution}",
-                known.backend,
-            )  # fmt: skip
+    for vendor in present:
+        is_on_bus = vendor.evidence.pci and not vendor.evidence.nodes
+        if vendor.label in with_nodes and is_on_bus:
+            what = (
+                f"the host has the {vendor.label} ({vendor.evidence}), "
+                f"but {place.name} lacks its device node"
+            )
+            step = (
+                "start the container with the devices; `accel why "
+                f"{vendor.backend}` shows how, with {vendor.distribution} installed"
+            )
+            level = _severity(context, vendor.backend)
+            yield Finding(level, "machine.no-nodes", what, step, vendor.backend)
 
 
-def _memory(present: Sequence[vendors.Vendor], root: str) -> Iterator[Finding]:
+def _memory(root: str) -> Iterator[Finding]:
     left = hardware.cgroup_memory_available(root)
     if left is not None and left < _LITTLE_MEMORY:
         limit = hardware.cgroup_memory_limit(root) or 0
-        yield Finding(
-            Level.WARNING, "machine.little-memory",
-            f"the control group leaves {_size(left)} of {_size(limit)}: beyond it, processes are killed",
-            "give the container or job more memory",
-        )  # fmt: skip
-    shared = _shared_memory(root)
-    if shared is not None:
-        small = bool(present) and shared <= _DOCKERS_SHARED_MEMORY
-        yield Finding(
-            Level.WARNING if small else Level.OK,
-            "machine.little-shared-memory" if small else "machine.shared-memory",
-            f"/dev/shm holds {_size(shared)}"
-            + (", too little for workers of data loaders" if small else ""),
-            "start the container with --ipc=host or --shm-size=8g" if small else "",
+        what = (
+            f"the control group leaves {_size(left)} of {_size(limit)}: "
+            "above the limit, processes are killed"
         )
+        step = "give the container or job more memory"
+        yield Finding(Level.WARNING, "machine.little-memory", what, step)
 
 
-def _shared_memory(root: str) -> int | None:
-    """Bytes that /dev/shm, through which data loaders' workers hand tensors over, can hold."""
+def _shared_memory(present: _Vendors, root: str) -> Iterator[Finding]:
+    size = _shared_memory_size(root)
+    if size is None:
+        return
+    what = f"/dev/shm holds {_size(size)}"
+    if present and size <= _DOCKER_SHARED_MEMORY:
+        what += ", too little for the workers of data loaders"
+        step = "start the container with --ipc=host or --shm-size=8g"
+        yield Finding(Level.WARNING, "machine.little-shared-memory", what, step)
+    else:
+        yield Finding(Level.OK, "machine.shared-memory", what)
+
+
+def _shared_memory_size(root: str) -> int | None:
+    """Return the bytes that /dev/shm can hold; workers of data loaders pass tensors through it."""
     try:
         status = os.statvfs(hardware.under_root(root, "/dev/shm"))
     except (AttributeError, OSError):  # Windows; no such folder
@@ -341,9 +351,33 @@ def _shared_memory(root: str) -> int | None:
     return status.f_blocks * status.f_frsize
 
 
-def _examine(visit: Visit) -> Iterator[Finding]:
-    asked = {pin.name.partition(".")[0] for pin in visit.names}
-    return (f for f in findings(visit) if not asked or not f.about or f.about in asked)
+def _stale_locks(context: DiagnosticContext) -> Iterator[Finding]:
+    """Yield old locks of torch's JIT builds: later builds wait for the lock of a killed build."""
+    caches = context.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    extensions = context.environ.get("TORCH_EXTENSIONS_DIR")
+    folder = Path(extensions or Path(caches, "torch_extensions"))
+    locks = [*folder.glob("*/lock"), *folder.glob("*/*/lock")]
+    stale = [lock for lock in locks if _age(lock) > _LONGEST_BUILD]
+    if stale:
+        folders = ", ".join(str(lock.parent) for lock in stale)
+        what = f"torch waits to compile in {folders}: the lock there is more than an hour old"
+        step = f"if nothing compiles there: rm {shlex.join(map(str, stale))}"
+        yield Finding(Level.WARNING, "machine.stale-lock", what, step)
+
+
+def _age(path: Path) -> float:
+    """Return the seconds since the file was written; 0 if it is gone."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+    requested = {pin.name.partition(".")[0] for pin in context.requested}
+    for finding in findings(context):
+        if not requested or not finding.about or finding.about in requested:
+            yield finding
 
 
 TOPIC = Topic("machine", "Machine", _examine)

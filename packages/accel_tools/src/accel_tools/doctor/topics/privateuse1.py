@@ -1,8 +1,8 @@
-"""torch's one PrivateUse1 slot: which packages want it, which gets it, and which cannot work then.
+"""torch's one PrivateUse1 slot: which packages claim it, which gets it, and which cannot work then.
 
-The first package that renames the slot has it for the life of the process; PyTorch rejects a second one. So
-this topic predicts it without importing anything: from declarations, installed packages, and what torch's
-autoload loads.
+The first package that renames the slot keeps it for the life of the process; PyTorch
+rejects a second one. This topic predicts it without any import: from declarations,
+installed packages, and the packages that torch's autoload loads.
 """
 
 from __future__ import annotations
@@ -12,124 +12,141 @@ from collections.abc import Iterator, Sequence
 from accel_core import Provenance, Verdict, builtin
 from accel_core.checks import installed_imports
 from accel_core.torch_import import AUTOLOAD
-from accel_tools.doctor import unannounced
-from accel_tools.doctor.records import Finding, Level, Topic, Visit
+from accel_tools.doctor import unregistered
+from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
+from accel_tools.doctor.unregistered import UnregisteredPackage
 
 __all__ = ["TOPIC"]
 
 
-def _examine(visit: Visit) -> Iterator[Finding]:
-    yield from _unannounced(visit)
-    wanting = [
-        c
-        for c in visit.declared()
-        if c.declaration.in_torch.private_use1 and installed_imports(c.declaration)
-    ]
-    loaded = builtin.autoload_packages()
-    names = list(dict.fromkeys(c.name for c in wanting))
-    facts = {f"{c.name} ({c.provenance})": f"through {_vendor(c)}" for c in wanting}
-    facts |= {
-        f"{e.distribution} {e.version}": f"torch loads it: {e.value}"
-        for e in loaded
-        if not _owner(e, wanting)
-    }
-    if not names:
-        yield Finding(
-            Level.OK,
-            "privateuse1.unwanted",
-            "no installed backend wants the slot",
-            facts=facts,
-        )
+def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+    yield from _unregistered_packages(context)
+    claimants = [verdict for verdict in context.declared() if _claims_slot(verdict)]
+    autoloaded = builtin.autoload_packages()
+    facts = _facts(claimants, autoloaded)
+    if not claimants:
+        what = "no installed backend claims the slot"
+        yield Finding(Level.OK, "privateuse1.unwanted", what, facts=facts)
         return
-    chosen = _chosen(visit)
-    winner = next((c for c in wanting if c.name == chosen), None)
-    if winner is None:
-        gets = f"{chosen or 'nothing'} is chosen, so the slot stays free"
-    else:
-        gets = f"{winner.name} ({winner.provenance}), which is chosen, gets it"
+    chosen = _chosen_name(context)
+    yield _claims(chosen, claimants)._replace(facts=facts)
+    if context.environ.get(AUTOLOAD, "1") == "1":
+        for winner in claimants:
+            if winner.name == chosen:
+                yield from _autoload_conflict(winner, claimants, autoloaded)
+                return
+
+
+def _claims(chosen: str, claimants: Sequence[Verdict]) -> Finding:
+    """Return which backends claim the slot, and which one gets it."""
+    outcome = f"{chosen or 'nothing'} is chosen, so the slot stays free"
+    for verdict in claimants:
+        if verdict.name == chosen:
+            outcome = f"{chosen} ({verdict.provenance}) gets it, because it is chosen"
+            break
+    names = list(dict.fromkeys(verdict.name for verdict in claimants))
     if len(names) == 1:
-        yield Finding(
-            Level.OK,
-            "privateuse1.one",
-            f"{names[0]} alone wants the slot; {gets}",
-            about=names[0],
-            facts=facts,
-        )
-    else:
-        left_out = [name for name in names if winner is None or name != winner.name]
-        yield Finding(
-            Level.WARNING,
-            "privateuse1.several",
-            f"{_and(names)} want torch's one slot; {gets}; a process can use only one of them",
-            f"DS_ACCELERATOR={left_out[0]} chooses the other one, in another process; or uninstall the one "
-            "that you do not use",
-            facts=facts,
-        )
-    if visit.environ.get(AUTOLOAD, "1") == "1":  # as torch reads it
-        yield from _first_of_torch(winner, wanting, loaded)
+        what = f"only {names[0]} claims the slot; {outcome}"
+        return Finding(Level.OK, "privateuse1.one", what, about=names[0])
+    what = (
+        f"{_and(names)} claim torch's one slot; {outcome}; "
+        "a process can use only one of them"
+    )
+    others = [name for name in names if name != chosen]
+    step = (
+        f"DS_ACCELERATOR={others[0]} chooses the other one, in another process; "
+        "or uninstall the one that you do not use"
+    )
+    return Finding(Level.WARNING, "privateuse1.several", what, step)
 
 
-def _unannounced(visit: Visit) -> Iterator[Finding]:
-    """Packages that register a device when they are imported, of which neither torch nor a plugin tells."""
-    claimed = {
-        m.partition(".")[0]
-        for c in visit.declared()
-        for m in c.declaration.vendor_imports
-    }
-    for package in unannounced.found(claimed):
-        what = f"{package.told} ({package.file}), but neither torch nor a plugin imports it"
-        step = (
-            f"import {package.module} before the accelerator is chosen, try `accel --import {package.module} "
-            "list`, or write its plugin: accel new"
-        )
-        if package.device_type:
-            what = package.told
-            step = (
-                f"write its plugin: accel new {package.device_type} --no-private-use1"
+def _claims_slot(verdict: Verdict) -> bool:
+    """Return whether the backend needs the slot, and its vendor's package is installed."""
+    if not verdict.declaration.torch_integration.private_use1:
+        return False
+    return bool(installed_imports(verdict.declaration))
+
+
+def _facts(
+    claimants: Sequence[Verdict], autoloaded: Sequence[Provenance]
+) -> dict[str, str]:
+    """Return the modules of each claimant, and the other packages that torch loads."""
+    facts = {}
+    for verdict in claimants:
+        modules = ", ".join(installed_imports(verdict.declaration))
+        facts[f"{verdict.name} ({verdict.provenance})"] = f"through {modules}"
+    for package in autoloaded:
+        if _claimant_of(package, claimants) is None:
+            facts[f"{package.distribution} {package.version}"] = (
+                f"torch loads it: {package.value}"
             )
-        yield Finding(
-            Level.WARNING, "privateuse1.unannounced", what, step, package.module
-        )
+    return facts
 
 
-def _first_of_torch(
-    winner: Verdict | None, wanting: Sequence[Verdict], loaded: Sequence[Provenance]
-) -> Iterator[Finding]:
-    """Yield which package takes the slot in a program that imports torch first, if a plugin claims it."""
-    first = next((e for e in loaded if _owner(e, wanting)), None)
-    if winner is None or first is None or _owner(first, wanting) is winner:
-        return
-    yield Finding(
-        Level.WARNING,
-        "privateuse1.autoload",
-        f"if a program imports torch before accel_core, {first.distribution} {first.version}, which torch "
-        f"loads first, takes the slot, and {winner.name} fails",
-        f"export {AUTOLOAD}=0, or pip uninstall {first.distribution}",
-        winner.name,
-    )
-
-
-def _owner(package: Provenance, wanting: Sequence[Verdict]) -> Verdict | None:
-    """The candidate whose vendor's package torch loads so."""
+def _claimant_of(package: Provenance, claimants: Sequence[Verdict]) -> Verdict | None:
+    """Return the backend whose vendor's package is the one that torch loads."""
     top = package.module.partition(".")[0]
-    tops = (
-        (c, [m.partition(".")[0] for m in c.declaration.vendor_imports])
-        for c in wanting
+    for verdict in claimants:
+        modules = verdict.declaration.vendor_imports
+        if top in [module.partition(".")[0] for module in modules]:
+            return verdict
+    return None
+
+
+def _chosen_name(context: DiagnosticContext) -> str:
+    selection = context.survey().selection
+    return (selection.name or "") if selection else ""
+
+
+def _autoload_conflict(
+    winner: Verdict, claimants: Sequence[Verdict], autoloaded: Sequence[Provenance]
+) -> Iterator[Finding]:
+    """Yield that another package takes the slot in a program that imports torch first."""
+    for package in autoloaded:
+        claimant = _claimant_of(package, claimants)
+        if claimant is winner:
+            return
+        if claimant is not None:
+            what = (
+                "if a program imports torch before accel_core, "
+                f"{package.distribution} {package.version}, which torch loads first, "
+                f"takes the slot, and {winner.name} fails"
+            )
+            step = f"export {AUTOLOAD}=0, or pip uninstall {package.distribution}"
+            code = "privateuse1.autoload"
+            yield Finding(Level.WARNING, code, what, step, winner.name)
+            return
+
+
+def _unregistered_packages(context: DiagnosticContext) -> Iterator[Finding]:
+    """Yield packages that register a device on import, and that neither torch nor a plugin imports."""
+    claimed = set()
+    for verdict in context.declared():
+        for module in verdict.declaration.vendor_imports:
+            claimed.add(module.partition(".")[0])
+    for package in unregistered.find_unregistered(claimed):
+        what, step = _unregistered_words(package)
+        code = "privateuse1.no-entry-point"
+        yield Finding(Level.WARNING, code, what, step, package.module)
+
+
+def _unregistered_words(package: UnregisteredPackage) -> tuple[str, str]:
+    """Return what is wrong with such a package, and the next step."""
+    if package.device_type:
+        step = f"write its plugin: accel new {package.device_type} --no-private-use1"
+        return package.description, step
+    what = f"{package.description} ({package.file}), but neither torch nor a plugin imports it"
+    step = (
+        f"import {package.module} before the accelerator is chosen, try "
+        f"`accel --import {package.module} list`, or write its plugin: accel new"
     )
-    return next((candidate for candidate, modules in tops if top in modules), None)
-
-
-def _vendor(candidate: Verdict) -> str:
-    return ", ".join(installed_imports(candidate.declaration))
-
-
-def _chosen(visit: Visit) -> str:
-    selection = visit.survey().selection
-    return (selection.name if selection else "") or ""
+    return what, step
 
 
 def _and(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    """Return `"a, b and c"`."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 TOPIC = Topic("privateuse1", "PrivateUse1", _examine)

@@ -1,7 +1,7 @@
 """The variables that choose which devices a process sees, mapped to physical and logical device numbers.
 
-It reports what a vendor ignores silently: ids that do not exist, entries that end a list, a variable that
-another one overrides.
+It reports values that a vendor ignores silently: ids that do not exist, entries that end
+a list, a variable that another one overrides.
 """
 
 from __future__ import annotations
@@ -13,194 +13,200 @@ from collections.abc import Iterator, Mapping
 from accel_core import Backend, Status, Verdict, hardware, torch_build
 from accel_core.current import late_changes
 from accel_core.hardware import bus, visible_devices
-from accel_tools.doctor.records import Finding, Level, Topic, Visit
+from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
 __all__ = ["TOPIC", "origin_of_variable"]
 
-#: No process has more above it; also ends a walk over files that lie.
-_MOST_ANCESTORS = 64
+#: No process has more ancestors; also ends the walk if /proc is inconsistent.
+_MAX_ANCESTORS = 64
 
 
-def _examine(visit: Visit) -> Iterator[Finding]:
-    for change in late_changes():  # by the program that examines itself
+def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+    for change in late_changes():  # made by this process, if a program examines itself
         code = "visible-devices.changed"
         yield Finding(Level.WARNING, code, change.what, change.step)
-    limited = False
-    looked_at: dict[str, str] = {}
-    for candidate in visit.declared():
-        backend = candidate.declaration
-        names = (*backend.visibility.filters, *backend.visibility.variables)
-        if not names:
-            continue
-        known = looked_at.get(candidate.name, "").split(", ")
-        looked_at[candidate.name] = ", ".join(
-            filter(None, dict.fromkeys([*known, *names]))
-        )
-        if not any(name in visit.environ for name in names):
-            continue
-        limited = True
-        yield from _of(candidate, visit)
-    if not limited:
-        yield Finding(
-            Level.OK,
-            "visible-devices.unset",
-            "no variable limits which devices are seen",
-            facts=looked_at,
-        )
-
-
-def _of(candidate: Verdict, visit: Visit) -> Iterator[Finding]:
-    backend = candidate.declaration
-    found = next((v for v in visit.survey().verdicts if v.is_about(candidate)), None)
-    if (reason := _without_effect(backend, found)) and found is not None:
-        names = (*backend.visibility.filters, *backend.visibility.variables)
+    is_limited = False
+    examined: dict[str, list[str]] = {}
+    for candidate in context.declared():
+        names = _variables(candidate.declaration)
+        if names:
+            examined.setdefault(candidate.name, []).extend(names)
+        if any(name in context.environ for name in names):
+            is_limited = True
+            yield from _findings(candidate, context)
+    if not is_limited:
+        code = "visible-devices.unset"
+        what = "no variable limits the visible devices"
         facts = {
-            name: repr(visit.environ[name]) for name in names if name in visit.environ
+            backend: ", ".join(dict.fromkeys(names))
+            for backend, names in examined.items()
         }
-        yield Finding(
-            Level.OK, "visible-devices.no-effect", f"{', '.join(facts)} changes nothing: {reason}",
-            about=candidate.name, facts=facts,
-        )  # fmt: skip
+        yield Finding(Level.OK, code, what, facts=facts)
+
+
+def _variables(backend: Backend) -> tuple[str, ...]:
+    return (*backend.visibility.filters, *backend.visibility.variables)
+
+
+def _findings(candidate: Verdict, context: DiagnosticContext) -> Iterator[Finding]:
+    """Yield faults of a backend's variables, or which devices they show."""
+    backend = candidate.declaration
+    verdicts = context.survey().verdicts
+    verdict = next((v for v in verdicts if v.is_about(candidate)), None)
+    reason = _why_without_effect(backend, verdict)
+    if reason and verdict is not None:
+        yield _without_effect(candidate, context.environ, reason)
         return
     devices = visible_devices.inventory(backend)
-    sees = visible_devices.masks(backend, visit.environ, devices)
-    count = devices.count
-    facts = _table(backend, sees, count, found)
-    faults = list(_faults(candidate, sees, found, facts | _origins(sees)))
-    yield from faults
-    if not faults:
-        variables = " with ".join(
-            f"{effect.variable}={effect.value!r}" for effect in sees.effects
-        )
-        number = (
-            "every device"
-            if sees.devices is None
-            else f"{len(sees.devices)} of {count or '?'} devices"
-        )
-        yield Finding(
-            Level.OK, "visible-devices.mapped", f"{variables} shows {number.replace(' of ?', '')}",
-            about=candidate.name, facts=facts,
-        )  # fmt: skip
-    yield from _numbering(candidate, visit.environ)
+    masks = visible_devices.masks(backend, context.environ, devices)
+    facts = _mapping(backend, masks, devices.count, verdict)
+    faults = list(_faults(candidate, masks, verdict, facts | _origins(masks)))
+    yield from faults or [_mapped(candidate, masks, devices.count, facts)]
+    yield from _numbering(candidate, context.environ)
 
 
-def _without_effect(backend: Backend, found: Verdict | None) -> str:
-    """Why the variables mean nothing here, as a clause; empty where they do."""
+def _why_without_effect(backend: Backend, verdict: Verdict | None) -> str:
+    """Return why the variables have no effect here, as a clause; empty if they have one."""
     build = torch_build()
-    if (
-        build
-        and backend.in_torch.builds
-        and not any(getattr(build, name) for name in backend.in_torch.builds)
-    ):
+    builds = backend.torch_integration.builds
+    if build and builds and not any(getattr(build, name) for name in builds):
         return f"{build} does not drive such devices"
-    if found is None or found.evidence or found.usable:
+    if verdict is None or verdict.evidence or verdict.usable:
         return ""
-    if found.status is Status.NOT_INSTALLED or found.absent:
-        return found.reason
+    if verdict.status is Status.NOT_INSTALLED or verdict.absent:
+        return verdict.reason
     return ""
 
 
-def _table(
+def _without_effect(
+    candidate: Verdict, environ: Mapping[str, str], reason: str
+) -> Finding:
+    facts = {}
+    for name in _variables(candidate.declaration):
+        if name in environ:
+            facts[name] = repr(environ[name])
+    what = f"{', '.join(facts)} has no effect: {reason}"
+    code = "visible-devices.no-effect"
+    return Finding(Level.OK, code, what, about=candidate.name, facts=facts)
+
+
+def _mapping(
     backend: Backend,
-    sees: visible_devices.Masks,
+    masks: visible_devices.Masks,
     count: int | None,
-    found: Verdict | None,
+    verdict: Verdict | None,
 ) -> dict[str, str]:
-    """Each variable, then each physical device with its logical number."""
-    facts = {effect.variable: repr(effect.value) for effect in sees.effects}
-    if sees.devices is not None:
-        physical = range(count) if count is not None else ()
-        shown = {
-            f"physical {item}": f"{backend.device_type}:{at}"
-            for at, item in enumerate(sees.devices)
-        }
-        facts |= {f"physical {item}": "not seen" for item in physical} | shown
-    if found is not None and found.devices is not None:
-        facts["devices that the vendor counts"] = str(found.devices)
+    """Return each variable, then each physical device with its logical number."""
+    facts = {effect.variable: repr(effect.value) for effect in masks.effects}
+    if masks.devices is not None:
+        for index in range(count or 0):
+            facts[f"physical {index}"] = "not visible"
+        for index, device in enumerate(masks.devices):
+            facts[f"physical {device}"] = f"{backend.device_type}:{index}"
+    if verdict is not None and verdict.devices is not None:
+        facts["devices that the vendor counts"] = str(verdict.devices)
     return facts
 
 
-def _origins(sees: visible_devices.Masks) -> dict[str, str]:
-    """Which process above this one brought each variable; a scheduler's worker often does."""
-    origins = {
-        e.variable: origin_of_variable(e.variable, e.value) for e in sees.effects
-    }
-    return {f"{name} comes from": origin for name, origin in origins.items() if origin}
+def _origins(masks: visible_devices.Masks) -> dict[str, str]:
+    """Return the parent process that set each variable; often a scheduler's worker."""
+    facts = {}
+    for effect in masks.effects:
+        origin = origin_of_variable(effect.variable, effect.value)
+        if origin:
+            facts[f"{effect.variable} comes from"] = origin
+    return facts
+
+
+def _mapped(
+    candidate: Verdict,
+    masks: visible_devices.Masks,
+    count: int | None,
+    facts: Mapping[str, str],
+) -> Finding:
+    """Return how many devices the variables show."""
+    settings = [f"{effect.variable}={effect.value!r}" for effect in masks.effects]
+    shown = "every device"
+    if masks.devices is not None:
+        of = f" of {count}" if count else ""
+        shown = f"{len(masks.devices)}{of} devices"
+    what = f"{' with '.join(settings)} shows {shown}"
+    code = "visible-devices.mapped"
+    return Finding(Level.OK, code, what, about=candidate.name, facts=facts)
 
 
 def _faults(
     candidate: Verdict,
-    sees: visible_devices.Masks,
-    found: Verdict | None,
+    masks: visible_devices.Masks,
+    verdict: Verdict | None,
     facts: Mapping[str, str],
 ) -> Iterator[Finding]:
+    """Yield that every device is hidden, or the variables whose values are not as they should be."""
     about = candidate.name
-    if sees.devices == ():
-        # The verdict may know that it was a scheduler who wrote it.
-        told = found.hint if found is not None and "Slurm" in found.reason else ""
-        yield Finding(
-            Level.WARNING,
-            "visible-devices.none",
-            str(sees),
-            told or sees.next_step,
-            about,
-            facts,
-        )
+    if masks.devices == ():
+        code = "visible-devices.none"
+        step = _step_if_hidden(masks, verdict)
+        yield Finding(Level.WARNING, code, str(masks), step, about, facts)
         return
-    for effect in sees.effects:
-        write = f"unset {effect.variable}"
-        if effect.suggestion:
-            write = f"export {effect.variable}={shlex.quote(effect.suggestion)}"
-        if effect.malformed:
-            level = Level.WARNING if found is not None and found.usable else Level.ERROR
-            yield Finding(
-                level, "visible-devices.malformed", str(effect), write, about, facts
-            )
-        elif effect.overruled_by:
-            what = f"{effect} is ignored, because {effect.overruled_by} is set too"
-            yield Finding(
-                Level.WARNING,
-                "visible-devices.overruled",
-                what,
-                f"unset {effect.variable}",
-                about,
-                facts,
-            )
-        elif effect.ignored:
-            yield Finding(
-                Level.WARNING,
-                "visible-devices.dropped",
-                str(effect),
-                write,
-                about,
-                facts,
-            )
+    is_usable = verdict is not None and verdict.usable
+    for effect in masks.effects:
+        finding = _fault(effect, is_usable=is_usable)
+        if finding is not None:
+            yield finding._replace(about=about, facts=facts)
+
+
+def _step_if_hidden(masks: visible_devices.Masks, verdict: Verdict | None) -> str:
+    """Return the step that shows devices; the verdict's, if Slurm has hidden them."""
+    if verdict is not None and "Slurm" in verdict.reason and verdict.hint:
+        return verdict.hint
+    return masks.next_step
+
+
+def _fault(effect: visible_devices.Effect, *, is_usable: bool) -> Finding | None:
+    """Return the finding on a variable; `None` if its value is in order."""
+    unset = f"unset {effect.variable}"
+    correct = unset
+    if effect.suggestion:
+        correct = f"export {effect.variable}={shlex.quote(effect.suggestion)}"
+    if effect.malformed:
+        level = Level.WARNING if is_usable else Level.ERROR
+        return Finding(level, "visible-devices.malformed", str(effect), correct)
+    if effect.overruled_by:
+        what = f"{effect} is ignored, because {effect.overruled_by} is set too"
+        return Finding(Level.WARNING, "visible-devices.overruled", what, unset)
+    if effect.ignored:
+        code = "visible-devices.dropped"
+        return Finding(Level.WARNING, code, str(effect), correct)
+    return None
 
 
 def _numbering(candidate: Verdict, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """CUDA numbers the fastest GPU first, and nvidia-smi by the bus, unless it is told to do so too.
+    """Yield that CUDA and nvidia-smi number unlike GPUs differently.
 
-    https://docs.nvidia.com/cuda/cuda-programming-guide/, "CUDA Environment Variables", CUDA_DEVICE_ORDER.
+    CUDA numbers the fastest GPU first, nvidia-smi by position on the bus:
+    https://docs.nvidia.com/cuda/cuda-programming-guide/, "CUDA Environment Variables",
+    CUDA_DEVICE_ORDER.
     """
     backend = candidate.declaration
-    if environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+    is_by_index = environ.get("CUDA_VISIBLE_DEVICES", "")[:1].isdigit()
+    is_by_bus = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    if not is_by_index or is_by_bus or "NVIDIA" not in backend.hardware.name:
         return
-    own = backend.hardware.pci_ids if "NVIDIA" in backend.hardware.name else ()
-    gpus = [d for d in bus.pci_devices() if bus.matches_pci(d, own)]
-    if (
-        len({gpu.device for gpu in gpus}) > 1
-        and environ.get("CUDA_VISIBLE_DEVICES", "")[:1].isdigit()
-    ):
-        yield Finding(
-            Level.WARNING,
-            "visible-devices.order",
-            "the GPUs differ: CUDA numbers them by speed, nvidia-smi by their position on the bus",
-            "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
-            candidate.name,
+    models = set()
+    for device in bus.pci_devices():
+        if bus.matches_pci(device, backend.hardware.pci_ids):
+            models.add(device.device)
+    if len(models) > 1:
+        what = (
+            "the GPUs are of different models: CUDA numbers them by speed, nvidia-smi by "
+            "their position on the bus"
         )
+        step = "export CUDA_DEVICE_ORDER=PCI_BUS_ID"
+        code = "visible-devices.order"
+        yield Finding(Level.WARNING, code, what, step, candidate.name)
 
 
-# --- Where a variable comes from ------------------------------------------------------------------------
+# --- The process that set a variable -------------------------------------------------
 
 
 def origin_of_variable(
@@ -208,29 +214,32 @@ def origin_of_variable(
 ) -> str:
     """Return the first process with the variable: `"process 42 (raylet), started by process 1 (bash)"`.
 
-    /proc shows the variables with which a process was started, not those that it has set since. So the parent
-    of the first process started with the variable has set it. Returns an empty string if /proc shows nothing,
-    or if this process was not started with that value. `pid`: the process to examine instead of this one.
+    /proc shows the variables with which a process was started, not those that it has set
+    since: the parent of the first process with the variable has set it. Returns an empty
+    string if /proc shows nothing, or if the process was not started with that value.
+    `pid`: the process to examine instead of this one. `root`: the folder with `/proc`.
     """
-    at = os.getpid() if pid is None else pid
-    first = above = 0
-    for _ in range(_MOST_ANCESTORS):
-        if f"{name}={value}" not in hardware.read_text(
-            f"/proc/{at}/environ", root
-        ).split("\0"):
-            above = at
+    current = os.getpid() if pid is None else pid
+    first = setter = 0
+    for _ in range(_MAX_ANCESTORS):
+        environ = hardware.read_text(f"/proc/{current}/environ", root)
+        if f"{name}={value}" not in environ.split("\0"):
+            setter = current
             break
-        first, at = at, _parent(at, root)
-        if at == 0:
+        first = current
+        current = _parent(current, root)
+        if current == 0:
             break
     if not first:
         return ""
-    giver = f", started by process {above} ({_command(above, root)})" if above else ""
-    return f"process {first} ({_command(first, root)}){giver}"
+    origin = f"process {first} ({_command(first, root)})"
+    if setter:
+        origin += f", started by process {setter} ({_command(setter, root)})"
+    return origin
 
 
 def _parent(pid: int, root: str) -> int:
-    """Return the pid of the parent; 0 where there is none, or it is unknown."""
+    """Return the pid of the parent; 0 if there is none, or if it is unknown."""
     for line in hardware.read_text(f"/proc/{pid}/status", root).splitlines():
         if line.startswith("PPid:"):
             return hardware.parse_number(line.partition(":")[2].strip()) or 0
@@ -238,7 +247,7 @@ def _parent(pid: int, root: str) -> int:
 
 
 def _command(pid: int, root: str) -> str:
-    return hardware.read_text(f"/proc/{pid}/comm", root) or "not known"
+    return hardware.read_text(f"/proc/{pid}/comm", root) or "unknown"
 
 
 TOPIC = Topic("visible-devices", "Visible devices", _examine)

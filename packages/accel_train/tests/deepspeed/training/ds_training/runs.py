@@ -12,13 +12,18 @@ from ds_training.configurations import CONFIGURATIONS
 
 RANKS = 2
 #: DeepSpeed's own CPU accelerator, ours, and simulated devices that DeepSpeed has never heard of: one with
-#: all that a GPU has, and one without streams, events, page-locked memory and collectives.
+#: all that a GPU has, and one without streams, events, pinned memory and collectives.
 BACKENDS = ("reference", "cpu", "acme", "plain")
 #: The device `acme` and no activation: a DeepSpeed with this patch of lab/contrib/ finds our accelerator.
 PATCHED = "native"
 DEEPSPEEDS = ("cuda", "hpu", "klxpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
+#: The classes of our plugins for devices that DeepSpeed cannot drive itself, or that lack float64.
+PLUGINS = {
+    "mps": "accel_mps.accelerator.MPSAccelerator",
+    "neuron": "accel_neuron.accelerator.NeuronAccelerator",
+}
 #: Classes of DeepSpeed's interface, its own and small ones, on the simulated device named before a comma; and
-#: for Metal our plugin. They train `STAGES` alone.
+#: those plugins, without a class to put in their place. They train `STAGES` alone.
 CLASSES = {
     **{
         name: f"deepspeed.accelerator.{name}_accelerator.{name.upper()}_Accelerator"
@@ -26,7 +31,7 @@ CLASSES = {
     },
     "acme, TPU": "ds_training.shapes.TPU_Accelerator",
     "musa, MUSA": "ds_training.shapes.MUSA_Accelerator",
-    "mps, plugin": "",
+    **{f"{name}, plugin": "" for name in PLUGINS},
 }
 #: The reference without float64, in which DeepSpeed adds up its norms, but not on Metal.
 SINGLE = "single"

@@ -132,7 +132,7 @@ def made(configuration, characters):
 
 
 def stepped(engine, batches, *, pipeline):
-    """One step of the optimizer; the loss of each micro batch, which JSON keeps to the last bit."""
+    """One step of the optimizer; the loss of each micro batch, which JSON keeps bit for bit."""
     if pipeline:
         return [float(engine.train_batch(iter(batches)))]
     losses = []

@@ -1,0 +1,179 @@
+"""`accel declarations`: print the backends' declarations as JSON, for schedulers, images and scripts."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import Field, asdict, fields, is_dataclass
+from typing import Any
+
+import click
+
+from accel_core import Backend, Verdict
+from accel_core.cli import output as options
+from accel_core.cli.output import answering
+from accel_core.errors import BackendNotFoundError
+from accel_core.explain import messages
+from accel_core.isolation import IsolatedLoader
+from accel_core.plugins import find_backends
+from accel_core.settings import Pin
+
+__all__ = ["command"]
+
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+_PAIRS = {"type": "array", "items": {**_TEXTS, "minItems": 2, "maxItems": 2}}
+#: The JSON Schema of a field, by the type of its default.
+_TYPES: dict[type, dict[str, Any]] = {
+    str: _TEXT,
+    bool: {"type": "boolean"},
+    tuple: _TEXTS,
+}
+#: The JSON Schema of fields whose default is not enough.
+_FIELDS: dict[str, dict[str, Any]] = {
+    "name": _TEXT,
+    "priority": {"type": "integer"},
+    "device_type": _TEXT,
+    "hints": _PAIRS,
+    "known_differences": _PAIRS,
+}
+#: 2: fields are nested in their records, as in a declaration.
+_VERSION = 2
+#: Fields that are not part of the declaration, each a text.
+_ORIGIN = {
+    "distribution": "The distribution that declares it.",
+    "version": "That distribution's version.",
+    "entry_point": "The value of its entry point; empty if built in.",
+}
+#: Fields of a plugin without a readable declaration.
+_UNREAD = {
+    "name": "The entry point's name.",
+    **_ORIGIN,
+    "status": "`blocked`, `conflict`, `broken`, `invalid`, `timed_out`, `crashed` and so on.",
+    "reason": "Why there is no declaration.",
+    "hint": "The next step.",
+}
+
+
+@click.command("declarations")
+@options.backend_name
+@click.option(
+    "--schema", is_flag=True, help="Print the JSON Schema of the document instead."
+)
+@options.probe_timeout
+@click.option("--json", "_as_json", is_flag=True, hidden=True)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    name: Pin | None,
+    *,
+    schema: bool,
+    timeout: float | None,
+    _as_json: bool,
+) -> None:
+    """Print what each backend, or NAME, declares, as JSON.
+
+    Each field of the declarations: variables for visible devices, device nodes, PCI ids, resource names,
+    communication and compile backends, and more. Reads installed plugins; does not need torch. Exit status:
+    0 = success, 1 = a plugin failed, 2 = usage error.
+    """
+    with answering(as_json=True) as output:
+        if schema:
+            output.write(json.dumps(_schema(), indent=2))
+            return
+        settings = options.read_settings(timeout)
+        verdicts = find_backends(name, settings, IsolatedLoader(settings.probe_timeout))
+        if name is not None and not verdicts:
+            message = messages.not_found_message(f"accel declarations {name}", name)
+            raise BackendNotFoundError(message)
+        output.write_json(_document(verdicts))
+    failed = any(v.status.is_failure for v in verdicts if v.backend is None)
+    ctx.exit(1 if failed else 0)
+
+
+def _document(verdicts: Iterable[Verdict]) -> dict[str, Any]:
+    backends, unread = [], []
+    for verdict in verdicts:
+        if verdict.backend is None:
+            unread.append(_unread(verdict))
+        else:
+            backends.append(_declaration(verdict))
+    return {"schema": _VERSION, "backends": backends, "unread": unread}
+
+
+def _declaration(verdict: Verdict) -> dict[str, Any]:
+    """Return every field of the declaration, so that a new field appears by itself."""
+    fields_of_backend = asdict(verdict.declaration)
+    del fields_of_backend["provenance"]
+    return {**fields_of_backend, **_origin(verdict)}
+
+
+def _unread(verdict: Verdict) -> dict[str, Any]:
+    """Return why a plugin has no readable declaration."""
+    return {
+        "name": verdict.name,
+        **_origin(verdict),
+        "status": verdict.status.value,
+        "reason": verdict.reason,
+        "hint": verdict.hint,
+    }
+
+
+def _origin(verdict: Verdict) -> dict[str, str]:
+    source = verdict.provenance
+    return {
+        "distribution": source.distribution,
+        "version": source.version,
+        "entry_point": source.value,
+    }
+
+
+def _schema() -> dict[str, Any]:
+    """Return the JSON Schema of the document; descriptions come from the docstring of `Backend`."""
+    declared = [field for field in fields(Backend) if field.name != "provenance"]
+    backend = {**_described(Backend, declared), **_texts(_ORIGIN)}
+    failure = {"type": _TEXT, "message": _TEXT}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "What `accel declarations` prints",
+        "oneOf": [
+            _object(
+                {
+                    "schema": {"const": _VERSION},
+                    "backends": {"type": "array", "items": _object(backend)},
+                    "unread": {"type": "array", "items": _object(_texts(_UNREAD))},
+                }
+            ),
+            _object({"schema": {"const": 1}, "error": _object(failure)}),
+        ],
+    }
+
+
+def _described(kind: type, declared: Iterable[Field[Any]]) -> dict[str, Any]:
+    """Return the JSON Schema of each field of `Backend`, or of one of its records."""
+    docstring = inspect.getdoc(kind) or ""
+    attribute = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
+    descriptions = dict(attribute.findall(docstring))
+    described: dict[str, Any] = {}
+    for field in declared:
+        if is_dataclass(field.default):
+            form = _object(_described(type(field.default), fields(field.default)))
+        else:
+            form = _FIELDS.get(field.name) or _TYPES[type(field.default)]
+        described[field.name] = {
+            "description": " ".join(descriptions[field.name].split()),
+            **form,
+        }
+    return described
+
+
+def _texts(descriptions: dict[str, str]) -> dict[str, Any]:
+    """Return the JSON Schema of fields that are texts."""
+    return {name: {"description": text, **_TEXT} for name, text in descriptions.items()}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of an object with all these properties; a later release may add some."""
+    return {"type": "object", "required": [*properties], "properties": properties}

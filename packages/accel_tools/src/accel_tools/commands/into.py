@@ -1,0 +1,191 @@
+"""`accel setup --into FOLDER`: an environment for each build of torch, and the launchers that choose one."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from accel_core.errors import SettingError
+from accel_tools.setup import builds, environment, folder, machines, resolving
+from accel_tools.setup.folder import Wanted
+from accel_tools.setup.resolving import Package
+
+__all__ = ["Request", "SetupCommand", "default_form", "set_up"]
+
+#: The file of the folder with the packages that all environments have.
+_REQUIREMENTS = "requirements.txt"
+
+
+class SetupCommand(click.Command):
+    """A command whose arguments after `--` are packages."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the packages as `ctx.obj`: click would add them to the names."""
+        end = args.index("--") if "--" in args else len(args)
+        ctx.obj = tuple(args[end + 1 :])
+        return super().parse_args(ctx, args[:end])
+
+
+class Request:
+    """The arguments of `accel setup --into`."""
+
+    def __init__(
+        self,
+        into: Path,
+        names: Sequence[str],
+        packages: Sequence[str],
+        requirements: Path | None,
+        index: str,
+    ) -> None:
+        self.folder = into.absolute()
+        self.names = names
+        lines = [requirements.read_text("utf-8").strip()] if requirements else []
+        #: The packages that all environments have, as a file of requirements.
+        self.requirements = "".join(f"{line}\n" for line in (*lines, *packages))
+        #: The address of PyTorch's indexes, or of a mirror.
+        self.index = index or builds.INDEX
+
+
+def set_up(request: Request, form: str, torch: str, driver: str, *, yes: bool) -> None:
+    """Make the environments that the folder lacks, after asking.
+
+    Raises `SettingError` if a build or a package has no version that fits; then nothing is downloaded.
+    """
+    into = request.folder
+    fault = folder.problem(into, request.requirements)
+    if fault:
+        raise SettingError(fault)
+    machine = machines.here()
+    wanted = folder.wanted(request.names, machine, torch, driver)
+    with _alone(into):
+        missing = [each for each in wanted if not folder.is_whole(_place(into, each))]
+        locked = _locked(request, missing)
+        if missing:
+            _show_sizes(missing, locked)
+            if not yes:
+                click.confirm("Download and install them?", abort=True, err=True)
+            _keep(request, locked)
+        folder.write_hardware(into)
+        for each in missing:
+            _make(into, each, locked[each.name], form, machine.architecture)
+        folder.write_launchers(into)
+    click.echo(f"Done. Next: accel doctor {shlex.quote(str(into))}", err=True)
+
+
+@contextmanager
+def _alone(into: Path) -> Iterator[None]:
+    """Make the folder, and let nobody else set it up in this context.
+
+    Raises `SettingError` if it cannot be written, or if another `accel setup` works on it.
+    """
+    import fcntl  # here, as Windows has none
+
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        file = (into / ".setup").open("w")
+    except OSError as error:
+        raise SettingError(f"{into} cannot be written: {error.strerror}") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SettingError(f"another accel setup works on {into}") from error
+        yield
+
+
+def _place(into: Path, each: Wanted) -> Path:
+    return into / "environments" / each.name
+
+
+def _lock(into: Path, name: str) -> Path:
+    return into / "environments" / f"{name}.lock"
+
+
+def _locked(request: Request, wanted: Sequence[Wanted]) -> dict[str, list[Package]]:
+    """Return the packages of each environment, from its lock file, or else as pip resolves them."""
+    into = request.folder
+    kept = into / _REQUIREMENTS
+    requirements = kept.read_text("utf-8") if kept.is_file() else request.requirements
+    fixed: dict[str, str] = {}
+    for lock in sorted(into.glob("environments/*.lock")):
+        fixed.update(resolving.shared(resolving.read_lock(lock)))
+    locked = {}
+    for each in wanted:
+        packages = resolving.read_lock(_lock(into, each.name))
+        if not packages:
+            click.echo(f"{each.name}: resolving {each.plan.torch} ...", err=True)
+            try:
+                packages = resolving.resolve(
+                    each.plan, requirements, fixed, request.index
+                )
+            except SettingError as error:
+                raise SettingError(f"{each.name}: {error}") from None
+        fixed = {**resolving.shared(packages), **fixed}
+        locked[each.name] = packages
+    return locked
+
+
+def _keep(request: Request, locked: dict[str, list[Package]]) -> None:
+    """Write what was resolved, so that another run continues with the same files."""
+    kept = request.folder / _REQUIREMENTS
+    if not kept.is_file():
+        folder.write_atomically(kept, request.requirements)
+    for name, packages in locked.items():
+        resolving.write_lock(_lock(request.folder, name), packages)
+
+
+def _show_sizes(missing: Sequence[Wanted], locked: dict[str, list[Package]]) -> None:
+    """Print what each environment downloads, and the sum of the files, each counted once."""
+    every = [package for each in missing for package in locked[each.name]]
+    size_of = resolving.sizes(every)
+    for each in missing:
+        packages = locked[each.name]
+        torch = next(p.version for p in packages if p.name == "torch")
+        urls = {package.url for package in packages}
+        amount = sum(size_of.get(url) or 0 for url in urls)
+        click.echo(
+            f"{each.name}: torch {torch}, {len(packages)} packages, {_megabytes(amount)}",
+            err=True,
+        )
+    unknown = sum(size is None for size in size_of.values())
+    total = _megabytes(sum(size or 0 for size in size_of.values()))
+    more = f", and {unknown} files whose server names no size" if unknown else ""
+    click.echo(
+        f"To download: {total}{more}. What pip or uv has in its cache is not downloaded again.",
+        err=True,
+    )
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"
+
+
+def _make(
+    into: Path, each: Wanted, packages: Sequence[Package], form: str, architecture: str
+) -> None:
+    """Make one environment; what an earlier run left of it is removed first."""
+    place = _place(into, each)
+    folder.remove(place)
+    for words in resolving.install(place, _lock(into, each.name), form):
+        click.echo(f"$ {shlex.join(words)}", err=True)
+        done = subprocess.run(words, check=False)
+        if done.returncode:
+            raise click.ClickException(
+                f"{shlex.join(words)} ended with {done.returncode}. Next step: run accel setup again, which "
+                "continues with this environment"
+            )
+    torch = next(package.version for package in packages if package.name == "torch")
+    folder.mark(place, folder.mark_of(each.plan, torch, architecture))
+
+
+def default_form(form: str | None) -> str:
+    """Return `"uv"` or `"pip"`. Raises `click.UsageError` for a format that is a file."""
+    chosen = form or environment.default_format()
+    if chosen not in ("pip", "uv"):
+        raise click.UsageError(f"--into needs --format pip or uv, not {chosen}.")
+    return chosen

@@ -1,0 +1,46 @@
+"""`accel python`: start Python in the environment of a folder that fits this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from accel_tools.setup import folder
+
+__all__ = ["command"]
+
+_UNKNOWN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+@click.command("python", context_settings=_UNKNOWN)
+@click.option(
+    "--folder",
+    "given",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="The folder of accel setup --into. [default: the one that this accel is in]",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Print the environment and why.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(given: Path | None, *, verbose: bool, arguments: tuple[str, ...]) -> None:
+    """Start Python in the environment of a folder that fits this machine.
+
+    ARGUMENTS are Python's: a script and its arguments, or `-m MODULE`. The hardware of the machine and
+    DS_ACCELERATOR choose the environment before Python starts. The exit status is Python's.
+    """
+    into = given or folder.own_folder()
+    if into is None:
+        raise click.UsageError(
+            "this accel is not in a folder of environments: give --folder FOLDER, or make one with accel "
+            "setup --into FOLDER cpu."
+        )
+    launcher = into.absolute() / "bin" / "python"
+    if not launcher.is_file():
+        raise click.UsageError(
+            f"{into} has no bin/python: accel setup --into {into} cpu"
+        )
+    if verbose:
+        os.environ["ACCEL_LOG"] = "1"
+    os.execv(launcher, [str(launcher), *arguments])

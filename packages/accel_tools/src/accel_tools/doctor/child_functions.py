@@ -1,0 +1,77 @@
+"""Functions that topics run in child processes, in a module of their own so that a child imports little."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from accel_core import Provenance
+from accel_core.exceptions import PLUGIN_ERRORS, root_cause
+from accel_core.sandbox import guard
+from accel_core.text import one_line
+from accel_core.torch_import import import_torch
+
+__all__ = ["gpu_architectures", "import_vendor", "run_hooks"]
+
+
+def run_hooks(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str]:
+    """Run each hook of `job["hooks"]`; return the error of each that fails, by its index.
+
+    A hook has either `lines` (of a start-up file), or `entry_point` (the fields of a
+    `Provenance`) and `call` (whether the loaded object is called). The stage of each hook
+    is a JSON list: its description, its index, and the errors so far.
+    """
+    errors: dict[int, str] = {}
+    for index, hook in enumerate(job["hooks"]):
+        stage(json.dumps([hook["what"], index, errors]))
+        try:
+            _run_hook(hook)
+        except PLUGIN_ERRORS as error:
+            errors[index] = one_line(root_cause(error))
+    return errors
+
+
+def _run_hook(hook: dict[str, Any]) -> None:
+    if "lines" in hook:
+        for line in hook["lines"]:
+            exec(line, {})  # as the module `site` does
+        return
+    loaded: Any = Provenance(**hook["entry_point"]).load()
+    if hook["call"]:
+        loaded()
+
+
+def import_vendor(
+    job: dict[str, Any], stage: Callable[[str], None]
+) -> dict[str, object]:
+    """Import torch, then the module `job["module"]`; return the changes that the module made.
+
+    The changes are returned even if the import fails; the verdict on the backend has the error.
+    """
+    from importlib import import_module
+
+    from accel_tools.doctor.process_snapshot import changes_since, take_snapshot
+
+    stage("import of torch")
+    import_torch()
+    before = take_snapshot()
+    stage(f"import of {job['module']}")
+    with guard.stdout_to_stderr(), contextlib.suppress(*PLUGIN_ERRORS):
+        import_module(job["module"])
+    return {"changes": [tuple(change) for change in changes_since(before)]}
+
+
+def gpu_architectures(
+    _: dict[str, object], stage: Callable[[str], None]
+) -> dict[str, object]:
+    """Return the architectures that torch has code for, and the GPUs with their compute capability."""
+    stage("import of torch")
+    torch = import_torch()
+    stage("torch.cuda")
+    gpus = []
+    for index in range(torch.cuda.device_count()):
+        name = torch.cuda.get_device_name(index)
+        gpus.append((name, *torch.cuda.get_device_capability(index)))
+    return {"torch": torch.cuda.get_arch_list(), "gpus": gpus}

@@ -1,0 +1,163 @@
+"""The devices that other frameworks would choose on this machine, compared with accel's choice.
+
+A script that another framework starts runs on the device that the framework chooses, not
+on the device of `get_accelerator()`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from typing import NamedTuple
+
+from accel_core import builtin, hardware, torch_build
+from accel_core.survey import Survey
+from accel_core.text import one_line
+from accel_tools.doctor.frameworks import FRAMEWORKS, Framework, query
+from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
+
+__all__ = ["TOPIC"]
+
+#: The variable that names the frameworks to which accel-train passes accel's device.
+_INTEGRATIONS = "ACCEL_INTEGRATIONS"
+
+
+class _Answer(NamedTuple):
+    """A framework's choice; one of the fields is not empty."""
+
+    #: torch's name of the device.
+    device: str = ""
+    #: Why the framework fails.
+    failure: str = ""
+    #: Why its choice could not be determined.
+    unknown: str = ""
+
+
+class _Choice(NamedTuple):
+    """accel's choice; empty if no backend can be chosen."""
+
+    backend: str
+    #: torch's name of the backend's device.
+    device: str
+
+
+def _examine(context: DiagnosticContext) -> Iterator[Finding]:
+    from accel_core.sandbox import child
+
+    installed = _installed_frameworks()
+    if not installed:
+        names = ", ".join(framework.name for framework in FRAMEWORKS)
+        what = f"none of {names} is installed"
+        yield Finding(Level.OK, "frameworks.not-installed", what)
+        return
+    integrated = _integrated_names(context.environ)
+    seconds = context.settings.probe_timeout
+    queried = []
+    for framework in installed:
+        if framework.distributions[0] not in integrated:
+            queried.append(framework)
+    answers = child.run_in_parallel(
+        lambda framework: _query(framework, seconds), queried, hardware.usable_cores()
+    )
+    answer_of = {
+        framework.name: answer
+        for framework, answer in zip(queried, answers, strict=True)
+    }
+    choice = _accel_choice(context.survey())
+    for framework, version in installed.items():
+        title = f"{framework.name} {version}"
+        answer = answer_of.get(framework.name)
+        if answer is not None:
+            yield _compare(framework, title, answer, choice)
+        else:
+            what = f"{title} uses {choice.backend}, because {_INTEGRATIONS} names it"
+            yield Finding(Level.OK, "frameworks.integrated", what)
+
+
+def _installed_frameworks() -> dict[Framework, str]:
+    """Return the frameworks whose distributions are all installed, with their versions."""
+    installed = {}
+    for framework in FRAMEWORKS:
+        try:
+            versions = [metadata.version(name) for name in framework.distributions]
+        except metadata.PackageNotFoundError:
+            continue
+        installed[framework] = versions[0]
+    return installed
+
+
+def _integrated_names(environ: Mapping[str, str]) -> list[str]:
+    names = environ.get(_INTEGRATIONS, "").lower().split(",")
+    return [name.strip() for name in names]
+
+
+def _query(framework: Framework, seconds: float) -> _Answer:
+    """Query the framework in a child process that has `seconds`."""
+    from accel_core.sandbox import child
+
+    try:
+        # With torch's autoload, as in the user's program.
+        report = child.run(query, {"framework": framework.name}, seconds, autoload=True)
+    except OSError as error:
+        return _Answer(unknown=f"no child process could be started: {error}")
+    if report.answer is not None:
+        device, failure = report.answer["device"], report.answer["fails"]
+        return _Answer(one_line(str(device)), one_line(str(failure)))
+    if report.timed_out:
+        late = f"no response within {report.waited:g} s (--timeout allows more)"
+        return _Answer(unknown=late)
+    return _Answer(failure=f"its process {report.ending}")
+
+
+def _compare(
+    framework: Framework, title: str, answer: _Answer, choice: _Choice
+) -> Finding:
+    """Return the finding on a framework whose name and version are `title`."""
+    facts = {"call": framework.call}
+    if answer.unknown:
+        what = f"could not determine the device of {title}: {answer.unknown}"
+        return Finding(Level.OK, "frameworks.unknown", what, facts=facts)
+    if answer.failure:
+        what = f"{title} cannot choose a device: {answer.failure}"
+        step = framework.step(choice.backend or "cpu", "")
+        if answer.failure.startswith("ModuleNotFoundError"):
+            step = "run `pip check`, and install the packages that it lists"
+        return Finding(Level.WARNING, "frameworks.fails", what, step, facts=facts)
+    what = f"{title} would choose {answer.device}"
+    if not choice.backend:
+        return Finding(Level.OK, "frameworks.alone", what, facts=facts)
+    if answer.device == choice.device:
+        return Finding(Level.OK, "frameworks.same", f"{what} too", facts=facts)
+    what = f"{what}, but accel_core chooses {choice.backend}"
+    step = framework.step(choice.backend, answer.device)
+    return Finding(Level.WARNING, "frameworks.differs", what, step, facts=facts)
+
+
+def _accel_choice(survey: Survey) -> _Choice:
+    """Return accel's choice; for `generic`, torch's name of the device stands for the backend."""
+    name = survey.selection.name if survey.selection else None
+    if name is None:
+        return _Choice("", "")
+    if name == builtin.GENERIC.name:
+        device = _device_of_torch_build()
+        return _Choice(device, device)
+    for verdict in survey.verdicts:
+        if verdict.name == name:
+            return _Choice(name, verdict.device_type)
+    return _Choice(name, name)
+
+
+def _device_of_torch_build() -> str:
+    """Return the device that torch was built for; empty for its CPU build."""
+    build = torch_build()
+    if build is None:
+        return ""
+    if build.cuda or build.hip:
+        return "cuda"
+    if build.xpu:
+        return "xpu"
+    return "mps" if sys.platform == "darwin" else ""
+
+
+TOPIC = Topic("frameworks", "Devices other frameworks would use", _examine)

@@ -1,0 +1,238 @@
+"""Resolve the packages of an environment by pip, keep them in a lock file, and install them."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from accel_core.errors import SettingError
+from accel_core.hardware import vendors
+from accel_tools.setup.folder import base_python, write_atomically
+from accel_tools.setup.plan import Plan
+
+__all__ = [
+    "Package",
+    "install",
+    "read_lock",
+    "resolve",
+    "shared",
+    "sizes",
+    "write_lock",
+]
+
+_PATIENCE = 20.0
+#: How many servers are asked for a file's size at once.
+_AT_ONCE = 8
+
+
+class Package(NamedTuple):
+    """A package of an environment, at one version."""
+
+    name: str
+    version: str
+    #: pip's requirement for exactly this file: `"torch @ https://…/torch-2.13.0….whl#sha256=…"`.
+    requirement: str
+    #: It is torch or a vendor's package, or bound to a version of one: other builds may have another.
+    is_own: bool
+
+    @property
+    def url(self) -> str:
+        """The address of its file; empty for a requirement by name."""
+        return self.requirement.partition(" @ ")[2].partition("#")[0]
+
+
+def resolve(
+    plan: Plan, requirements: str, fixed: Mapping[str, str], index: str
+) -> list[Package]:
+    """Return every package of an environment for the plan, by name.
+
+    `requirements`: the packages that all environments have, one a line. `fixed`: versions by name that other
+    environments of the folder have. `index`: the address of PyTorch's indexes, above `cu130`. torch, and what
+    is bound to it, comes from PyTorch's index, everything else from pip's own. Raises
+    `SettingError` with pip's reason if no versions fit.
+    """
+    at = [f"{index}/{plan.torch_backend}"] if plan.torch_backend else []
+    of_torch = _report(
+        plan.torch, *(word for url in at for word in ("--index-url", url))
+    )
+    theirs = [name for name in plan.packages if name not in vendors.FOLDERS]
+    roots = {"torch", *(canonicalize_name(Requirement(name).name) for name in theirs)}
+    own = {name: of_torch[name] for name in _bound_to({"torch"}, of_torch)}
+    exact = [f"{name}=={item['metadata']['version']}" for name, item in own.items()]
+    ours = ["accel-core", "accel-train", "accel-tools"]
+    ours += [
+        name for name in plan.packages if name in vendors.FOLDERS and name not in ours
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        constraints, more = (
+            Path(folder, "constraints.txt"),
+            Path(folder, "requirements.txt"),
+        )
+        lines = [
+            f"{name}=={version}\n" for name, version in fixed.items() if name not in own
+        ]
+        constraints.write_text("".join(lines), "utf-8")
+        more.write_text(requirements, "utf-8")
+        urls = [word for url in at for word in ("--extra-index-url", url)]
+        arguments = [*exact, *theirs, *map(vendors.pip_argument, ours), *urls]
+        every = _report(*arguments, "-r", str(more), "-c", str(constraints))
+    parts = _bound_to(roots, every)
+    return [
+        _package(name, own.get(name, every[name]), is_own=name in parts)
+        for name in sorted(every)
+    ]
+
+
+@functools.cache
+def _pip() -> list[str]:
+    """Return the command of pip: this Python's, or that of a temporary environment."""
+    if find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    folder = tempfile.mkdtemp(prefix="accel-pip-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    command = [base_python(), "-m", "venv", folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SettingError(
+            f"this Python has no pip, and venv makes none: {done.stdout or done.stderr}"
+        )
+    return [f"{folder}/bin/python", "-m", "pip"]
+
+
+def _report(*arguments: str) -> dict[str, Any]:
+    """Return what pip would install, by name, without installing it: pip's "installation report"."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "report.json")
+        options = ["--dry-run", "--ignore-installed", "--report", str(file)]
+        command = [*_pip(), "install", *options, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            _, _, conflict = done.stdout.partition("The conflict is caused by:\n")
+            lines = conflict.partition("\n\n")[0].splitlines()
+            lines += [
+                line for line in done.stderr.splitlines() if line.startswith("ERROR")
+            ]
+            raise SettingError("no versions fit, by pip:\n" + "\n".join(lines))
+        items = json.loads(file.read_text("utf-8"))["install"]
+    return {canonicalize_name(item["metadata"]["name"]): item for item in items}
+
+
+def _bound_to(roots: Iterable[str], items: Mapping[str, Any]) -> set[str]:
+    """Return the roots, and the packages of which they require not too new a version, directly or not.
+
+    Those differ between builds: torch 2.13.0 for CUDA 13 requires `nvidia-nccl-cu13==2.29.7` and
+    `cuda-bindings<14`. Its requirements for every build, such as `sympy>=1.13.3`, have no upper bound.
+    """
+    found = set(roots) & set(items)
+    waiting = list(found)
+    while waiting:
+        for text in items[waiting.pop()]["metadata"].get("requires_dist", ()):
+            required = Requirement(text)
+            name = canonicalize_name(required.name)
+            is_bound = any(
+                s.operator not in (">=", ">", "!=") for s in required.specifier
+            )
+            if is_bound and name in items and name not in found:
+                found.add(name)
+                waiting.append(name)
+    return found
+
+
+def _package(name: str, item: Mapping[str, Any], *, is_own: bool) -> Package:
+    source, version = item["download_info"], item["metadata"]["version"]
+    requirement = f"{name} @ {source['url']}"
+    if "vcs_info" in source:
+        requirement = vendors.pip_argument(name)
+    digest = source.get("archive_info", {}).get("hashes", {}).get("sha256", "")
+    if digest:
+        requirement += f"#sha256={digest}"
+    return Package(name, version, requirement, is_own)
+
+
+# --- The lock file ----------------------------------------------------------------------
+
+
+def write_lock(path: Path, packages: Iterable[Package]) -> None:
+    """Write the packages as a file of requirements; a comment has the version."""
+    lines = [
+        f"{p.requirement}  # {p.version} {'own' if p.is_own else 'shared'}\n"
+        for p in packages
+    ]
+    write_atomically(path, "".join(lines))
+
+
+def read_lock(path: Path) -> list[Package]:
+    """Return the packages of a lock file; none if there is no such file."""
+    if not path.is_file():
+        return []
+    found = []
+    for line in path.read_text("utf-8").splitlines():
+        requirement, _, comment = line.partition("  # ")
+        version, _, kind = comment.partition(" ")
+        found.append(
+            Package(requirement.split(" @ ")[0], version, requirement, kind == "own")
+        )
+    return found
+
+
+def shared(packages: Iterable[Package]) -> dict[str, str]:
+    """Return the versions, by name, that all environments of the folder have."""
+    return {p.name: p.version for p in packages if not p.is_own}
+
+
+# --- Sizes ------------------------------------------------------------------------------
+
+
+def sizes(packages: Iterable[Package]) -> dict[str, int | None]:
+    """Return the bytes of each file by its address; `None` where its server does not answer."""
+    urls = sorted({p.url for p in packages if p.url})
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return dict(zip(urls, pool.map(_size, urls), strict=True))
+
+
+def _size(url: str) -> int | None:
+    if url.startswith("file:"):
+        path = Path(urllib.request.url2pathname(urlsplit(url).path))
+        return path.stat().st_size if path.is_file() else 0
+    try:
+        request = urllib.request.Request(url, method="HEAD")
+        with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+            return int(answer.headers["Content-Length"])
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+# --- Installing -------------------------------------------------------------------------
+
+
+def install(path: Path, lock: Path, form: str) -> list[Sequence[str]]:
+    """Return the commands that make the environment `path` with the packages of a lock file.
+
+    `form`: `"uv"` or `"pip"`. Byte code is written too, because ranks on other hosts cannot.
+    """
+    python = str(path / "bin" / "python")
+    if form == "uv":
+        install = ["uv", "pip", "install", "--python", python, "--compile-bytecode"]
+        return [
+            ["uv", "venv", "--python", base_python(), str(path)],
+            [*install, "--no-deps", "-r", str(lock)],
+        ]
+    return [
+        [base_python(), "-m", "venv", str(path)],
+        [python, "-m", "pip", "install", "--no-deps", "-r", str(lock)],
+    ]

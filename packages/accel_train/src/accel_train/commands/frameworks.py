@@ -1,0 +1,252 @@
+"""`accel frameworks`: list how each installed framework supports the chosen accelerator."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import click
+
+from accel_core import Backend, packages
+from accel_core.cli import output as options
+from accel_core.cli import page
+from accel_core.cli.output import answering
+from accel_core.errors import BackendNotFoundError, BackendUnavailableError
+from accel_core.explain import messages
+from accel_core.hardware import vendors
+from accel_core.isolation import IsolatedLoader
+from accel_core.plugins import find_backends
+from accel_core.settings import Pin, Settings
+from accel_core.text import one_line
+from accel_train.child_accelerator import Chosen, Progress, run_in_child
+from accel_train.integrations.catalogue import FRAMEWORKS, Framework
+
+__all__ = ["command", "support_of"]
+
+_DISTRIBUTION = "accel-train"
+#: The device type that the backend `generic` declares, for any device that torch reports and no plugin knows.
+_GENERIC_DEVICE_TYPE = "privateuseone"
+_TITLES = ("FRAMEWORK", "RELEASE", "SUPPORT", "HOW, OR WHY NOT")
+_STYLES = {
+    "native": "dim",
+    "supported": "green",
+    "partial": "yellow",
+    "unsupported": "red",
+}
+
+
+class BackendNames(NamedTuple):
+    """The backend that `accel frameworks` reports on."""
+
+    name: str
+    distribution: str
+    #: torch's type of its device; empty if only the device itself reports it.
+    device_type: str
+    #: The namespace of torch that its vendor takes over, `cuda` for example; empty for none.
+    takes_over: str = ""
+
+    @property
+    def known_as(self) -> set[str]:
+        """Return the names by which a framework may know the backend."""
+        return {self.name, self.device_type, self.takes_over}
+
+
+class Support(NamedTuple):
+    """How well a framework supports a backend's device."""
+
+    #: `native`: by the framework. `supported`: by an adapter of accel-train. `partial`: some features do
+    #: not work, or the program must pass the device. `unsupported`: the adapter is missing.
+    level: str
+    #: How to use it, or why it cannot be used.
+    explanation: str
+
+
+@click.command("frameworks")
+@options.backend_name
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Also list frameworks that are not installed.",
+)
+@options.probe_timeout
+@options.as_json
+def command(
+    name: Pin | None, *, everything: bool, timeout: float | None, as_json: bool
+) -> None:
+    """List the installed frameworks, and how each supports the device.
+
+    Reports on the chosen accelerator, or on NAME, from metadata: no framework is imported. "native": the
+    framework supports the device itself. "supported": accel-train connects it. "partial": the program passes
+    the device, or some features do not work. "unsupported": the installed accel-train has no adapter for it.
+    With NAME, the command needs neither torch nor a device.
+    """
+    with answering(as_json=as_json) as output:
+        settings = options.read_settings(timeout)
+        if name is None:
+            backend = _chosen_backend(settings)
+        else:
+            backend = _named_backend(name, settings)
+        rows = [_framework_row(framework, backend) for framework in FRAMEWORKS]
+        listed = [row for row in rows if everything or row["installed"]]
+        if as_json:
+            output.write_json({**backend._asdict(), "frameworks": listed})
+        else:
+            left_out = len(rows) - len(listed)
+            output.write_page(_report_page(backend, listed, left_out))
+
+
+def _chosen_backend(settings: Settings) -> BackendNames:
+    """Return the names of the chosen accelerator's backend, with the type that its device reports."""
+    result = run_in_child(
+        device_type_in_child, {}, settings, None, timeout=settings.probe_timeout
+    )
+    return _backend_names(result.backend, result.value["device_type"])
+
+
+def device_type_in_child(
+    chosen: Chosen, _arguments: dict[str, Any], report_progress: Progress
+) -> dict[str, Any]:
+    """In the child process: return torch's device type of the accelerator, as `device_type`."""
+    report_progress("device()")
+    return {"device_type": chosen.accelerator.device().type}
+
+
+def _named_backend(name: Pin, settings: Settings) -> BackendNames:
+    """Return the names of the backend that a plugin declares as `name`.
+
+    Raises `BackendNotFoundError` if no plugin does, and `BackendUnavailableError` if none can be loaded.
+    """
+    loader = IsolatedLoader(settings.probe_timeout)
+    failures = []
+    for candidate in find_backends(name, settings, loader):
+        if candidate.backend is not None:
+            device_type = _declared_type(candidate.backend, name)
+            return _backend_names(candidate.backend, device_type)
+        failures.append(f"{candidate.provenance}: {candidate.reason}")
+    if not failures:
+        raise BackendNotFoundError(
+            messages.not_found_message(f"accel frameworks {name}", name)
+        )
+    raise BackendUnavailableError(". ".join([*failures, f"See: accel why {name}"]))
+
+
+def _declared_type(backend: Backend, name: Pin) -> str:
+    """Return torch's type of the backend's device.
+
+    The backend `generic` declares none: it is `name`, by which `generic` was selected, or empty if that is
+    `generic` itself, as then only the device reports it.
+    """
+    if backend.device_type != _GENERIC_DEVICE_TYPE:
+        return backend.device_type
+    return "" if name.name == backend.name else name.name
+
+
+def _backend_names(backend: Backend, device_type: str) -> BackendNames:
+    return BackendNames(
+        backend.name,
+        backend.distribution,
+        device_type,
+        backend.torch_integration.takes_over,
+    )
+
+
+# --- one framework -------------------------------------------------------------------------------------
+
+
+def support_of(framework: Framework, backend: BackendNames) -> Support:
+    """Return how well a framework supports a backend's device, and how to use it."""
+    if backend.device_type == "cpu":
+        return Support("native", "every framework supports the CPU")
+    native_names = sorted(backend.known_as.intersection(framework.native_devices))
+    if native_names:
+        return Support("native", f"supports {native_names[-1]} without accel")
+    if not framework.adapter:
+        return Support("partial", f"{framework.usage}; {framework.limitation}")
+    missing = _missing_adapter(framework)
+    if missing:
+        return Support("unsupported", missing)
+    usage = _adapter_usage(framework)
+    if framework.limitation:
+        return Support("partial", f"{usage}; {framework.limitation}")
+    return Support("supported", usage)
+
+
+def _missing_adapter(framework: Framework) -> str:
+    """Return what the installed accel-train lacks for a framework, and the next step; empty if nothing."""
+    installed = f"{_DISTRIBUTION} {packages.version(_DISTRIBUTION) or ''}".strip()
+    upgrade = vendors.install_command(_DISTRIBUTION, option="--upgrade")
+    if framework.group:
+        if not _entry_point_names(framework):
+            return f"{installed} has no entry point in {framework.group}: {upgrade}"
+    elif find_spec(framework.adapter) is None:  # nothing of the framework is imported
+        return f"{installed} has no {framework.adapter}: {upgrade}"
+    return ""
+
+
+def _adapter_usage(framework: Framework) -> str:
+    """Return how a framework gets to its adapter: by itself, or by a call in the program."""
+    if framework.group:
+        name = _entry_point_names(framework)[0]
+        return f"by itself, as {name!r} in {framework.group}"
+    integrations = [e.name for e in packages.entry_points("accel.integrations")]
+    if framework.integration in integrations:
+        return f"by itself under accel run; else call {framework.adapter}"
+    return f"call {framework.adapter}"
+
+
+def _entry_point_names(framework: Framework) -> list[str]:
+    """Return the names of the installed entry points that load the framework's adapter."""
+    return [
+        entry_point.name
+        for entry_point in packages.entry_points(framework.group)
+        if entry_point.module == framework.adapter
+    ]
+
+
+def _framework_row(framework: Framework, backend: BackendNames) -> dict[str, Any]:
+    """Return a framework's entry of the document, and row of the table."""
+    support = support_of(framework, backend)
+    return {
+        "framework": framework.name,
+        "distribution": framework.distribution,
+        "installed": packages.version(framework.distribution) or None,
+        "support": support.level,
+        "why": support.explanation,
+        "group": framework.group,
+        "adapter": framework.adapter,
+        "url": framework.url,
+    }
+
+
+# --- the page ------------------------------------------------------------------------------------------
+
+
+def _report_page(
+    backend: BackendNames, rows: list[dict[str, Any]], left_out: int
+) -> list[page.Part]:
+    """Return the page: a table of the frameworks, the backend, and how many frameworks are left out."""
+    subject = f"For {one_line(backend.name)} ({one_line(backend.distribution)})"
+    if backend.device_type not in ("", backend.name):
+        subject += f", torch's device type {one_line(backend.device_type)}"
+    parts: list[page.Part] = []
+    if rows:
+        cells = [
+            [
+                (row["framework"], "bold"),
+                (one_line(row["installed"] or "-"), ""),
+                (row["support"], _STYLES[row["support"]]),
+                (one_line(row["why"]), ""),
+            ]
+            for row in rows
+        ]
+        parts += [page.table(_TITLES, cells), page.paragraph()]
+    parts.append(
+        page.paragraph((f"{subject}. Another backend: accel frameworks NAME.", ""))
+    )
+    if left_out:
+        count = page.count(left_out, "framework")
+        parts.append(
+            page.paragraph((f"{count} not installed: accel frameworks --all", "dim"))
+        )
+    return parts

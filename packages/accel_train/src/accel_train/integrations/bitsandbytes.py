@@ -1,0 +1,44 @@
+"""Add the chosen accelerator's device type to bitsandbytes' set of supported device types.
+
+bitsandbytes calls the functions that entry points of group `bitsandbytes.backends` name, while it is
+imported. Its kernels in plain torch work on any device type, but libraries such as Transformers check the set
+before they call them. The accelerator is chosen when somebody first asks for the set, not at the import.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import accel_core
+from accel_train.integrations._warned import errors_as_warning
+
+__all__ = ["register"]
+
+
+_DEVICES_ATTRIBUTE = "supported_torch_devices"
+_NEXT_STEP = "See why: accel why"
+
+
+def register() -> None:
+    """Add the accelerator's device type to bitsandbytes' set of devices, when that set is first read.
+
+    An error becomes a warning, as it would stop the import of bitsandbytes.
+    """
+    with errors_as_warning("bitsandbytes", _NEXT_STEP):
+        module = importlib.import_module("bitsandbytes")
+        supported: set[str] = vars(module).pop(_DEVICES_ATTRIBUTE)
+
+        def module_getattr(name: str) -> set[str]:
+            """Add the device type to the set and return it; Python calls this while the set is missing."""
+            if name != _DEVICES_ATTRIBUTE:
+                raise AttributeError(
+                    f"module 'bitsandbytes' has no attribute {name!r}",
+                    name=name,
+                    obj=module,
+                )
+            vars(module)[name] = supported
+            with errors_as_warning("bitsandbytes", _NEXT_STEP):
+                supported.add(accel_core.get_accelerator().device_type)
+            return supported
+
+        vars(module)["__getattr__"] = module_getattr

@@ -1,0 +1,253 @@
+"""List the frameworks, and how each uses a device that it does not know.
+
+This is data only: `accel frameworks` shows it. Importing this module imports no framework.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["FRAMEWORKS", "TAKING_A_DEVICE", "Framework"]
+
+
+class Framework(NamedTuple):
+    """A framework, and how a program makes it use a device that it does not know."""
+
+    #: As people write it: `"DeepSpeed"`.
+    name: str
+    #: The distribution that brings it, as on PyPI.
+    distribution: str
+    #: The page to read on, in the repository.
+    url: str
+    #: accel_train's module for it; empty if it needs none.
+    adapter: str = ""
+    #: Group of the entry points by which it loads the adapter; empty if a program calls the adapter.
+    group: str = ""
+    #: What does not work there, as a clause.
+    limitation: str = ""
+    #: Device types, or backends by name, that it supports by itself, besides the CPU.
+    native_devices: tuple[str, ...] = ()
+    #: The integration that `ACCEL_INTEGRATIONS=auto` prepares for it.
+    integration: str = ""
+    #: Its module that a program imports to train; empty if `usage` is empty.
+    module: str = ""
+    #: The line that puts a program on the device; empty if none is needed.
+    usage: str = ""
+
+
+_LIGHTNING_PAGE = "docs/howto/lightning.md"
+_HUGGING_FACE_PAGE = "docs/howto/hugging-face.md"
+_FRAMEWORKS_PAGE = "docs/howto/frameworks.md"
+_TRANSFORMERS_DEVICES = (
+    "cuda",
+    "mps",
+    "xpu",
+    "mlu",
+    "musa",
+    "npu",
+    "hpu",
+    "neuron",
+    "tpu",
+)
+
+_DEVICE_ARGUMENT = "device=accel_core.get_accelerator().device()"
+_LIGHTNING_USAGE = (
+    "Trainer(**accel_train.lightning.trainer_options()), "
+    "Fabric(**accel_train.lightning.fabric_options())"
+)
+#: Frameworks without adapter to whose classes a program passes a device: module, name, and the argument.
+TAKING_A_DEVICE = (
+    (
+        "sentence_transformers",
+        "sentence-transformers",
+        f"SentenceTransformer(..., {_DEVICE_ARGUMENT})",
+    ),
+    ("transformers.pipelines", "Transformers", f"pipeline(..., {_DEVICE_ARGUMENT})"),
+    ("stable_baselines3", "Stable-Baselines3", _DEVICE_ARGUMENT),
+)
+
+FRAMEWORKS = (
+    # These adapters are called by a program.
+    Framework(
+        "DeepSpeed",
+        "deepspeed",
+        "docs/howto/deepspeed.md",
+        adapter="accel_train.deepspeed",
+        native_devices=(
+            "cuda",
+            "xpu",
+            "npu",
+            "mps",
+            "hpu",
+            "mlu",
+            "sdaa",
+            "supa",
+            "klxpu",
+        ),
+        integration="deepspeed",
+        module="deepspeed",
+        usage="accel_train.deepspeed.activate() before deepspeed.initialize()",
+    ),
+    Framework(
+        "Lightning",
+        "lightning",
+        _LIGHTNING_PAGE,
+        adapter="accel_train.lightning",
+        limitation="its DeepSpeed strategy supports only CUDA",
+        native_devices=("cuda", "mps"),
+        integration="lightning",
+        module="lightning",
+        usage=_LIGHTNING_USAGE,
+    ),
+    Framework(
+        "PyTorch Lightning",
+        "pytorch-lightning",
+        _LIGHTNING_PAGE,
+        adapter="accel_train.lightning",
+        limitation="its DeepSpeed strategy supports only CUDA",
+        native_devices=("cuda", "mps"),
+        integration="lightning",
+        module="pytorch_lightning",
+        usage=_LIGHTNING_USAGE,
+    ),
+    Framework(
+        "Accelerate",
+        "accelerate",
+        _HUGGING_FACE_PAGE,
+        adapter="accel_train.accelerate",
+        limitation="fp16 and device_map support only listed devices",
+        native_devices=(
+            "cuda",
+            "mps",
+            "mlu",
+            "sdaa",
+            "musa",
+            "npu",
+            "hpu",
+            "xpu",
+            "neuron",
+        ),
+        integration="accelerate",
+        module="accelerate",
+        usage="accel_train.accelerate.partial_state() before accelerate.Accelerator()",
+    ),
+    Framework(
+        "Transformers",
+        "transformers",
+        _HUGGING_FACE_PAGE,
+        adapter="accel_train.transformers",
+        limitation="checkpoints lack the device's random state",
+        native_devices=_TRANSFORMERS_DEVICES,
+        integration="accelerate",
+        module="transformers.trainer",
+        usage="class Arguments(accel_train.transformers.AcceleratorArguments, "
+        "TrainingArguments)",
+    ),
+    Framework(
+        "TRL",
+        "trl",
+        _HUGGING_FACE_PAGE,
+        adapter="accel_train.transformers",
+        limitation="the limits of Transformers, whose Trainer it uses",
+        native_devices=_TRANSFORMERS_DEVICES,
+        integration="accelerate",
+    ),
+    Framework(
+        "PEFT",
+        "peft",
+        _HUGGING_FACE_PAGE,
+        adapter="accel_train.transformers",
+        limitation="saved adapters are loaded onto the CPU first",
+        native_devices=("cuda", "mps", "mlu", "xpu", "npu"),
+        integration="accelerate",
+    ),
+    Framework(
+        "NeMo",
+        "nemo-toolkit",
+        _FRAMEWORKS_PAGE,
+        adapter="accel_train.lightning",
+        limitation="restore_from loads onto the CPU first",
+        native_devices=("cuda",),
+    ),
+    # These adapters are loaded by the framework, through an entry point of accel_train.
+    Framework(
+        "torch.compile",
+        "torch",
+        "docs/howto/compile.md",
+        adapter="accel_train.integrations.dynamo",
+        group="torch_dynamo_backends",
+        native_devices=("cuda", "xpu", "mps"),
+    ),
+    Framework(
+        "torch.distributed",
+        "torch",
+        _FRAMEWORKS_PAGE,
+        adapter="accel_train.integrations.torch_distributed",
+        group="torch.distributed.backends",
+        native_devices=("cuda", "xpu", "npu", "hpu", "mlu", "sdaa"),
+    ),
+    Framework(
+        "verl",
+        "verl",
+        _FRAMEWORKS_PAGE,
+        adapter="accel_train.integrations.verl",
+        group="verl.plugins",
+        limitation="PPO counts only Ray's GPU and NPU; no training on the CPU",
+        native_devices=("cuda", "npu"),
+    ),
+    Framework(
+        "axolotl",
+        "axolotl",
+        _FRAMEWORKS_PAGE,
+        adapter="accel_train.integrations.axolotl",
+        group="axolotl.plugins",
+        limitation="fp16; FSDP and packing in several ranks are not tested",
+        native_devices=("cuda", "mps", "npu"),
+    ),
+    Framework(
+        "LMCache",
+        "lmcache",
+        _FRAMEWORKS_PAGE,
+        adapter="accel_train.integrations.lmcache",
+        group="lmcache.device_plugins",
+        limitation="no handles between processes, no cache contexts",
+        native_devices=("cuda", "hpu", "musa", "neuron", "npu", "rbln", "xpu"),
+    ),
+    Framework(
+        "bitsandbytes",
+        "bitsandbytes",
+        _FRAMEWORKS_PAGE,
+        adapter="accel_train.integrations.bitsandbytes",
+        group="bitsandbytes.backends",
+        limitation="no 8-bit optimizer in plain torch",
+        native_devices=("cuda", "xpu", "hpu"),
+    ),
+    # This adapter is a base class for a vendor's own.
+    Framework(
+        "vLLM",
+        "vllm",
+        _FRAMEWORKS_PAGE,
+        adapter="accel_train.integrations.vllm",
+        limitation="the vendor's Platform must supply attention, kernels and workers",
+        native_devices=("cuda", "xpu", "tpu"),
+    ),
+    # These frameworks accept a device, and need no adapter.
+    Framework(
+        "fastai",
+        "fastai",
+        _FRAMEWORKS_PAGE,
+        limitation="without this argument it uses CUDA, MPS or the CPU, silently",
+        native_devices=("cuda", "mps"),
+        module="fastai.learner",
+        usage=f"DataLoaders(..., {_DEVICE_ARGUMENT})",
+    ),
+    Framework(
+        "Ignite",
+        "pytorch-ignite",
+        _FRAMEWORKS_PAGE,
+        limitation="idist.device() returns the CPU, silently",
+        native_devices=("cuda",),
+        module="ignite.engine",
+        usage=f"create_supervised_trainer(..., {_DEVICE_ARGUMENT})",
+    ),
+)

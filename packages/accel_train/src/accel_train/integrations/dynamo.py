@@ -1,0 +1,83 @@
+"""Provide `torch.compile(model, backend="accel")`, by an entry point of group `torch_dynamo_backends`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import accel_core
+from accel_train.compiling import (
+    has_inductor_code,
+    listed_compiler,
+    no_inductor_code_error,
+)
+from accel_train.device_interface import register
+
+if TYPE_CHECKING:
+    import torch
+
+    from accel_core import Accelerator
+
+__all__ = ["accel"]
+
+
+def accel(
+    graph: torch.fx.GraphModule, inputs: list[Any], **options: Any
+) -> Callable[..., Any]:
+    """Compile `graph` with the chosen accelerator's compiler.
+
+    `options` are the keywords `mode` and `options` of `torch.compile`, passed to that compiler. If the graph
+    has no tensor on the accelerator (a CPU part between two parts on the device), the graph is compiled with
+    the compiler for the device that its tensors are on.
+
+    Raises what choosing raises. Raises `UnsupportedError` if torch does not list the compiler, or if the
+    compiler is inductor and has no code for the device. torch shows these errors as `BackendCompilerFailed`.
+    """
+    import torch
+    from torch._dynamo import lookup_backend
+
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    device_types = list(dict.fromkeys(tensor.device.type for tensor in tensors))
+    accelerator = _accelerator_for(device_types)
+    register(accelerator)
+    compiler = listed_compiler(accelerator)
+    if compiler != "inductor":
+        return lookup_backend(compiler)(graph, inputs, **options)
+    return _compile_with_inductor(accelerator, graph, inputs, device_types, options)
+
+
+def _compile_with_inductor(
+    accelerator: Accelerator,
+    graph: torch.fx.GraphModule,
+    inputs: list[Any],
+    device_types: list[str],
+    options: dict[str, Any],
+) -> Callable[..., Any]:
+    """Compile `graph` with inductor. Raises `UnsupportedError` if it has no code for a device type."""
+    import torch
+
+    # A vendor that declares inductor may register its code only when inductor is called.
+    declared_type = None
+    if accelerator.backend.compile_backend == "inductor":
+        declared_type = accelerator.device_type
+    for device_type in device_types:
+        if device_type != declared_type and not has_inductor_code(device_type):
+            raise no_inductor_code_error(device_type)
+    # torch's own wrapper reads mode and options, and vendors patch it.
+    wrapper: Any = torch._TorchCompileInductorWrapper
+    try:
+        compile_graph = wrapper(options.get("mode"), options.get("options"), None)
+        compiled: Callable[..., Any] = compile_graph(graph, inputs)
+    except Exception as error:
+        if declared_type and not has_inductor_code(declared_type):
+            raise no_inductor_code_error(declared_type) from error
+        raise
+    return compiled
+
+
+def _accelerator_for(device_types: list[str]) -> Accelerator:
+    """Return the chosen accelerator, or that of the tensors' device if none of them is on the chosen one."""
+    chosen = accel_core.get_accelerator()
+    if not device_types or chosen.device_type in device_types:
+        return chosen
+    return accel_core.accelerator(f"{device_types[0]}:0")

@@ -1,0 +1,306 @@
+"""torch.compile with the accelerator's compiler: on the CPU, and on simulated devices in forks."""
+
+import threading
+import warnings
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from accel_tests.children import clean_environment, run_python
+from accel_tests.forks import forked
+from torch import nn
+
+import accel_core
+from accel_core.errors import UnsupportedError
+from accel_train import default_compiler
+from accel_train.compiling import default_compiler_for_integration
+from accel_train.device_interface import register
+
+# ---------------------------------------------------------------------------- compiling
+# torch.compile with the chosen accelerator's compiler, on the CPU: by `backend="accel"`, and by default.
+
+
+settable = pytest.mark.skipif(
+    not hasattr(torch.compiler, "set_default_backend"),
+    reason="this torch has no default to set: before 2.13",
+)
+
+
+@pytest.fixture
+def acc():
+    """The CPU as the chosen accelerator, with a compiler that needs none of C++."""
+    with accel_core.use_accelerator(accel_core.accelerator("cpu")) as chosen:
+        before = chosen.get_compile_backend()
+        chosen.set_compile_backend("aot_eager")
+        torch._dynamo.reset()
+        yield chosen
+        chosen._compile_backend = before
+
+
+def by_the_hook(**options):
+    return torch.compile(lambda x: x + 1, backend="accel", **options)(torch.ones(1))
+
+
+def default():
+    return torch.compiler.get_default_backend()
+
+
+def test_options_and_mode_reach_the_compiler(acc):
+    given = []
+
+    def compiler(graph, inputs, **options):
+        given.append(options)
+        return graph.forward
+
+    torch._dynamo.register_backend(compiler, name="remembers")
+    try:
+        acc.set_compile_backend("remembers")
+        for more in ({}, {"mode": "max-autotune"}, {"options": {"a": 1}}):
+            by_the_hook(**more)
+    finally:
+        registry = torch._dynamo.backends.registry
+        del registry._BACKENDS["remembers"], registry._COMPILER_FNS["remembers"]
+    assert given == [{}, {"mode": "max-autotune"}, {"options": {"a": 1}}]
+
+
+@settable
+def test_the_default_is_the_accelerators_in_the_block_alone(acc):
+    assert default() == "inductor"
+    with default_compiler() as name:
+        assert name == default() == "aot_eager"
+        compiled = torch.compile(lambda x: x * 2)
+        torch.compiler.set_default_backend("eager")
+        acc.set_compile_backend("aot_eager_decomp_partition")
+        with default_compiler():
+            assert default() == "aot_eager_decomp_partition"
+        assert default() == "eager"
+    assert default() == "inductor"
+    assert compiled(torch.ones(1)).item() == 2
+
+    @default_compiler(acc)
+    def inside():
+        raise ZeroDivisionError(default())
+
+    with pytest.raises(ZeroDivisionError, match="aot_eager_decomp_partition"):
+        inside()
+    assert default() == "inductor"
+
+
+@settable
+def test_blocks_of_threads_may_end_in_any_order(acc):
+    seen = []
+    first = default_compiler(
+        acc
+    )  # by name: a choice for a block is this thread's alone
+    first.__enter__()
+    acc.set_compile_backend("eager")
+    second = default_compiler(acc)
+    for step in (second.__enter__, lambda: first.__exit__(None, None, None)):
+        thread = threading.Thread(
+            target=lambda step=step: (step(), seen.append(default()))
+        )
+        thread.start()
+        thread.join()
+    second.__exit__(None, None, None)
+    assert seen == ["eager", "eager"]
+    assert default() == "inductor"
+
+
+@settable
+def test_an_integration_leaves_a_default_that_somebody_set(acc):
+    with default_compiler_for_integration(acc):
+        assert default() == "inductor"  # torch's own is right for the CPU
+        torch.compiler.set_default_backend("eager")
+        with default_compiler_for_integration(acc):
+            assert default() == "eager"
+        torch.compiler.set_default_backend(None)
+
+
+UNLISTED = [
+    ("unheard_of", r"which torch._dynamo.list_backends\(None\) lacks"),
+    ("accel", "a name that stands for that compiler"),
+]
+
+
+@pytest.mark.parametrize(("named", "why"), UNLISTED)
+def test_a_compiler_that_torch_does_not_list_is_one_sentence(acc, named, why):
+    acc._compile_backend = named  # as from a declaration
+    for attempt in (default_compiler().__enter__, by_the_hook):
+        with pytest.raises(
+            Exception, match=f"cpu declares the compiler '{named}', {why}"
+        ) as raised:
+            attempt()
+        found = getattr(
+            raised.value, "inner_exception", raised.value
+        )  # torch wraps what a backend raises
+        assert isinstance(found, UnsupportedError)
+
+
+def test_torch_without_a_default_says_how_to_name_the_compiler(acc, monkeypatch):
+    monkeypatch.delattr(torch.compiler, "set_default_backend", raising=False)
+    with pytest.raises(
+        UnsupportedError,
+        match=r'Name the compiler: torch.compile\(model, backend="accel"\)',
+    ):
+        default_compiler().__enter__()
+    default_compiler_for_integration(acc).__enter__()  # an integration goes on
+    acc.set_compile_backend("inductor")
+    assert default_compiler().__enter__() == "inductor"  # as there is nothing to set
+
+
+def test_a_choice_that_fails_is_said_and_nothing_is_set():
+    code = """
+import torch, accel_train
+for attempt in (lambda: torch.compile(lambda x: x + 1, backend='accel')(torch.ones(1)),
+                lambda: accel_train.default_compiler().__enter__()):
+    try: attempt()
+    except Exception as error: print(type(error).__name__, str(error).replace('\\n', ' '))
+print(getattr(torch.compiler, 'get_default_backend', lambda: 'inductor')())
+"""
+    ended = run_python(
+        ["-c", code], clean_environment(DS_ACCELERATOR="nosuch")
+    ).succeeded()
+    hook, block, after = ended.stdout.splitlines()
+    assert hook.startswith(
+        "BackendCompilerFailed backend='accel' raised: BackendNotFoundError: "
+    )
+    assert "nosuch" in hook
+    assert (block.partition(" ")[0], after) == ("BackendNotFoundError", "inductor")
+
+
+def test_a_block_that_is_open_when_python_ends_says_nothing():
+    code = """
+import accel_train
+block = accel_train.default_compiler()
+block.itself = block  # collected after torch's modules
+block.__enter__()
+"""
+    assert (
+        not run_python(["-c", code], clean_environment(DS_ACCELERATOR="cpu"))
+        .succeeded()
+        .stderr
+    )
+
+
+# ---------------------------------------------------------------------------- compiling on devices
+# torch.compile with the device's compiler on simulated devices, each test in a fork.
+
+
+BY_NIGHT = pytest.mark.nightly(
+    reason="inductor compiles C++ for each graph, in each process"
+)
+
+
+@pytest.fixture(scope="session")
+def imports():
+    return "import pytest, torch, torch._dynamo, torch._inductor.select_algorithm"
+
+
+def trained(device, backend=None, **options):
+    """Losses and weights of three steps, in batches of several sizes."""
+    warnings.simplefilter("ignore")  # torch's own, of its imports
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).to(device)
+    step = torch.compile(model, **({"backend": backend} if backend else {}), **options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for rows in (2, 3, 4):
+        loss = (
+            step(torch.arange(8.0 * rows).view(rows, 8).to(device) / 10).pow(2).mean()
+        )
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return [losses, *(each.tolist() for each in model.parameters())]
+
+
+WAYS = [
+    ("plain", "aot_eager", "accel_train.device_interface"),
+    pytest.param("acme", "inductor", "accel_simulated.inductor", marks=BY_NIGHT),
+]
+
+
+@settable
+@pytest.mark.parametrize(("device", "compiler", "interface"), WAYS)
+@forked()
+def test_each_way_trains_as_the_cpu_does_by_the_same_compiler(
+    device, compiler, interface
+):
+    from torch._dynamo.device_interface import get_interface_for_device
+
+    assert accel_core.get_accelerator().get_compile_backend() == compiler
+    cpu = trained("cpu", compiler)
+    assert trained(device, "accel", fullgraph=True) == cpu
+    assert trained(device, "accel", dynamic=True) == trained(
+        "cpu", compiler, dynamic=True
+    )
+    found = get_interface_for_device(device)
+    assert (found.__module__, found.current_device()) == (interface, 0)
+    assert torch.compile(lambda x: x + 1, backend="accel")(torch.ones(1)).tolist() == [
+        2.0
+    ]
+    with default_compiler() as name:
+        assert name == torch.compiler.get_default_backend() == compiler
+        assert trained(device) == cpu
+    assert torch.compiler.get_default_backend() == "inductor"
+
+
+@settable
+@forked("plain")
+def test_inductor_where_it_has_no_code_is_one_sentence_before_compiling():
+    accel_core.get_accelerator().set_compile_backend("inductor")
+    sentence = (
+        "inductor has no code for device type 'plain': neither torch nor the vendor registers any. "
+        "aot_eager compiles for every device: "
+    )
+    with pytest.raises(UnsupportedError, match=f"^{sentence}"), default_compiler():
+        pass
+    words = f"^backend='accel' raised:\nUnsupportedError: {sentence}"
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=words):
+        trained("plain", "accel")
+    assert torch.compiler.get_default_backend() == "inductor"
+
+
+@BY_NIGHT
+@settable
+@forked("acme")
+def test_the_generic_interface_serves_inductor_and_streams():
+    """In the place of the device's own."""
+    from torch._dynamo import device_interface as dynamo
+
+    acc = accel_core.get_accelerator()
+    kept = dynamo.get_interface_for_device("acme")
+    register(acc)  # never over one that is there
+    assert dynamo.get_interface_for_device("acme") is kept
+    for name in [
+        name for name in dynamo.device_interfaces if name.partition(":")[0] == "acme"
+    ]:
+        del dynamo.device_interfaces[name]
+    assert trained("acme", "accel") == trained("cpu", "inductor")
+    interface = dynamo.get_interface_for_device("acme:1")
+    with interface.device(1):
+        assert interface.current_device() == 1
+    assert interface.device_count() == 2
+    assert (interface.exchange_device(1), acc.current_device()) == (0, 1)
+    seen = (
+        interface.maybe_exchange_device(-1),
+        acc.current_device(),
+        interface.exchange_device(0),
+    )
+    assert seen == (1, 1, 1)
+
+    def streams(x):
+        side = torch.Stream(device="acme")
+        with side:
+            y = x * 2
+        torch.accelerator.current_stream().wait_stream(side)
+        torch.accelerator.synchronize()
+        return y + 1
+
+    assert torch.compile(streams, backend="accel")(
+        torch.ones(2, device="acme")
+    ).tolist() == [3.0, 3.0]
