@@ -20,7 +20,7 @@ from accel_train.integrations._warned import errors_as_warning, warn_user
 __all__ = ["Members"]
 
 _NEXT_STEP = (
-    "See why: accel why; or name a platform of verl's own: export VERL_PLATFORM=nvidia"
+    "See accel why, or name one of verl's platforms: export VERL_PLATFORM=nvidia"
 )
 #: Ray's variable for its resource `GPU` (2.60.0, ray/_private/accelerators/nvidia_gpu.py).
 _NOSET_OF_GPU = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
@@ -143,7 +143,7 @@ class Members:
 
 
 def _register() -> None:
-    """Register the platform with verl, and select it if a pin names a device that verl does not know.
+    """Register the platform with verl, and select it if a pin names a device that verl does not support.
 
     Raises `TypeError` if this release of verl requires members that the platform lacks.
     """
