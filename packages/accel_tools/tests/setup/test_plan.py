@@ -86,7 +86,7 @@ UNKNOWN = [
     ({"pci": ["9999:4001/038000"]}, "MetaX builds torch for its GPUs itself", "metax-tech.com"),
     ({"pci": ["1d94:55b7/038000"], "nodes": ["/dev/kfd"]}, "Hygon builds torch for its DCUs", "sourcefind"),
     ({"pci": [MI300]}, "amdgpu reports no GPU architecture", "rocm.docs.amd.com"),
-    ({"pci": [ASCEND], "python": "3.14"}, "no row of the vendor's table has Python 3.14", "gitcode.com"),
+    ({"pci": [ASCEND], "python": "3.15"}, "no row of the vendor's table has Python 3.15", "gitcode.com"),
     ({"glibc": "2.17"}, "since torch 2.7 need glibc 2.28, but this system has 2.17", "pytorch.org"),
 ]  # fmt: skip
 
@@ -361,13 +361,13 @@ ASKED = [
     ({}, "rocm", {}, "notes", "accel setup rocm --toolkit VERSION"),
     ({}, "npu", {}, "notes", "accel setup npu --toolkit VERSION"),
     ({}, "npu", {}, "target", "Ascend NPU"),
-    ({}, "npu", {}, "torch", "torch==2.12.0"),
+    ({}, "npu", {}, "torch", "torch==2.14.0"),
     (
         {},
         "npu",
         {},
         "parts",
-        "(Part(what='CANN 9.1.*', why='missing here: install it first",
+        "(Part(what='CANN 9.1.0', why='missing here: install it first",
     ),
     (HOPPER, "cpu", {}, "torch_backend", "cpu"),
     (TWO_MAKERS, "", {}, "target", "NVIDIA GPU"),

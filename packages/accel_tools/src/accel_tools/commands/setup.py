@@ -417,6 +417,7 @@ def _document(
         "backend": plan.backend,
         "torch": plan.torch,
         "torch_backend": plan.torch_backend,
+        "torch_index": plan.torch_index,
         "packages": list(plan.packages),
         "package_index": plan.package_index,
         "parts": [part._asdict() for part in plan.parts],

@@ -69,6 +69,28 @@ _ROCM = ("7.2", "7.1", "7.0", "6.4", "6.3", "6.2.4", "6.2", "6.1", "6.0")
 _VEGA = ("gfx900", "gfx906")
 _WITH_VEGA = ["rocm6.3", "rocm6.2.4", "rocm6.2", "rocm6.1", "rocm6.0"]
 _VEGA_SOURCE = "https://github.com/pytorch/pytorch/issues/179865"
+#: AMD's own index of ROCm 7.14, for Linux and Windows, and the architectures that it has code for, each as
+#: an extra of torch: `torch[device-gfx1103]`. The list is of 2026-08-26.
+AMD_INDEX = "https://repo.amd.com/rocm/whl-multi-arch/"
+AMD_SOURCE = "https://github.com/easydiffusion/torchruntime/issues/34"
+AMD_TARGETS = (
+    "gfx908", "gfx90a", "gfx942", "gfx950",
+    "gfx1010", "gfx1011", "gfx1012",
+    "gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036",
+    "gfx1100", "gfx1101", "gfx1102", "gfx1103",
+    "gfx1150", "gfx1151", "gfx1152", "gfx1153",
+    "gfx1200", "gfx1201", "gfx1250",
+)  # fmt: skip
+#: Architectures whose results are reported to be wrong with AMD's wheels, and the report.
+AMD_WRONG = {"gfx1033": "https://github.com/unslothai/unsloth/pull/8412"}
+#: The release of torch in that index, and its Pythons:
+#: https://rocm.docs.amd.com/projects/ai-ecosystem/en/latest/frameworks/pytorch/install.html
+_AMD_TORCH = "2.12"
+_AMD_PYTHONS = ("3.11", "3.14")
+#: The index of ROCm 10, and the architectures with which AMD tested it.
+AMD_NEXT_INDEX = "https://stable.repo.amd.com/rocm/whl-next/"
+AMD_NEXT_SOURCE = "https://github.com/ultralytics/ultralytics/pull/24137"
+AMD_NEXT_TARGETS = ("gfx950", "gfx1151", "gfx1201")
 #: The builds of each release, newest first; Pythons. https://pytorch.org/get-started/previous-versions/ and
 #: pytorch/pytorch, RELEASE.md, "Release Compatibility Matrix".
 RELEASES = {
@@ -290,6 +312,17 @@ def for_amd(architecture: str, torch: str = "") -> Build:
         return Build("", _TABLE)
     names = [f"rocm{version}" for version in _ROCM if _is_at_least(version, oldest)]
     return Build(_newest_of_release(names, torch), _TABLE)
+
+
+def why_not_from_amd(python: str, torch: str = "") -> str:
+    """Return why AMD's own wheels do not fit that Python and torch; empty if they do."""
+    if torch and _minor(torch) != _AMD_TORCH:
+        return f"AMD's own wheels are of torch {_AMD_TORCH}, and not {torch}"
+    oldest, newest = _AMD_PYTHONS
+    if _is_at_least(python, oldest) and _is_at_least(newest, python):
+        return ""
+    wheels = f"AMD's own wheels are for Python {oldest} to {newest}"
+    return f"{wheels}, but this is Python {python}"
 
 
 def is_vega(architecture: str) -> bool:

@@ -92,11 +92,12 @@ def unreachable(plan: Plan) -> str:
 
     PyPI is not checked, because pip may be configured with another index.
     """
-    if not plan.torch_backend:
+    if not plan.torch_backend and not plan.torch_index:
         return ""
     # All of PyTorch's indexes are on one server, so any of them stands for the one that uv will choose.
     index = builds.CPU if plan.torch_backend == AUTO else plan.torch_backend
-    address = f"{builds.index_of(index)}/torch/"
+    base = plan.torch_index or builds.index_of(index)
+    address = f"{base.rstrip('/')}/torch/"
     try:
         with urllib.request.urlopen(address, timeout=_INDEX_SECONDS):
             return ""

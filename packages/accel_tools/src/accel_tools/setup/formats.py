@@ -50,14 +50,21 @@ def _index_options(plan: Plan) -> list[str]:
     return ["--extra-index-url", plan.package_index]
 
 
+def _index_of(plan: Plan) -> str:
+    """Return the address of the index that has torch; empty for PyPI."""
+    if plan.torch_index:
+        return plan.torch_index
+    return builds.index_of(plan.torch_backend) if plan.torch_backend else ""
+
+
 def _pip_commands(plan: Plan, *options: str) -> list[str]:
     """Return the commands of pip: two if torch is from its own index, which lacks other packages."""
     packages = _pip_arguments(plan)
     install = ["pip", "install", *options]
     index_options = _index_options(plan)
-    if not plan.torch_backend:
+    index = _index_of(plan)
+    if not index:
         return [shlex.join([*install, plan.torch, *packages, *index_options])]
-    index = builds.index_of(plan.torch_backend)
     commands = [shlex.join([*install, plan.torch, "--index-url", index])]
     if packages:
         commands.append(shlex.join([*install, *packages, *index_options]))
@@ -69,6 +76,9 @@ def _pip(plan: Plan) -> str:
 
 
 def _uv(plan: Plan) -> str:
+    if plan.torch_index:
+        # AMD's index answers 403 for packages that it lacks, at which uv stops.
+        return " && ".join(f"uv {line}" for line in _pip_commands(plan))
     words = ["uv", "pip", "install", plan.torch, *_pip_arguments(plan)]
     if plan.torch_backend:
         words.append(f"--torch-backend={plan.torch_backend}")
@@ -121,6 +131,15 @@ def _pyproject(plan: Plan) -> str:
     requirements = [plan.torch, *map(_pep508, plan.packages)]
     listed = ", ".join(f'"{requirement}"' for requirement in requirements)
     lines = ["[project]", f"dependencies = [{listed}]"]
+    if plan.torch_index:
+        # Not explicit: the index also has what the extra needs. For packages that it lacks it answers 403.
+        lines += [
+            "",
+            "[[tool.uv.index]]",
+            'name = "amd"',
+            f'url = "{plan.torch_index}"',
+            "ignore-error-codes = [403]",
+        ]
     if plan.torch_backend:
         name = f"pytorch-{plan.torch_backend}"
         lines += [
@@ -150,11 +169,12 @@ def _requirements(plan: Plan) -> str:
     Otherwise that index could serve other names than torch, too.
     """
     index_options = _index_options(plan)
-    if not plan.torch_backend:
+    index = _index_of(plan)
+    if not index:
         lines = [" ".join(index_options)] if index_options else []
         lines += [plan.torch, *map(_pep508, plan.packages)]
         return "\n".join(lines)
-    lines = [f"--index-url {builds.index_of(plan.torch_backend)}", plan.torch]
+    lines = [f"--index-url {index}", plan.torch]
     packages = _pip_arguments(plan)
     if packages:
         install = shlex.join(["pip", "install", *packages, *index_options])

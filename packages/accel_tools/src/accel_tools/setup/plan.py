@@ -16,6 +16,7 @@ __all__ = [
     "for_installation",
     "for_uv",
     "requirement",
+    "with_extra",
     "with_plugin",
 ]
 
@@ -75,6 +76,8 @@ class Plan(NamedTuple):
     given: tuple[str, ...] = ()
     #: The hardware for which uv chooses the index itself, if uv installs; else `None`.
     uv: UvChoice | None = None
+    #: The address of a maker's own index that has torch; empty for PyTorch's and PyPI.
+    torch_index: str = ""
 
     @property
     def kind(self) -> str:
@@ -85,6 +88,11 @@ class Plan(NamedTuple):
 def requirement(torch: str) -> str:
     """Return the requirement for torch, or for that release of it."""
     return f"torch=={torch}" if torch else "torch"
+
+
+def with_extra(requirement: str, extra: str) -> str:
+    """Return the requirement with an extra: `"torch[device-gfx1103]==2.12.0"`."""
+    return requirement.replace("torch", f"torch[{extra}]", 1)
 
 
 def with_plugin(plan: Plan) -> Plan:

@@ -73,8 +73,9 @@ def planned(
     start = _start(machine, hardware, target, driver, toolkit)
     plan = _complete(start, machine, tables, torch)
     intel = _intel_card(hardware)
-    is_amd_unknown = plan.unknown and plan.target == "AMD GPU" and hardware.gfx
-    if is_amd_unknown and not name and intel:  # AMD's GPU is part of the CPU
+    is_without_wheels = bool(plan.unknown or plan.torch_index)
+    is_amd_part_of_cpu = plan.target == "AMD GPU" and hardware.gfx and intel
+    if is_without_wheels and is_amd_part_of_cpu and intel and not name:
         target = intel
         start = _start(machine, hardware, intel)
         plan = _complete(start, machine, tables, torch)

@@ -14,7 +14,14 @@ from accel_tools.setup.builds import Build
 from accel_tools.setup.hardware import KEPLER, UNNAMED, VOLTA
 from accel_tools.setup.installed import OWN_BUILDS, unfit
 from accel_tools.setup.machines import Machine
-from accel_tools.setup.plan import Part, Plan, UvChoice, requirement, with_plugin
+from accel_tools.setup.plan import (
+    Part,
+    Plan,
+    UvChoice,
+    requirement,
+    with_extra,
+    with_plugin,
+)
 
 __all__ = ["PYTORCH", "plan_with_pytorch"]
 
@@ -317,7 +324,9 @@ def _why_toolkit(plan: Plan, build: Build, toolkit: str) -> str:
 
 
 def _for_amd(plan: Plan, machine: Machine, torch: str) -> Plan:
-    if machine.system == "win32" or plan.kind == "WSL2":
+    if machine.system == "win32":
+        return _for_amd_on_windows(plan, torch)
+    if plan.kind == "WSL2":
         reason = (
             "PyTorch has no ROCm wheels for Windows; AMD has its own for WSL2 and some "
             "Radeons"
@@ -341,7 +350,7 @@ def _for_gfx(plan: Plan, torch: str) -> Plan:
     unsupported = [gfx for gfx in by_gpu if gfx not in supported]
     if not supported:
         source = by_gpu[unsupported[0]].source
-        raise _no_wheels(unsupported, torch, source)
+        return _from_amd_for_gfx(plan, torch, _no_wheels(unsupported, torch, source))
     gfx = supported[0]
     build = by_gpu[gfx]
     if not torch and not builds.is_vega(gfx):
@@ -362,9 +371,79 @@ def _no_wheels(gpus: Sequence[str], torch: str, source: str) -> _NoBuildError:
     return _NoBuildError(reason, _GFX)
 
 
+def _from_amd_for_gfx(plan: Plan, torch: str, lacking: _NoBuildError) -> Plan:
+    """Return the plan with AMD's own wheels for GPUs that PyTorch has no wheels for.
+
+    Raises `_NoBuildError` with the reason of `lacking` if AMD's wheels do not fit either.
+    """
+    known = [gfx for gfx in plan.hardware.gfx if gfx in builds.AMD_TARGETS]
+    right = [gfx for gfx in known if gfx not in builds.AMD_WRONG]
+    if not known:
+        raise lacking
+    if not right:
+        reason = f"{lacking.reason}; AMD's own are reported to give wrong results"
+        raise _NoBuildError(reason, builds.AMD_WRONG[known[0]])
+    reason = builds.why_not_from_amd(plan.python, torch)
+    if reason:
+        raise _NoBuildError(f"{lacking.reason}; {reason}", _GFX)
+    why = f"AMD's build for ROCm 7.14 has code for {right[0]}; PyTorch's has none"
+    return _from_amd(plan, torch, f"device-{right[0]}", why)
+
+
+def _for_amd_on_windows(plan: Plan, torch: str) -> Plan:
+    """Return the plan for Windows, where no file has the GPU's architecture."""
+    lacking = "PyTorch has no ROCm wheels for Windows"
+    if plan.toolkit:
+        reason = f"{lacking}, and AMD's own bring their ROCm: omit --toolkit"
+        raise _NoBuildError(reason, _ROCM)
+    reason = builds.why_not_from_amd(plan.python, torch)
+    if reason:
+        raise _NoBuildError(f"{lacking}; {reason}", _ROCM)
+    targets = [gfx for gfx in builds.AMD_TARGETS if gfx not in builds.AMD_WRONG]
+    notes = (
+        *plan.notes,
+        f"AMD's build has code only for {', '.join(targets)}",
+        "If you know the architecture, replace device-all by device-gfxNNNN: about 2 GB",
+    )
+    why = (
+        f"{lacking}; AMD's build for ROCm 7.14, with code for all of these GPUs (10 GB)"
+    )
+    return _from_amd(plan, torch, "device-all", why)._replace(notes=notes)
+
+
+def _from_amd(
+    plan: Plan,
+    torch: str,
+    extra: str,
+    why: str,
+    index: str = builds.AMD_INDEX,
+    source: str = builds.AMD_SOURCE,
+) -> Plan:
+    """Return the plan with torch from AMD's index, which lacks packages that torch does not need."""
+    needed = with_extra(requirement(torch), extra)
+    part = Part(needed, why, source)
+    return with_plugin(plan._replace(torch=needed, torch_index=index, parts=(part,)))
+
+
+def _for_rocm_10(plan: Plan, torch: str) -> Plan:
+    """Return the plan for ROCm 10, on GPUs with which AMD tested its index."""
+    gpus = builds.AMD_NEXT_TARGETS
+    here = [gfx for gfx in plan.hardware.gfx if gfx in gpus]
+    if not here:
+        reason = (
+            f"AMD's index of ROCm 10 is known to have code only for {', '.join(gpus)}"
+        )
+        raise _NoBuildError(reason, builds.AMD_NEXT_SOURCE)
+    why = f"AMD's build for ROCm 10 has code for {here[0]}"
+    index, source = builds.AMD_NEXT_INDEX, builds.AMD_NEXT_SOURCE
+    return _from_amd(plan, torch, f"device-{here[0]}", why, index, source)
+
+
 def _for_rocm(plan: Plan, torch: str) -> Plan:
     """Return the plan for the requested ROCm, and for AMD's GPUs of this machine, if any."""
     build = builds.for_toolkit("rocm", plan.toolkit, torch)
+    if not build.name and plan.toolkit.partition(".")[0] == "10":
+        return _for_rocm_10(plan, torch)
     if not build.name:
         raise _no_build(plan, "ROCm", builds.toolkits("rocm"), torch)
     gpus = builds.gpus_of(build.name)

@@ -22,6 +22,8 @@ __all__ = ["Members"]
 _NEXT_STEP = (
     "See accel why, or name one of verl's platforms: export VERL_PLATFORM=nvidia"
 )
+#: Ray's variable for its resource `GPU` (2.60.0, ray/_private/accelerators/nvidia_gpu.py).
+_NOSET_OF_GPU = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
 #: Device types that verl 0.9.1 has platforms for (plugin/platform/platform_cuda.py:28, platform_npu.py:37).
 _NATIVE_DEVICE_TYPES = ("cuda", "npu")
 
@@ -121,12 +123,19 @@ class Members:
         return self.accelerator.range(msg)
 
     def ray_resource_name(self) -> str:
-        """Return Ray's name for the device, else the backend's name, for `ray start --resources`."""
-        return self.accelerator.backend.request.ray or self.accelerator.name
+        """Return Ray's name for the device; `"GPU"` if Ray has no support for the device.
+
+        Before PPO, verl counts only Ray's `GPU` and `NPU` (0.9.1, single_controller/ray/base.py:230). Start
+        Ray with the number of devices: `ray start --num-gpus 8`.
+        """
+        return self.accelerator.backend.request.ray or "GPU"
 
     def ray_noset_envvars(self) -> list[str]:
         """Return the variables that stop Ray from setting the visible-devices variable."""
-        return list(filter(None, [self.accelerator.backend.request.ray_noset]))
+        request = self.accelerator.backend.request
+        if not request.ray:
+            return [_NOSET_OF_GPU]
+        return [request.ray_noset] if request.ray_noset else []
 
     def is_ipc_supported(self) -> Any:
         """Return whether tensors can be shared by handle: only on CUDA; else verl copies via the host."""
