@@ -1,9 +1,9 @@
 """Choose one environment of a folder by this machine's hardware, and start its Python.
 
-`accel setup --into FOLDER` copies this module to the folder `lib` in FOLDER, as `accel_choice.py`. Each program in `FOLDER/bin`
-runs it before Python starts, so it imports only what Python itself imports: the hardware checks of accel-core
-take 60 ms to import, `re` and `json` 7 ms. The files that it reads have blocks of lines `key = value`, as
-`pyvenv.cfg`; a value that is a list has its items separated by spaces.
+`accel setup --into FOLDER` copies this module to the folder `lib` in FOLDER, as `accel_choice.py`. Each
+program in `FOLDER/bin` runs this module before Python starts, so it imports only what Python itself imports:
+the hardware checks of accel-core take 60 ms to import, `re` and `json` 7 ms. Its files have blocks of lines
+`key = value`, like `pyvenv.cfg`; the items of a list are separated by spaces.
 """
 
 # pathlib takes milliseconds to import:

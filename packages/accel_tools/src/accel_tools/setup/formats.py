@@ -100,7 +100,7 @@ def _conda(plan: Plan) -> str:
 
 
 def _dockerfile(plan: Plan) -> str:
-    """Return a Dockerfile; a checkout of accel is mounted for the build, as no registry has it."""
+    """Return a Dockerfile that mounts a checkout for the build, because no registry has accel-core."""
     checkout = vendors.pip_argument("accel-core")
     mounted = []
     if Path(checkout).is_absolute():
