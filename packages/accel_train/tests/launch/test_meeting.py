@@ -95,11 +95,14 @@ def test_nccl_of_a_cuda_build_and_of_a_rocm_build_do_not_meet(store):
     shared = {"backend": "cuda", "communication": "nccl"}
     builds = ("a CUDA build", "a ROCm build")
     errors = all_agree(
-        store, [record(rank, build=build, **shared) for rank, build in enumerate(builds)]
+        store,
+        [record(rank, build=build, **shared) for rank, build in enumerate(builds)],
     )
     for error in errors:
         assert isinstance(error, RankMismatchError)
-        assert "rank 1 (host host1): cuda () over nccl of a ROCm build of torch" in str(error)
+        assert "rank 1 (host host1): cuda () over nccl of a ROCm build of torch" in str(
+            error
+        )
         assert str(error).endswith("ACCEL_COMMUNICATION_BACKEND=gloo")
 
 

@@ -138,7 +138,8 @@ def test_ranks_with_different_backends_are_told_which_and_why(ranks, cpu_backend
         ranks(JOIN, 2, [{**cpu_backend("other"), "DS_ACCELERATOR": ""}])
     )
     assert (
-        "rank 0: other (accel-other 1.0) over gloo, as the usable backend with the highest" in message
+        "rank 0: other (accel-other 1.0) over gloo, as the usable backend with the highest"
+        in message
     )
     assert re.search(
         r"rank 1: cpu \(accel-core .*\) over gloo, pinned by DS_ACCELERATOR='cpu'",
