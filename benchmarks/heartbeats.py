@@ -27,7 +27,7 @@ import torch.distributed
 from accel_train import init_process_group
 from accel_train.launch.agreement import Record, agree
 from accel_train.launch.failure_detector import FailureDetector
-from accel_train.launch.rendezvous import Rank, meet
+from accel_train.launch.rendezvous import Rank, rendezvous
 from benchmarks.harness import Row, show
 
 #: Of the rows on time: ranks, seconds without a heartbeat, runs.
@@ -231,7 +231,7 @@ def many_row() -> Row:
     def rank(number: int) -> None:
         os.environ.update(RANK=str(number), WORLD_SIZE=str(_MANY))
         me = Rank(number, _MANY, number, "this")
-        meeting = meet(me, None, None, _WAIT)
+        meeting = rendezvous(me, None, None, _WAIT)
         record = Record(number, "this", backend="cpu")
         agreed = agree(meeting.store, record, _MANY, _WAIT.total_seconds())
         store = torch.distributed.TCPStore(
@@ -242,7 +242,7 @@ def many_row() -> Row:
         detector.start()
         pipe.write("connected")
         time.sleep(2 * _LARGE_SILENCE)
-        detector.gather(_WAIT.total_seconds())
+        detector.wait_for_all(_WAIT.total_seconds())
         pipe.write("complete")
         detector.release_store()
 

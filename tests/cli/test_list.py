@@ -118,7 +118,7 @@ PINS = {
     " NPU@Accel_Npu ": "* pinned by DS_ACCELERATOR=' NPU@Accel_Npu '. Details: `accel why`",
     "gone,off,npu": "* preferred by DS_ACCELERATOR='gone,off,npu'",
     "off": "which cannot be used",
-    "bare": "* pinned by DS_ACCELERATOR='bare'. A program gets it, with the status 'no device'. Details: `accel why`",
+    "bare": "* pinned by DS_ACCELERATOR='bare'. A program gets it, with the status 'no device'.",
     "gone": "DS_ACCELERATOR='gone' matches no backend that can be chosen",
 }
 

@@ -58,10 +58,10 @@ def test_an_environment_is_settings_or_an_error(environ):
         assert settings.parse_pin(str(pin), allow_distribution_only=True) == pin
 
 
-@fuzzed(environ=ENVIRONMENT, rendezvous=st.booleans())
-def test_a_rank_is_read_or_an_error_says_why_not(environ, rendezvous):
+@fuzzed(environ=ENVIRONMENT, needs_address=st.booleans())
+def test_a_rank_is_read_or_an_error_says_why_not(environ, needs_address):
     try:
-        place = read_rank(rendezvous=rendezvous, environ=environ)
+        place = read_rank(needs_address=needs_address, environ=environ)
     except (LaunchError, SettingError):
         return
     assert 0 <= place.rank < place.world_size

@@ -19,11 +19,11 @@ from accel_core import Accelerator, discover, packages
 from accel_core.cli import accel
 from accel_core.hardware import vendors
 from accel_simulated import VENDORS, declared, device, faults, imports
-from accel_simulated.asked import MOST, read
 from accel_simulated.detector import advice, attribution, command, formats, names
 from accel_simulated.detector.attribution import Owner
 from accel_simulated.detector.log import MAX_PLACES, NOT_RECORDED, Log
 from accel_simulated.detector.merge import Place, Report, merge
+from accel_simulated.request import MAX_DEVICES, parse_request
 from accel_simulated.vendors import DEVICES
 from accel_testing.commands import simulate
 
@@ -89,7 +89,7 @@ def test_the_nearest_of_others():
 def test_names_are_the_vendors():
     """Those that accel-simulated plays, and those that plugins declare."""
     for vendor in VENDORS.values():
-        kind = vendor.plays or vendor.name
+        kind = vendor.alias_of or vendor.name
         if kind not in ("acme", "plain"):
             assert set(vendor.visible) <= set(names.TYPES[kind].variables), vendor.name
             assert {vendor.collective} - {""} <= set(names.TYPES[kind].collectives), (
@@ -453,7 +453,7 @@ def test_two_that_change_one_module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     before = list(sys.meta_path)
     for name in ("first", "second"):
-        imports.change(
+        imports.on_import(
             "changed_twice",
             before=lambda name=name: monkeypatch.setitem(os.environ, name, name),
             after=lambda module, name=name: module.said.append(os.environ[name]),
@@ -519,18 +519,21 @@ def test_what_cannot_be_followed_is_said_by_each_import_of_torch(child, folder):
         ),
         ("acme,cuda", "'acme,cuda' is not simulated"),
         (":2", "'' is not simulated"),
-        ("acme:0", "'0' is no count of devices; expected from 1 to 64. Write acme:2."),
-        ("acme:", "'' is no count"),
-        ("acme:-1", "'-1' is no count"),
-        ("acme:two", "'two' is no count"),
-        ("acme:²", "'²' is no count"),
-        (f"acme:{MOST + 1}", "'65' is no count"),
-        ("mps:2", "expected 1, as torch knows one such device. Write mps:1."),
+        (
+            "acme:0",
+            "'0' is not a valid number of devices; expected a number from 1 to 64. Write acme:2.",
+        ),
+        ("acme:", "'' is not a valid number"),
+        ("acme:-1", "'-1' is not a valid number"),
+        ("acme:two", "'two' is not a valid number"),
+        ("acme:²", "'²' is not a valid number"),
+        (f"acme:{MAX_DEVICES + 1}", "'65' is not a valid number"),
+        ("mps:2", "expected 1, because torch supports one such device. Write mps:1."),
     ],
 )
 def test_bad_values(text, problem):
     with pytest.raises(accel_core.SettingError) as caught:
-        read(text)
+        parse_request(text)
     assert str(caught.value).startswith(f"ACCEL_SIMULATE={text!r}: ")
     assert problem in str(caught.value)
     assert isinstance(caught.value, ValueError)
@@ -543,18 +546,18 @@ def test_bad_values(text, problem):
 def test_bad_faults(text):
     with pytest.raises(
         accel_core.SettingError,
-        match=r"is no fault; expected oom@N, .* such as oom@10,slow=",
+        match=r"is not a fault; expected oom@N, .* such as oom@10,slow=",
     ):
-        faults.read(text)
+        faults.parse_faults(text)
 
 
 @pytest.mark.parametrize("text", ["0", "64,x", "64,", "-1", "1048577", "9" * 30, "٣"])
 def test_bad_memories(text, monkeypatch):
     monkeypatch.setenv("ACCEL_SIMULATE_MEMORY_MB", text)
     with pytest.raises(accel_core.SettingError) as caught:
-        device._memories()
+        device._read_memories()
     assert repr(text) in str(caught.value)
-    assert "8192,64" in str(caught.value)
+    assert "1024,64" in str(caught.value)
 
 
 def test_a_neighbour_whose_metadata_is_broken_is_passed_over(tmp_path, monkeypatch):
@@ -568,14 +571,14 @@ def test_a_neighbour_whose_metadata_is_broken_is_passed_over(tmp_path, monkeypat
 
 
 def test_good_faults():
-    assert faults.read(" oom@10, slow=2.5,COUNT=1@20,,hang") == {
+    assert faults.parse_faults(" oom@10, slow=2.5,COUNT=1@20,,hang") == {
         "oom": (10, 0), "slow": (1, 2500), "count": (20, 1), "hang": (1, 0),
     }  # fmt: skip
 
 
 def test_good_values():
-    assert [str(read(text)) for text in ("acme", " ACME : 3 ", "mps", f"cuda:{MOST}")] == [
-        "acme:2", "acme:3", "mps:1", f"cuda:{MOST}",
+    assert [str(parse_request(text)) for text in ("acme", " ACME : 3 ", "mps", f"cuda:{MAX_DEVICES}")] == [
+        "acme:2", "acme:3", "mps:1", f"cuda:{MAX_DEVICES}",
     ]  # fmt: skip
 
 
@@ -587,14 +590,14 @@ def test_asked_for_another_when_one_is_simulated(child):
     )
     said = child(code, {"ACCEL_SIMULATE": "acme"})
     assert said.startswith(
-        "ACCEL_SIMULATE='mlu:2' came when this process simulated acme:2 already. Start an"
+        "ACCEL_SIMULATE='mlu:2' was set after this process had started to simulate acme:2. Start an"
     )
 
 
 def test_a_vendors_package_that_comes_without_being_asked_for():
     with pytest.raises(
         accel_core.SettingError,
-        match="simulated acme was asked for when torch was imported",
+        match="torch was imported without ACCEL_SIMULATE=acme",
     ):
         device.load("acme")
 
@@ -606,7 +609,7 @@ def test_a_torch_that_is_built_for_the_real_device(child, folder):
     code = "try: import torch\nexcept RuntimeError as error: print(type(error).__name__, error)"
     said = child(code, {"ACCEL_SIMULATE": "cuda", "PYTHONPATH": folder})
     assert said.startswith(
-        "BackendConflictError ACCEL_SIMULATE='cuda:2': the torch that is installed is built"
+        "BackendConflictError ACCEL_SIMULATE='cuda:2': the installed torch is built"
     )
     assert "for CUDA 12.8" in said
     assert "Simulate acme, or install" in said
@@ -624,7 +627,7 @@ def test_the_vendors_variable_hides_devices(name, value, count, monkeypatch):
     """CANN takes ascending integers alone; accel-npu's tests hold the real torch_npu to the same."""
     vendor = DEVICES[name]
     monkeypatch.setenv(vendor.visible[0], value)
-    assert device._visible(vendor, 2) == count
+    assert device._visible_count(vendor, 2) == count
 
 
 def test_the_vendors_own_package_is_installed_as_well(child, folder):
@@ -641,7 +644,7 @@ def test_the_vendors_own_package_is_installed_as_well(child, folder):
     assert len(said) == 3, said
     assert len(set(said)) == 1, said
     assert said[0].startswith(
-        "BackendConflictError ACCEL_SIMULATE='npu:2': the vendor's own torch_npu is installed as well, in "
+        "BackendConflictError ACCEL_SIMULATE='npu:2': the vendor's real torch_npu is installed in "
         f"{installed}, "
     )
     assert "Simulate in an environment without it" in said[0]
@@ -655,7 +658,7 @@ def test_the_vendors_own_package_is_installed_as_well(child, folder):
             2,
             "the device 'acmee:2': 'acmee' is not simulated",
         ),
-        (["acme:0", "python"], 2, "'0' is no count of devices"),
+        (["acme:0", "python"], 2, "'0' is not a valid number of devices"),
         (
             ["acme", "--", "no-such-command", "-x"],
             1,
@@ -667,7 +670,7 @@ def test_the_vendors_own_package_is_installed_as_well(child, folder):
         (
             ["--output", "x", "acme", "true"],
             2,
-            "--output goes with --build: accel simulate --build",
+            "--output requires --build: accel simulate --build",
         ),
         (["acme", "--output", "x"], 1, "--output: there is no such command"),
     ],
@@ -718,7 +721,7 @@ def test_the_command_without_the_package(monkeypatch):
     step = vendors.install_command("accel-simulated")
     assert (done.exit_code, done.stderr) == (
         1,
-        f"Error: accel simulate needs accel-simulated: {step}\n",
+        f"Error: accel simulate needs accel-simulated, which is not installed. Next step: {step}\n",
     )
 
 
@@ -744,9 +747,9 @@ def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(
     groups = {"accel.backends": {name.removeprefix("accel_"): name for name in modules}}
     plugin = layouts.dist_info(tmp_path, "accel-zing", "1.0", groups, modules)
     code = (
-        "from accel_simulated.declared import VARIABLE, find, told\n"
+        "from accel_simulated.declared import VARIABLE, find, from_environment\n"
         "print(*[str(find(n)) for n in ('zing', 'zang', 'nobody', 'acme', 'plain')], sep='|')\n"
-        "print([told({VARIABLE: text}) for text in ('', 'nonsense', '[1]', '{}')])"
+        "print([from_environment({VARIABLE: text}) for text in ('', 'nonsense', '[1]', '{}')])"
     )
     found, read_back = child(code, {"PYTHONPATH": str(plugin)}).splitlines()
     *none, acme, plain = found.split("|")

@@ -84,7 +84,7 @@ def test_torchneuron_for_another_torch_names_both(monkeypatch, tmp_path):
     )
     fault = package.package_fault()
     assert fault.reason == (
-        "torch-neuronx 2.14.3.0.5 is for torch 2.14, and torch 2.13.0+cpu is installed"
+        "torch-neuronx 2.14.3.0.5 is for torch 2.14, but torch 2.13.0+cpu is installed"
     )
     assert fault.step == "accel setup neuron"
     with pytest.raises(BackendUnavailableError, match=r"is for torch 2\.14"):
@@ -120,8 +120,8 @@ def test_an_older_device_is_not_torchneurons(monkeypatch, older):
     answer = accel_neuron.accel_probe(BACKEND)
     assert not answer.usable
     assert answer.reason == (
-        f"this machine has Trainium1 or Inferentia ({older}), and TorchNeuron supports "
-        "Trainium2 and Trainium3"
+        f"this machine has Trainium1 or Inferentia ({older}), but TorchNeuron supports "
+        "only Trainium2 and Trainium3"
     )
     assert answer.hint == "use a Trn2 or Trn3 instance"
     assert checks.generation().level == "error"

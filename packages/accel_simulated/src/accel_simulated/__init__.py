@@ -1,12 +1,13 @@
 """Simulated accelerators: real tensors, streams and memory on a machine without a device.
 
-Installed, this package changes nothing. A process has a simulated device when it was started with
+The installed package changes nothing by itself. A process has a simulated device if it is started with
 `ACCEL_SIMULATE=acme:2` in its environment: `accel_simulated.pth` then imports `accel_simulated.at_start`.
-Nothing here is a device, or says anything about a vendor's hardware, kernels or speed.
+Results on a simulated device show nothing about a vendor's hardware, kernels or speed.
 
-A *vendor* here is a name of `DEVICES`; `VENDORS` are those with all that a GPU has.
+`DEVICES` has all devices that can be simulated, `VENDORS` those that have everything that a GPU has, and
+`OWN_DEVICES` those of `VENDORS` with a device type of their own.
 
-PYTEST_DONT_REWRITE: pytest would warn that this was imported before it, at Python's start.
+PYTEST_DONT_REWRITE: otherwise pytest warns that this package was imported before pytest, at Python's start.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _HOMES = {"BuildError": "errors", "CannotBuildError": "errors", "build": "buildi
 
 
 def __getattr__(name: str) -> Any:
-    # Each simulated process imports this before anything else: the rest comes when it is used.
+    # Every simulated process imports this package at its start, so submodules are imported on use.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'vendors')}"), name)

@@ -1,8 +1,8 @@
-"""Startup of a simulating process: `accel_simulated.pth` imports it if `ACCEL_SIMULATE` is set.
+"""Start a simulation: `accel_simulated.pth` imports this at Python's start if `ACCEL_SIMULATE` is set.
 
 It puts the vendor's simulated package on `sys.path`, and makes the device available when torch is imported.
-It checks nothing: an invalid value must not stop Python from starting. The first `import torch` reports the
-error.
+It checks nothing, because an invalid value must not stop Python from starting: the first `import torch`
+raises the error.
 """
 
 from __future__ import annotations
@@ -13,111 +13,134 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from accel_simulated import imports, seen
+from accel_simulated import core_patches, imports
 
 if TYPE_CHECKING:
-    from accel_simulated.declared import Declared
+    from accel_simulated.declared import DeclaredDevice
 
-__all__ = ["begin", "device", "told"]
+__all__ = ["backend_and_device_type", "begin", "describe"]
 
-#: What `ACCEL_SIMULATE` was when this process began to simulate.
-_begun = ""
+#: The value of `ACCEL_SIMULATE` when this process started.
+_initial_value = ""
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def begin() -> None:
-    """Prepare this process for the device that `ACCEL_SIMULATE` names."""
-    global _begun
-    _begun = os.environ["ACCEL_SIMULATE"]
-    name = _name()
-    runtime = os.path.join(_HERE, "runtimes", name)
-    found = _declared()
-    if found is not None:
+    """Prepare this process for the device in `ACCEL_SIMULATE`."""
+    global _initial_value
+    _initial_value = os.environ["ACCEL_SIMULATE"]
+    name = _requested_name()
+    declared_device = _declared_device()
+    if declared_device is not None:
         from accel_simulated import declared
 
-        declared.install(found)
-    elif name and os.path.isdir(runtime):
-        # As an installed package: behind PYTHONPATH, and before a real one of the vendor's.
-        ends = ("site-packages", "dist-packages")
-        places = [place for place, entry in enumerate(sys.path) if entry.endswith(ends)]
-        sys.path.insert(min(places, default=len(sys.path)), runtime)
-    if os.path.isdir(
-        os.environ.get("ACCEL_SIMULATE_RECORD", "")
-    ):  # `accel simulate --report`
+        declared.install(declared_device)
+    else:
+        _add_runtime_to_path(name)
+    backend, device_type = backend_and_device_type()
+    # `accel simulate --report` sets this variable.
+    if os.path.isdir(os.environ.get("ACCEL_SIMULATE_RECORD", "")):
         from accel_simulated.detector import recording
 
-        recording.begin(device()[1])
-    imports.change("torch", before=_prepare)
-    seen.install(*device(), lambda: told(os.environ))
-    if name == "klxpu":  # by the vendor's own way, which is not torch's
+        recording.begin(device_type)
+    imports.on_import("torch", before=_prepare)
+    core_patches.install(backend, device_type, lambda: describe(os.environ))
+    if (
+        name == "klxpu"
+    ):  # torch_xmlir is loaded in another way than torch's entry points
         from accel_simulated import kunlunxin
 
         kunlunxin.install()
-    if name == "mps":  # of which accel_core knows that it is on Macs only
-        imports.change("accel_core.hardware", after=_on_any_platform)
+    if name == "mps":  # otherwise accel-core finds it on macOS only
+        imports.on_import("accel_core.hardware", after=_match_any_platform)
 
 
-def device() -> tuple[str, str]:
-    """Return the backend that `ACCEL_SIMULATE` names, unchecked, and torch's device type for it."""
-    name, found = _name(), _declared()
-    if found is not None:
-        return found.backend, name
-    return name, "cuda" if name == "klxpu" else name
+def _add_runtime_to_path(name: str) -> None:
+    """Insert the vendor's simulated package into `sys.path` where an installed package would be.
+
+    It comes after the entries of `PYTHONPATH`, and before a real package of the vendor.
+    """
+    runtime = os.path.join(_HERE, "runtimes", name)
+    if not name or not os.path.isdir(runtime):
+        return
+    position = len(sys.path)
+    for index, entry in enumerate(sys.path):
+        if entry.endswith(("site-packages", "dist-packages")):
+            position = index
+            break
+    sys.path.insert(position, runtime)
 
 
-def _name() -> str:
+def backend_and_device_type() -> tuple[str, str]:
+    """Return the backend's name for the device in `ACCEL_SIMULATE`, unchecked, and torch's device type."""
+    name = _requested_name()
+    declared_device = _declared_device()
+    if declared_device is not None:
+        return declared_device.backend, name
+    if name == "klxpu":
+        return name, "cuda"
+    return name, name
+
+
+def _requested_name() -> str:
+    """Return the device's name in `ACCEL_SIMULATE`, in lower case."""
     return os.environ.get("ACCEL_SIMULATE", "").partition(":")[0].strip().lower()
 
 
-def _declared() -> Declared | None:
-    """The plugin's declaration of the simulated device, if the device is known only by that."""
+def _declared_device() -> DeclaredDevice | None:
+    """Return the plugin's declaration of the requested device; `None` for a device that this package has."""
     if not os.environ.get("ACCEL_SIMULATE_DECLARED"):
         return None
     from accel_simulated import declared
 
-    found = declared.told()
-    return found if found is not None and found.vendor.name == _name() else None
+    device = declared.from_environment()
+    if device is None or device.vendor.name != _requested_name():
+        return None
+    return device
 
 
-def told(environ: Mapping[str, str]) -> str:
-    """Return a name of this process's simulation: `"acme:2 by accel-simulated 0.1.0"`.
+def describe(environ: Mapping[str, str]) -> str:
+    """Return a description of this process's simulation: `"acme:2 by accel-simulated 0.1.0"`.
 
-    Builds the device if the variable is about this process, because the caller is about to probe it in a
-    child with a time limit. Raises `SettingError` if the variable is invalid, and what `device.check` and
-    `building.build` raise.
+    If `environ` is this process's environment, this builds the device, because the caller is about to probe
+    it in a child process with a time limit. Raises `SettingError` if a variable is invalid, or has changed
+    since the start, and what `device.check` and `building.build` raise.
     """
     from accel_core import SettingError
     from accel_simulated import __version__, building, faults
-    from accel_simulated.asked import VARIABLE, asked
     from accel_simulated.device import check
+    from accel_simulated.request import VARIABLE, current_request
 
-    injected = ", ".join(faults.asked(environ))
-    more = f", with requested faults ({injected})" if injected else ""
-    found = asked(environ)
-    if found is not None and environ is os.environ:
-        begun = asked({**environ, VARIABLE: _begun})
-        if begun != found:
+    request = current_request(environ)
+    fault_names = ", ".join(faults.requested_faults(environ))
+    if request is not None and environ is os.environ:
+        initial = current_request({**environ, VARIABLE: _initial_value})
+        if initial != request:
             raise SettingError(
-                f"{VARIABLE}={str(found)!r} came when this process simulated {begun} already. "
-                f"Start another Python: accel simulate {found} -- COMMAND"
+                f"{VARIABLE}={str(request)!r} was set after this process had started to simulate {initial}. "
+                f"Start another Python process: accel simulate {request} -- COMMAND"
             )
-        check(found)
-        building.ready(found.vendor.kind)
-    return f"{found} by accel-simulated {__version__}{more}"
+        check(request)
+        building.ready(request.vendor.kind)
+    description = f"{request} by accel-simulated {__version__}"
+    if fault_names:
+        description += f", with requested faults ({fault_names})"
+    return description
 
 
-def _on_any_platform(module: ModuleType) -> None:
+def _match_any_platform(module: ModuleType) -> None:
+    """Make accel-core accept the platforms of every declaration."""
     module.platform_matches = lambda platforms: True  # type: ignore[attr-defined]
 
 
 def _prepare() -> None:
-    """Raise `SettingError` for a value that cannot be followed, and what building raises."""
+    """Prepare the requested device. Raises `SettingError`, and what `device.prepare` raises."""
     from accel_simulated import device
-    from accel_simulated.asked import asked
+    from accel_simulated.request import current_request
 
-    found = asked()
-    if found is not None:
-        device.prepare(found)
+    request = current_request()
+    if request is not None:
+        device.prepare(request)
 
 
 if os.environ.get("ACCEL_SIMULATE", "").strip():

@@ -1,8 +1,8 @@
-"""Build the simulated device with one compiler command; the result is cached.
+"""Build the simulated device with one compiler command, and cache the library.
 
-A library is kept for its sources, torch's version and the device type, by whichever compiler.
-`torch.utils.cpp_extension` is not used: it compiles with torch imported, ninja and Python's headers. cuda,
-xpu and mps must be loaded before torch is imported, and no device needs those tools.
+A cached library is identified by its sources, torch's version and the device type, but not by the compiler.
+`torch.utils.cpp_extension` is not used, because it imports torch, and needs ninja and Python's headers. The
+simulated cuda, xpu and mps must be loaded before torch is imported.
 """
 
 from __future__ import annotations
@@ -23,45 +23,56 @@ from accel_simulated import cache, prebuilt
 from accel_simulated.errors import CannotBuildError
 from accel_simulated.prebuilt import LIBRARY, Fit
 
-__all__ = ["ahead", "build", "compiler", "find", "ready", "runtime"]
+__all__ = [
+    "build",
+    "build_into",
+    "compiler",
+    "find",
+    "ready",
+    "runtime_libraries",
+]
 
 SOURCES = Path(__file__).with_name("cpp")
 _MAIN = SOURCES / "simdev.cpp"
-# NDEBUG as in torch's wheels: some of its classes have other members without it.
+# NDEBUG is defined as in torch's wheels: without it, some of torch's classes have other members.
 _FLAGS = ("-std=c++20", "-O1", "-g0", "-DNDEBUG", "-fPIC", "-shared", "-w")
-#: The first torch whose headers have all that the sources need: graphs and allocators of any device. Sources
-#: were checked against the headers of 2.8 to 2.14, and run with 2.13.
+#: The first torch release whose headers have graphs and allocators of any device. The sources were checked
+#: against the headers of 2.8 to 2.14, and run with 2.13.
 OLDEST = (2, 12)
-#: The torch that accel-simulated's own tests run with.
+#: The torch release with which accel-simulated is tested.
 TESTED = (2, 13)
-#: torch's libraries that it is linked to.
-_NEEDED = ("c10", "torch_cpu", "torch_python")
-#: Built-in device types other than these bring rules for autocast in torch itself.
-_OWN_AUTOCAST = ("PrivateUse1", "HPU")
+#: torch's libraries to which the device is linked, in the order in which they can be loaded.
+_TORCH_LIBRARIES = ("c10", "torch_cpu", "torch_python")
+#: The device types for which torch has no autocast rules, so that the device registers its own.
+_NEED_AUTOCAST = ("PrivateUse1", "HPU")
 
 
 def build(kind: str) -> Path:
     """Return the library for a torch device type (`"PrivateUse1"`, `"HPU"`); build it if it is missing.
 
     A prebuilt library or one in the cache is used if it fits. A build takes up to a minute; if several
-    processes need it, one builds and the others wait. Raises `CannotBuildError` if a compiler, or a torch
-    with headers, is missing. Raises `BuildError` with the compiler's first error if the sources do not
-    compile against this torch, and if the cache cannot be written.
+    processes need the library, one builds it and the others wait. Raises `CannotBuildError` if a compiler, or
+    a torch with headers, is missing. Raises `BuildError` if the sources do not compile with this torch, with
+    the compiler's first error, and if the cache cannot be written.
     """
     fit = _fit(kind)
-    return prebuilt.find(fit) or _from_cache(fit)
+    return prebuilt.find(fit) or _find_or_build_in_cache(fit)
 
 
-def _from_cache(fit: Fit) -> Path:
-    kept = cache.find(fit)
-    if kept is not None:
-        return kept
+def _find_or_build_in_cache(fit: Fit) -> Path:
+    """Return the library in the cache, after a build if it is missing. Raises what `build` raises."""
+    library = cache.find(fit)
+    if library is not None:
+        return library
     try:
-        command = _command(fit.kind)
+        command = _compile_command(fit.kind)
     except CannotBuildError as error:
-        named = os.environ.get(LIBRARY, "")
+        place = os.environ.get(LIBRARY, "")
+        if not place:
+            raise
         raise CannotBuildError(
-            f"{error}{_nothing_fits(named, fit) if named else ''}"
+            f"{error} {LIBRARY}={place!r} has no library for {fit.kind}, torch {fit.torch} and this "
+            f"accel-simulated; expected {Path(place, fit.folder)}."
         ) from None
     if Version(fit.torch).release[:2] == TESTED:
         next_step = "set CXX to another compiler"
@@ -75,135 +86,148 @@ def _from_cache(fit: Fit) -> Path:
 
 
 def ready(kind: str) -> Path:
-    """Return the library that a parent process has found, if it fits this torch; else call `build`.
+    """Return the library in `ACCEL_SIMULATE_LIBRARY` if it fits this torch; otherwise call `build`.
 
-    Child processes inherit the result, so that they do not search again. Raises what `build` raises.
+    Sets the variable to the result, so that child processes do not search again. Raises what `build` raises.
     """
-    given = Path(os.environ.get(LIBRARY) or os.devnull)
-    if given.is_dir():  # of what was built ahead, for these processes too
+    library = Path(os.environ.get(LIBRARY) or os.devnull)
+    if library.is_dir():
+        # A folder of prebuilt libraries, in which child processes search too.
         return build(kind)
-    if (
-        not given.parent.name.startswith(f"simdev_{kind.lower()}-")
-        or _torch_of(given) != _torch_here()
-    ):
-        given = build(kind)
-        os.environ[LIBRARY] = str(given)
-    return given
+    is_of_kind = library.parent.name.startswith(f"simdev_{kind.lower()}-")
+    if not is_of_kind or _torch_version_of(library) != _torch_version():
+        library = build(kind)
+        os.environ[LIBRARY] = str(library)
+    return library
 
 
-def _torch_of(library: Path) -> str:
-    """The torch that a library was built for, as the cache noted it; empty where that cannot be read."""
+def _torch_version_of(library: Path) -> str:
+    """Return the torch version in a library's manifest; empty if one of the two cannot be read."""
     try:
-        noted = json.loads(
+        manifest = json.loads(
             library.with_name("manifest.json").read_text(encoding="utf-8")
         )
-        return str(noted["inputs"]["torch"]) if library.is_file() else ""
+        return str(manifest["inputs"]["torch"]) if library.is_file() else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
 
-def _torch_here() -> str:
-    """The version of torch; empty where there is none, which `_torch_folder` tells."""
-    return next((found.version for found in metadata.distributions(name="torch")), "")
+def _torch_version() -> str:
+    """Return the version of the installed torch; empty if torch is not installed."""
+    for distribution in metadata.distributions(name="torch"):
+        return distribution.version
+    return ""
 
 
 def find(kind: str) -> Path | None:
-    """Return the library for a device type if it is built; compiles nothing. Raises what `build` raises."""
+    """Return the library for a device type, or `None` if it is not built yet.
+
+    Raises `CannotBuildError` if it is not built and cannot be, and `BuildError` for a damaged library.
+    """
     fit = _fit(kind)
-    found = prebuilt.find(fit) or cache.find(fit)
-    if found is None:
-        _command(kind)  # raises where it cannot be built
-    return found
+    library = prebuilt.find(fit) or cache.find(fit)
+    if library is None:
+        _compile_command(kind)  # raises if the library cannot be built
+    return library
 
 
-def ahead(kind: str, folder: Path) -> Path:
-    """Put the library into `folder`, build it first if needed, and return its path there.
+def build_into(folder: Path, kind: str) -> Path:
+    """Put the library into `folder`, after a build if it is missing; return its path there.
 
-    A process whose `ACCEL_SIMULATE_LIBRARY` names that folder needs no compiler. Raises what `build` raises,
+    A process whose `ACCEL_SIMULATE_LIBRARY` is that folder needs no compiler. Raises what `build` raises,
     and `BuildError` if the folder cannot be written.
     """
     fit = _fit(kind)
-    return prebuilt.write(_from_cache(fit), fit, folder)
+    return prebuilt.write(_find_or_build_in_cache(fit), fit, folder)
 
 
-def runtime() -> list[Path]:
-    """Return torch's libraries that the device needs, in the order in which they can be loaded.
+def runtime_libraries() -> list[Path]:
+    """Return the paths of torch's libraries to load before the device, in order.
 
-    The device finds them by name once they are loaded: on the machine where it was built they may be
-    elsewhere.
+    The device is linked to them by name, and not by path, because torch may be elsewhere than on the machine
+    where the device was built.
     """
-    return [_torch_folder() / "lib" / f"lib{name}.so" for name in _NEEDED]
+    return [_torch_folder() / "lib" / f"lib{name}.so" for name in _TORCH_LIBRARIES]
 
 
 def compiler() -> list[str]:
-    """Return the C++ compiler with its arguments: `$CXX`, else the first of g++, c++ and clang++.
+    """Return the path of the C++ compiler, with its arguments: `$CXX`, or the first of g++, c++ and clang++.
 
-    Raises `CannotBuildError` if there is none.
+    Raises `CannotBuildError` if there is none, or if `$CXX` is not a valid command line.
     """
-    named = os.environ.get("CXX", "")
+    cxx = os.environ.get("CXX", "")
     try:
-        given = shlex.split(named)
+        command = shlex.split(cxx)
     except ValueError as error:
         raise CannotBuildError(
-            f"CXX={named!r} is no command line: {error}. Write CXX='g++ -m64'."
+            f"CXX={cxx!r} is not a valid command line: {error}. For example, CXX='g++ -m64'."
         ) from None
-    names = given[:1] or ["g++", "c++", "clang++"]
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found is None:
-        what = f"{names[0]} is not" if given else f"none of {', '.join(names)} is"
-        raise CannotBuildError(
-            f"the simulated device needs a C++20 compiler: {what} on PATH. Install one (apt-get "
-            "install g++; dnf install gcc-c++; conda install gxx), or set CXX to the one you have."
-        )
-    return [found, *given[1:]]
-
-
-def _command(kind: str) -> list[str]:
-    if sys.platform != "linux":
-        raise CannotBuildError(
-            f"the simulated device is built on Linux only, and this is {sys.platform}. Use a Linux container."
-        )
-    torch = _torch_folder()
-    return [
-        *compiler(), *_FLAGS, f"-DSIM={kind}", *(["-DSIM_AUTOCAST"] if kind in _OWN_AUTOCAST else []),
-        f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include", str(_MAIN),
-        f"-L{torch}/lib", *(f"-l{name}" for name in _NEEDED),
-    ]  # fmt: skip
-
-
-def _fit(kind: str) -> Fit:
-    """Give the requirements on a library for this device type, here."""
-    digest = hashlib.sha256(" ".join(_FLAGS).encode())
-    for source in sorted(SOURCES.iterdir()):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    return Fit(kind, _torch_here(), digest.hexdigest())
-
-
-def _nothing_fits(named: str, fit: Fit) -> str:
-    return (
-        f" {LIBRARY}={named!r} has no library for {fit.kind}, torch {fit.torch} and this accel-simulated; "
-        f"expected {Path(named, fit.folder)}."
+    names = command[:1] or ["g++", "c++", "clang++"]
+    for name in names:
+        path = shutil.which(name)
+        if path is not None:
+            return [path, *command[1:]]
+    missing = f"none of {', '.join(names)} is"
+    if command:
+        missing = f"{command[0]} is not"
+    raise CannotBuildError(
+        f"the simulated device needs a C++20 compiler: {missing} on PATH. Install one (apt-get "
+        "install g++; dnf install gcc-c++; conda install gxx), or set CXX to the one you have."
     )
 
 
+def _compile_command(kind: str) -> list[str]:
+    """Return the command that compiles the device, without the output file.
+
+    Raises `CannotBuildError` on other systems than Linux, and without a compiler or torch's headers.
+    """
+    if sys.platform != "linux":
+        raise CannotBuildError(
+            f"the simulated device can be built on Linux only, and this is {sys.platform}. Use a Linux "
+            "container."
+        )
+    torch = _torch_folder()
+    command = [*compiler(), *_FLAGS, f"-DSIM={kind}"]
+    if kind in _NEED_AUTOCAST:
+        command.append("-DSIM_AUTOCAST")
+    command += [
+        f"-I{torch}/include",
+        f"-I{torch}/include/torch/csrc/api/include",
+        str(_MAIN),
+        f"-L{torch}/lib",
+    ]
+    return command + [f"-l{name}" for name in _TORCH_LIBRARIES]
+
+
+def _fit(kind: str) -> Fit:
+    """Return the requirements on a library for this device type and the installed torch."""
+    digest = hashlib.sha256(" ".join(_FLAGS).encode())
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return Fit(kind, _torch_version(), digest.hexdigest())
+
+
 def _torch_folder() -> Path:
-    # Not `import torch`: the simulated device must be loaded before it. Not `find_spec` either, which asks
-    # the finder that brings the device in.
+    """Return torch's folder, without importing torch.
+
+    Raises `CannotBuildError` if torch is not installed, is too old, or has no headers.
+    """
+    # Not importlib.util.find_spec, which would call the finder that loads the simulated device.
     spec = PathFinder.find_spec("torch")
     if spec is None or spec.origin is None:
         raise CannotBuildError(
-            "the simulated device needs torch, which is not installed: accel setup cpu"
+            "the simulated device needs torch, which is not installed. Next step: accel setup cpu"
         )
-    here = _torch_here()
-    if here and Version(here).release < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
+    version = _torch_version()
+    if version and Version(version).release < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
         raise CannotBuildError(
-            f"the simulated device is compiled with torch {wanted} or newer, and this is torch {here}: accel "
-            "setup cpu"
+            f"the simulated device needs torch {oldest} or newer, and torch {version} is installed. Next "
+            "step: accel setup cpu"
         )
     folder = Path(spec.origin).resolve().parent
     if not (folder / "include" / "ATen").is_dir():
         raise CannotBuildError(
-            f"the torch in {folder} has no C++ headers: install torch as a wheel from its own index or PyPI"
+            f"the torch in {folder} has no C++ headers. Install torch as a wheel from its own index or PyPI."
         )
     return folder

@@ -1,7 +1,7 @@
-"""The cache of what is compiled here: one process compiles a library, the others wait for it and use it.
+"""Compile libraries into a cache: one process compiles a library, and the others wait for it.
 
-It is the folder `simulated` in `ACCEL_CACHE`, or in `accel-core` in the user's cache folder. A library lies
-there as one that was built ahead does (`prebuilt`), and is found by torch's version and the sources alone.
+The cache is the folder `simulated` in `ACCEL_CACHE`, or else in `accel-core` in the user's cache folder. Its
+libraries have the layout of prebuilt ones (`prebuilt`).
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ _NEXT_STEP = (
 
 
 def _folder() -> Path:
-    if given := os.environ.get("ACCEL_CACHE"):
-        return Path(given).expanduser().absolute() / "simulated"
-    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    """Return the cache's folder. Raises `BuildError` for a user without a home folder."""
+    accel_cache = os.environ.get("ACCEL_CACHE")
+    if accel_cache:
+        return Path(accel_cache).expanduser().absolute() / "simulated"
+    user_cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
-        return Path(caches, "accel-core", "simulated").expanduser().absolute()
-    except RuntimeError as error:  # a user without a home folder
+        return Path(user_cache, "accel-core", "simulated").expanduser().absolute()
+    except RuntimeError as error:
         raise BuildError(f"{error} {_NEXT_STEP}") from None
 
 
 def find(fit: Fit) -> Path | None:
-    """Return the library that fits; `None` if there is none, or only a damaged one."""
+    """Return the library that fits; `None` if it is missing or damaged."""
     try:
         return prebuilt.find_in(_folder(), fit)
     except BuildError:
@@ -43,15 +45,16 @@ def find(fit: Fit) -> Path | None:
 
 
 def build(fit: Fit, command: list[str], what: str, next_step: str) -> Path:
-    """Return the library that fits; compile it with `command` if there is none.
+    """Return the library that fits; compile it with `command` if it is missing.
 
-    A line on stderr says that `what` is compiled. Raises `BuildError` if the cache cannot be written, or if
-    `what` does not compile: with the compiler's first error, and `next_step`.
+    `what`: the name of the library in messages. `next_step`: the step in the message of a failed
+    compilation. Raises `BuildError` if the cache cannot be written, or if the compilation fails, with the
+    compiler's first error.
     """
     from filelock import FileLock, Timeout  # comes with torch
 
     folder = _folder()
-    # The operating system releases it when its holder ends, however that ends.
+    # The operating system releases the lock when the process that holds it ends, even if it is killed.
     lock = FileLock(folder / f"{fit.folder}.lock")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,7 +62,7 @@ def build(fit: Fit, command: list[str], what: str, next_step: str) -> Path:
             lock.acquire(timeout=0)
         except Timeout:
             sys.stderr.write(
-                f"accel-simulated: another process compiles {what}, waiting for it\n"
+                f"accel-simulated: waiting for another process that compiles {what}\n"
             )
             lock.acquire()
     except OSError as error:
@@ -75,17 +78,22 @@ def build(fit: Fit, command: list[str], what: str, next_step: str) -> Path:
 def _compile(
     fit: Fit, command: list[str], folder: Path, what: str, next_step: str
 ) -> Path:
+    """Compile a library into the cache. Raises `BuildError` if the compilation fails."""
     sys.stderr.write(f"accel-simulated: compiling {what} once (up to a minute)\n")
     log = folder / f"{fit.folder}.log"
     with tempfile.TemporaryDirectory(dir=folder) as work:
         library = Path(work, "compiled.so")
-        words = [*command, "-o", str(library)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode or not library.is_file():
-            output = f"{done.stdout}{done.stderr}" or f"exit status {done.returncode}"
-            log.write_text(f"{shlex.join(words)}\n{output}", encoding="utf-8")
+        full_command = [*command, "-o", str(library)]
+        result = subprocess.run(
+            full_command, capture_output=True, text=True, check=False
+        )
+        if result.returncode or not library.is_file():
+            output = f"{result.stdout}{result.stderr}"
+            if not output:
+                output = f"exit status {result.returncode}"
+            log.write_text(f"{shlex.join(full_command)}\n{output}", encoding="utf-8")
             error = _first_error(output)
-            if "Python.h" in error:  # no other compiler finds it
+            if "Python.h" in error:  # another compiler would not find it either
                 next_step = "install Python's headers: python3-dev or python3-devel"
             raise BuildError(
                 f"{what} does not compile: {error}\n"
@@ -95,5 +103,9 @@ def _compile(
 
 
 def _first_error(output: str) -> str:
+    """Return the first line of a compiler's output that has an error; the last line if none has."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line.lower()), lines[-1])
+    for line in lines:
+        if "error" in line.lower():
+            return line
+    return lines[-1]

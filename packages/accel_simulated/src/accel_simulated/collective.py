@@ -1,4 +1,4 @@
-"""A collective backend with a vendor's name: accel-train's staged process group."""
+"""Simulate a vendor's communication backend, such as `hccl`, with accel-train's staged process group."""
 
 from __future__ import annotations
 
@@ -13,39 +13,38 @@ __all__ = ["register", "stand_in_for"]
 
 
 class SimulatedCollective(StagedProcessGroup):
-    """A process group of a vendor's; its tensors travel through host memory."""
+    """A process group with a vendor's name, whose tensors are copied through host memory."""
 
     def __init__(
         self, name: str, store: Any, rank: int, size: int, timeout: timedelta
     ) -> None:
-        _, device_type = at_start.device()
+        _, device_type = at_start.backend_and_device_type()
         backend = Backend(name=device_type, priority=1, device_type=device_type)
         accelerator = TorchAccelerator(backend)
         super().__init__(accelerator, store, rank, size, timeout, name=name)
 
     def on_call(self) -> None:
-        faults.meet_collective()
+        faults.count_collective()
 
 
 def register(name: str, device: str) -> None:
-    """Make `init_process_group(name)` return this group for tensors on `device`."""
-    from torch.distributed import Backend as Backends
+    """Register the backend `name` with torch.distributed, for tensors on the device type `device`."""
+    from torch.distributed import Backend as TorchBackend
 
     def create(
         store: Any, rank: int, size: int, timeout: timedelta
     ) -> SimulatedCollective:
         return SimulatedCollective(name, store, rank, size, timeout)
 
-    # A list: of a string torch takes each letter for a device in
-    # `default_device_backend_map`.
-    Backends.register_backend(name, create, devices=[device])
+    # A list: in a string, torch takes each letter for a device (`default_device_backend_map`).
+    TorchBackend.register_backend(name, create, devices=[device])
 
 
 def stand_in_for(name: str) -> type:
-    """Return a class that replaces torch's own `ProcessGroupNCCL` or `…XCCL`."""
+    """Return a class that replaces torch's `ProcessGroupNCCL` or `ProcessGroupXCCL`; `name`: `"nccl"`."""
 
     class Options:
-        """The attributes that torch sets."""
+        """The options of the process group, with the one attribute that torch sets."""
 
         _timeout = timedelta(minutes=10)
 

@@ -1,4 +1,7 @@
-"""Copies among devices that `torch.nn.DataParallel` calls in `torch._C`, where only CUDA builds have them."""
+"""Replace the copies between devices in `torch._C` that `torch.nn.DataParallel` calls; CPU builds lack them.
+
+Each function has the arguments of the C function of its name with `_` in front.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,25 @@ __all__ = ["FUNCTIONS", "refusals"]
 
 
 def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
+    """Return a copy of the tensor on each device."""
     return [tensor.to(_cuda(device), non_blocking=True) for device in devices]
 
 
 def broadcast_out(tensor: Tensor, outputs: Sequence[Tensor]) -> list[Tensor]:
+    """Copy the tensor into each output; return the outputs."""
     return [output.copy_(tensor, non_blocking=True) for output in outputs]
 
 
 def broadcast_coalesced(
     tensors: Sequence[Tensor], devices: Sequence[int], size: int
 ) -> list[list[Tensor]]:
-    return [
-        [broadcast(tensor, [device])[0] for tensor in tensors] for device in devices
-    ]
+    """Return, for each device, copies of all tensors. `size`, that of torch's buffer, is not used."""
+    copies = []
+    for device in devices:
+        copies.append(
+            [tensor.to(_cuda(device), non_blocking=True) for tensor in tensors]
+        )
+    return copies
 
 
 def scatter(
@@ -34,6 +43,10 @@ def scatter(
     dim: int,
     streams: Any = None,
 ) -> list[Tensor]:
+    """Split the tensor along `dim`, and copy a part to each device; `sizes` of `None` makes equal parts.
+
+    `streams`: the stream of each copy; `None` for the current ones.
+    """
     import torch
 
     if sizes is None:
@@ -41,15 +54,17 @@ def scatter(
     else:
         parts = tensor.split(list(sizes), dim)  # type: ignore[no-untyped-call]
     copies = []
-    for number, part in enumerate(parts):
-        with torch.cuda.stream(streams[number] if streams else None):
-            copies.append(part.to(_cuda(devices[number]), non_blocking=True))
+    for index, part in enumerate(parts):
+        stream = streams[index] if streams else None
+        with torch.cuda.stream(stream):
+            copies.append(part.to(_cuda(devices[index]), non_blocking=True))
     return copies
 
 
 def scatter_out(
     tensor: Tensor, outputs: Sequence[Tensor], dim: int, streams: Any = None
 ) -> list[Tensor]:
+    """Split the tensor along `dim` by the outputs' sizes, and copy each part; return the outputs."""
     parts = tensor.split([output.size(dim) for output in outputs], dim)  # type: ignore[no-untyped-call]
     return [
         output.copy_(part, non_blocking=True)
@@ -58,20 +73,21 @@ def scatter_out(
 
 
 def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
+    """Concatenate the tensors along `dim` on a device: -1 is the CPU, `None` the current device."""
     import torch
 
-    here = torch.cuda.current_device() if destination is None else destination
-    return torch.cat(
-        [tensor.to("cpu" if here == -1 else _cuda(here)) for tensor in tensors], dim
-    )
+    if destination is None:
+        destination = torch.cuda.current_device()
+    device = "cpu" if destination == -1 else _cuda(destination)
+    return torch.cat([tensor.to(device) for tensor in tensors], dim)
 
 
 def gather_out(tensors: Sequence[Tensor], output: Tensor, dim: int) -> Tensor:
+    """Concatenate the tensors along `dim` into `output`, and return it."""
     import torch
 
-    return output.copy_(
-        torch.cat([tensor.to(output.device) for tensor in tensors], dim)
-    )
+    parts = [tensor.to(output.device) for tensor in tensors]
+    return output.copy_(torch.cat(parts, dim))
 
 
 def _cuda(device: int) -> str:
@@ -93,14 +109,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def refusals(device_type: str) -> dict[str, Callable[..., Any]]:
-    """Return functions of the same names that say what to write, for a device type other than CUDA."""
+    """Return functions of the same names that raise `UnsupportedError`, for a device type other than CUDA."""
     from accel_core import UnsupportedError
 
-    def refuse(*arguments: Any, **options: Any) -> Any:
+    def unsupported(*arguments: Any, **options: Any) -> Any:
         raise UnsupportedError(
-            "torch.nn.DataParallel, and torch.nn.parallel.comm that it is made of, are for CUDA only, not "
-            f"for {device_type}. Use torch.nn.parallel.DistributedDataParallel, with one process for each "
-            "device: accel run SCRIPT"
+            f"torch.nn.DataParallel and torch.nn.parallel.comm support CUDA only, not {device_type}. Use "
+            "torch.nn.parallel.DistributedDataParallel, with one process for each device: accel run SCRIPT"
         )
 
-    return dict.fromkeys(FUNCTIONS, refuse)
+    return dict.fromkeys(FUNCTIONS, unsupported)

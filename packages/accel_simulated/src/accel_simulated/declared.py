@@ -1,7 +1,7 @@
-"""A device that only an installed plugin knows: simulated as `acme` is, under the names that it declares.
+"""Simulate a device that only an installed plugin declares: as `acme`, under the declared names.
 
-Who starts a process for it (`accel simulate`, `pytest --accel`) reads the declaration and tells the processes
-below in `ACCEL_SIMULATE_DECLARED`: they simulate from Python's start on, when nothing can be looked for yet.
+`accel simulate` and `pytest --accel` read the declaration, and pass it to the processes that they start in
+`ACCEL_SIMULATE_DECLARED`. Those processes simulate from Python's start, when plugins cannot be read yet.
 """
 
 from __future__ import annotations
@@ -23,138 +23,171 @@ from typing import TYPE_CHECKING, Any
 from accel_simulated.vendors import DEVICES, ROOT, Vendor
 
 if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
     from accel_core import Backend
 
-__all__ = ["VARIABLE", "Declared", "every", "find", "install", "known", "told"]
+__all__ = [
+    "VARIABLE",
+    "DeclaredDevice",
+    "find",
+    "find_all",
+    "from_environment",
+    "install",
+    "known_vendors",
+]
 
 VARIABLE = "ACCEL_SIMULATE_DECLARED"
-#: `torch.acme`, which serves under any other name.
+#: The module `torch.acme`, which is also loaded under the declared names.
 _MODULE = ROOT / "runtimes" / "acme" / "torch_acme" / "acme.py"
 _VERSION = "0.1+simulated"
-#: What anybody may call a device, with another package than the simulated one.
-_NOBODYS = ("acme", "plain")
+#: Simulated devices whose names a plugin may use for a device of its own.
+_FICTIONAL = ("acme", "plain")
 
 
-class Declared:
+class DeclaredDevice:
     """The part of a plugin's declaration that the simulation needs."""
 
     def __init__(
         self, backend: str, vendor: Vendor, distributions: Mapping[str, str]
     ) -> None:
-        #: The backend's name, which need not be torch's device type: that is `vendor.name`.
+        #: The backend's name, which may differ from torch's device type, `vendor.name`.
         self.backend = backend
         self.vendor = vendor
-        #: Versions of the distributions that the declaration requires beside torch.
+        #: The versions of the distributions, other than torch, that the declaration requires.
         self.distributions = distributions
 
     def __str__(self) -> str:
-        """For `VARIABLE`."""
+        """Return the text for `VARIABLE`, which `from_environment` parses."""
         vendor = self.vendor
         values = [vendor.name, vendor.package, vendor.collective, vendor.visible]
         return json.dumps([self.backend, *values, dict(self.distributions)])
 
 
-def find(name: str) -> Declared | None:
-    """Return an installed plugin's declaration of the backend `name`; `None` if none fits.
+def find(name: str) -> DeclaredDevice | None:
+    """Return the device that an installed plugin declares as the backend `name`; `None` if there is none.
 
-    It must be a device in torch's renamed PrivateUse1 slot, from a package other than torch, that is not
-    simulated already. Its accelerator's class must import no more of that package than the simulation has.
+    The declaration must fit the simulation of `acme`:
+
+    - torch has the device by renaming PrivateUse1;
+    - the vendor's package is not torch;
+    - this package does not simulate the device itself;
+    - the accelerator's class imports only the modules of the vendor's package that the simulation has.
+
     Imports the plugins' modules, which have no side effects. Raises `SettingError` as
     `accel_core.discover` does.
     """
-    # Without an import, and a note of it in the cache, where metadata tell: read-only images simulate too.
     from accel_core import packages
     from accel_core.backend import ENTRY_POINT_GROUP
 
-    announced = any(e.name == name for e in packages.entry_points(ENTRY_POINT_GROUP))
-    if name in DEVICES and (name not in _NOBODYS or not announced):
+    # By metadata, without an import, which would write a cache file: an image may be read-only.
+    entry_points = packages.entry_points(ENTRY_POINT_GROUP)
+    is_declared = any(entry_point.name == name for entry_point in entry_points)
+    if name in DEVICES and not (name in _FICTIONAL and is_declared):
         return None
-    return next((each for each in every() if each.backend == name), None)
+    for device in find_all():
+        if device.backend == name:
+            return device
+    return None
 
 
-def every() -> Iterator[Declared]:
-    """Yield all declarations of installed plugins that `find` would return. Raises what `find` raises."""
+def find_all() -> Iterator[DeclaredDevice]:
+    """Yield every device that `find` would return. Raises what `find` raises."""
     from accel_core import discover
 
-    for each in discover(isolated=True):
-        declared = _declared(each.backend) if each.backend is not None else None
-        if declared is not None:
-            yield declared
+    for candidate in discover(isolated=True):
+        if candidate.backend is not None:
+            device = _device_of(candidate.backend)
+            if device is not None:
+                yield device
 
 
-def _declared(backend: Backend) -> Declared | None:
-    if not backend.torch_integration.private_use1:
+def _device_of(backend: Backend) -> DeclaredDevice | None:
+    """Return the declared device, if the declaration fits as `find` requires; otherwise `None`."""
+    package = backend.vendor_imports[0]
+    device_type = backend.device_type
+    if not backend.torch_integration.private_use1 or package == "torch":
         return None
-    package, same = backend.vendor_imports[0], DEVICES.get(backend.name)
-    if package == "torch":
+    if _is_simulated_here(backend):
         return None
+    simulated_modules = {package, f"{package}.{device_type}"}
+    if _imports(backend.accelerator, package) - simulated_modules:
+        return None
+    # torch.distributed needs a name. If the plugin declares none, no program requests this one.
+    collective = backend.communication_backend or f"{device_type}_simulated"
     variables = backend.visibility.variables
-    # What hides a device that is nobody's, its plugin alone says.
-    is_told = not variables or backend.name not in _NOBODYS
-    if (
-        same is not None
-        and (same.name, same.package) == (backend.device_type, package)
-        and is_told
-    ):
-        return None
-    if _imports(backend.accelerator, package) - {
-        package,
-        f"{package}.{backend.device_type}",
-    }:
-        return None
-    # torch wants a name: where the plugin declares none, nobody asks for it by name.
-    collective = backend.communication_backend or f"{backend.device_type}_simulated"
-    vendor = _vendor(backend.device_type, package, collective, variables)
-    return Declared(backend.name, vendor, _distributions(backend))
+    vendor = _declared_vendor(device_type, package, collective, variables)
+    return DeclaredDevice(backend.name, vendor, _missing_distributions(backend))
 
 
-def told(environ: Mapping[str, str] | None = None) -> Declared | None:
-    """Return the declaration that the parent process has read; `None` if it is missing or unreadable."""
-    text = (os.environ if environ is None else environ).get(VARIABLE, "")
+def _is_simulated_here(backend: Backend) -> bool:
+    """Return whether this package simulates the backend itself, with all that the declaration has."""
+    vendor = DEVICES.get(backend.name)
+    if vendor is None:
+        return False
+    names = (backend.device_type, backend.vendor_imports[0])
+    if (vendor.name, vendor.package) != names:
+        return False
+    # Only the declaration has the visible-devices variables of a fictional device.
+    return not (backend.visibility.variables and backend.name in _FICTIONAL)
+
+
+def from_environment(
+    environ: Mapping[str, str] | None = None,
+) -> DeclaredDevice | None:
+    """Parse `ACCEL_SIMULATE_DECLARED`, which the parent process set; `None` if it is missing or invalid."""
+    env = os.environ if environ is None else environ
     try:
-        backend, name, package, collective, visible, versions = json.loads(text)
-        return Declared(
-            backend, _vendor(name, package, collective, visible), dict(versions)
+        backend, name, package, collective, visible, versions = json.loads(
+            env.get(VARIABLE, "")
         )
-    except (
-        ValueError,
-        TypeError,
-    ):  # empty; or not ours: the name is then one that nobody knows
+        vendor = _declared_vendor(name, package, collective, visible)
+        return DeclaredDevice(backend, vendor, dict(versions))
+    except (ValueError, TypeError):
         return None
 
 
-def known(environ: Mapping[str, str] | None = None) -> dict[str, Vendor]:
-    """Return everything that can be simulated in a process with this environment, by torch's device type."""
-    found = told(environ)
-    return DEVICES if found is None else {**DEVICES, found.vendor.name: found.vendor}
+def known_vendors(environ: Mapping[str, str] | None = None) -> dict[str, Vendor]:
+    """Return the vendors that a process with this environment can simulate, by torch's device type."""
+    device = from_environment(environ)
+    if device is None:
+        return DEVICES
+    return {**DEVICES, device.vendor.name: device.vendor}
 
 
-def install(found: Declared) -> None:
-    """Make the vendor's package, and what the declaration requires, importable as if installed."""
-    sys.meta_path.insert(0, _Finder(found))
+def install(device: DeclaredDevice) -> None:
+    """Make the vendor's package, and the distributions that the declaration requires, importable."""
+    sys.meta_path.insert(0, _Finder(device))
 
 
 def _imports(accelerator: str, package: str) -> set[str]:
-    """The modules and names of `package` that the module of an accelerator's class imports.
+    """Return the modules and names of `package` that the module of an accelerator's class imports.
 
-    By its source: imported, it would import torch.
+    `accelerator`: the class, as `"module:Class"`. The module's source is parsed, because an import would
+    import torch.
     """
-    top, *rest = accelerator.partition(":")[0].split(".")
-    spec = PathFinder.find_spec(top)
-    folder = next(iter(spec.submodule_search_locations or ()), None) if spec else None
-    source = Path(folder or os.devnull, *rest).with_suffix(".py")
-    found: set[str] = set()
-    for node in ast.walk(
-        ast.parse(source.read_bytes() if rest and source.is_file() else b"")
-    ):
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(_source_of(accelerator.partition(":")[0]))):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            imported.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return {name for name in found if f"{name}.".startswith(f"{package}.")}
+            imported.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return {name for name in imported if f"{name}.".startswith(f"{package}.")}
 
 
-def _vendor(name: str, package: str, collective: str, visible: Iterable[str]) -> Vendor:
+def _source_of(module: str) -> bytes:
+    """Return the source of a module in a package, without importing either; empty if it is not found."""
+    top, *rest = module.split(".")
+    spec = PathFinder.find_spec(top)
+    if spec is None or not spec.submodule_search_locations or not rest:
+        return b""
+    source = Path(spec.submodule_search_locations[0], *rest).with_suffix(".py")
+    return source.read_bytes() if source.is_file() else b""
+
+
+def _declared_vendor(
+    name: str, package: str, collective: str, visible: Iterable[str]
+) -> Vendor:
     return Vendor(
         name,
         "as an installed plugin declares it",
@@ -164,32 +197,40 @@ def _vendor(name: str, package: str, collective: str, visible: Iterable[str]) ->
     )
 
 
-def _distributions(backend: Backend) -> dict[str, str]:
-    """A version of each distribution that is required and not here, which fits."""
+def _missing_distributions(backend: Backend) -> dict[str, str]:
+    """Return a version that satisfies the requirement, for each distribution that is not installed."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    torch = next((found.version for found in distributions(name="torch")), "")
-    missing = dict.fromkeys(backend.torch_integration.same_version, torch)
+    torch_version = ""
+    for distribution in distributions(name="torch"):
+        torch_version = distribution.version
+        break
+    missing = dict.fromkeys(backend.torch_integration.same_version, torch_version)
     for text in backend.requires:
         try:
-            wanted = Requirement(text)
-        except InvalidRequirement:  # which the verdict tells
+            requirement = Requirement(text)
+        except InvalidRequirement:  # accel-core reports it
             continue
-        if not any(distributions(name=wanted.name)):
-            near = [each.version.removesuffix(".*") for each in wanted.specifier]
-            tried = (_VERSION, *near, *(f"{version}.1" for version in near))
-            missing[wanted.name] = next(
-                filter(wanted.specifier.contains, tried), _VERSION
-            )
+        if not any(distributions(name=requirement.name)):
+            missing[requirement.name] = _version_for(requirement)
     return missing
 
 
-class _Finder(DistributionFinder):
-    """Finds the vendor's package, the packages that it is in, and its distributions."""
+def _version_for(requirement: Requirement) -> str:
+    """Return a version that satisfies the requirement; 0.1+simulated if none of those tried does."""
+    bounds = [part.version.removesuffix(".*") for part in requirement.specifier]
+    for version in (_VERSION, *bounds, *(f"{bound}.1" for bound in bounds)):
+        if requirement.specifier.contains(version):
+            return version
+    return _VERSION
 
-    def __init__(self, declared: Declared) -> None:
-        self._vendor = declared.vendor
-        self._distributions = declared.distributions
+
+class _Finder(DistributionFinder):
+    """Finds the vendor's package, its parent packages, and the required distributions."""
+
+    def __init__(self, device: DeclaredDevice) -> None:
+        self._vendor = device.vendor
+        self._distributions = device.distributions
 
     def find_spec(
         self, fullname: str, path: Any = None, target: Any = None
@@ -207,14 +248,14 @@ class _Finder(DistributionFinder):
         return None
 
     def find_distributions(self, context: Any = None) -> Iterable[Distribution]:
-        wanted = getattr(context, "name", None)
+        requested = getattr(context, "name", None)
         for name, version in self._distributions.items():
-            if wanted is None or _normal(wanted) == _normal(name):
+            if requested is None or _normalized(requested) == _normalized(name):
                 yield _Distribution(name, version)
 
 
 class _Loader(Loader):
-    """Loads the vendor's package, which brings the device into torch."""
+    """Loads the vendor's package, which registers the device with torch."""
 
     def __init__(self, vendor: Vendor) -> None:
         self._vendor = vendor
@@ -232,7 +273,7 @@ class _Loader(Loader):
 
 
 class _Distribution(Distribution):
-    """Metadata of a distribution of which there is nothing else."""
+    """A distribution that has only metadata: a name and a version."""
 
     def __init__(self, name: str, version: str) -> None:
         self._text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -244,5 +285,6 @@ class _Distribution(Distribution):
         return Path(path)
 
 
-def _normal(name: str) -> str:
+def _normalized(name: str) -> str:
+    """Return a distribution's name in lower case, with dashes."""
     return name.lower().replace("_", "-")

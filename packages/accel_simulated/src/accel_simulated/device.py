@@ -1,10 +1,12 @@
-"""The simulated device in this process: loading it, giving it a name, and what only a test may do to it.
+"""Load the simulated device in this process, and control it in tests.
 
-Imported by the vendors' simulated packages. The environment says how many devices there are
-(`ACCEL_SIMULATE`), how much memory each has, `ACCEL_SIMULATE_MEMORY_MB`, with
-`ACCEL_SIMULATE_RACE=1` that missing waits are looked for (cpp/races.h), and with
-`ACCEL_SIMULATE_RANDOM=host` that kernels draw random numbers from the host's generator, so that a run with
-dropout can be compared with one on CPU.
+The vendors' simulated packages import this. Environment variables configure the device:
+
+- `ACCEL_SIMULATE`: the device and the number of devices;
+- `ACCEL_SIMULATE_MEMORY_MB`: the memory of each device;
+- `ACCEL_SIMULATE_RACE=1`: detect missing waits between streams (cpp/races.h);
+- `ACCEL_SIMULATE_RANDOM=host`: draw random numbers from the CPU's generator, so that a run with dropout can
+  be compared with one on the CPU.
 """
 
 from __future__ import annotations
@@ -16,109 +18,128 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accel_core import BackendConflictError, SettingError, torch_build
 from accel_simulated import faults
-from accel_simulated.asked import MOST, VARIABLE, Asked, asked
-from accel_simulated.building import ready, runtime
-from accel_simulated.declared import known
+from accel_simulated.building import ready, runtime_libraries
+from accel_simulated.core_patches import VERSION
+from accel_simulated.declared import known_vendors
 from accel_simulated.errors import BuildError
 from accel_simulated.prebuilt import LIBRARY
-from accel_simulated.seen import VERSION
+from accel_simulated.request import MAX_DEVICES, VARIABLE, Request, current_request
 from accel_simulated.vendors import Vendor
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "check", "generators", "held", "library", "load", "memories", "memory", "name", "prepare", "present",
-    "set_memory_limit", "sleep", "start", "why_none",
+    "check", "generators", "held", "library", "load", "memories", "memory", "name", "no_device_message",
+    "prepare", "present_count", "set_memory_limit", "sleep", "start",
 ]  # fmt: skip
 
 vendor: Vendor
+#: The loaded library with the device.
 library: Any
-#: Bytes of memory of the first device.
+#: The memory of the first device, in bytes.
 memory: int
-#: The same of each device by its number.
+#: The memory of each device, in bytes, by the device's number.
 memories: tuple[int, ...]
 
 
-#: What `ACCEL_SIMULATE` asks for, and its library, once torch is about to be imported.
-_prepared: tuple[Asked, Path] | None = None
+#: The request in `ACCEL_SIMULATE` and its library, after `prepare`.
+_prepared: tuple[Request, Path] | None = None
 
 
-def prepare(found: Asked) -> None:
-    """Build the library, and load the device if torch has a module of its own for it.
+def prepare(request: Request) -> None:
+    """Build the library; for a device type with a module in torch, also arrange that torch loads the device.
 
     Call it before torch is imported. Raises `BackendConflictError` as `check` does, `SettingError` for
-    unknown faults and invalid memory sizes, and what `building.build` raises.
+    an invalid variable, and what `building.build` raises.
     """
     global _prepared
-    faults.asked()
-    _memories()
-    _check_race()
-    check(found)
-    _prepared = found, ready(found.vendor.kind)
-    if found.vendor.package == "torch" or found.vendor.plays:
+    faults.requested_faults()  # raises for an invalid value
+    _read_memories()
+    _check_race_variable()
+    check(request)
+    requested = request.vendor
+    _prepared = request, ready(requested.kind)
+    if requested.package == "torch" or requested.alias_of:
         from accel_simulated import builtin
 
-        builtin.install(found.vendor.plays or found.vendor.name)
+        builtin.install(requested.alias_of or requested.name)
 
 
-def check(found: Asked) -> None:
+def check(request: Request) -> None:
     """Raise `BackendConflictError` if torch has the real runtime, or the vendor's package is installed."""
-    own = _built_for(found.vendor.kind)
-    if own:
+    real_runtime = _runtime_of_torch(request.vendor.kind)
+    if real_runtime:
         raise BackendConflictError(
-            f"{VARIABLE}={str(found)!r}: the torch that is installed is built for {own}, whose runtime is in "
-            "the way of a simulated one. Simulate acme, or install the CPU build: accel setup cpu"
+            f"{VARIABLE}={str(request)!r}: the installed torch is built for {real_runtime}, whose runtime "
+            "conflicts with a simulated one. Simulate acme, or install the CPU build: accel setup cpu"
         )
-    package = found.vendor.package
-    real = "" if package == "torch" else _real(package, found.vendor.runtime)
-    if real:
+    package = request.vendor.package
+    if package == "torch":
+        return
+    folder = _folder_of_real_package(package, request.vendor.runtime)
+    if folder:
         raise BackendConflictError(
-            f"{VARIABLE}={str(found)!r}: the vendor's own {package} is installed as well, in {real}, and a "
-            "process has room for one of that name. Simulate in an environment without it: python -m venv"
+            f"{VARIABLE}={str(request)!r}: the vendor's real {package} is installed in {folder}, and a "
+            "process can import only one package of that name. Simulate in an environment without it: "
+            "python -m venv"
         )
 
 
 def load(name: str) -> None:
-    """Load the device's library; for torch's built-in types, before torch is imported.
+    """Load the device's library; for a device type with a module in torch, before torch is imported.
 
     Raises `SettingError` if `ACCEL_SIMULATE` was not set when torch was imported, or names another device.
+    Raises `BuildError` if the library was built for another system.
     """
     global vendor, library, memory, memories
-    if _prepared is None or name not in (
-        _prepared[0].vendor.name,
-        _prepared[0].vendor.plays,
-    ):
+    names: tuple[str, ...] = ()
+    if _prepared is not None:
+        names = (_prepared[0].vendor.name, _prepared[0].vendor.alias_of)
+    if _prepared is None or name not in names:
         raise SettingError(
-            f"a simulated {name} was asked for when torch was imported already, without {VARIABLE}={name} "
+            f"torch was imported without {VARIABLE}={name}, so {name} cannot be simulated in this process "
             f"({VARIABLE} is {os.environ.get(VARIABLE, 'unset')!r}). Set it before Python starts: "
             f"accel simulate {name} -- COMMAND"
         )
-    path = _prepared[1]
-    vendor = known()[name]
-    injected = faults.asked()
-    memories = _memories()
+    vendor = known_vendors()[name]
+    requested_faults = faults.requested_faults()
+    memories = _read_memories()
     memory = memories[0]
     atexit.register(_let_autograd_finish)
-    # PyDLL: entry points make Python objects, so they must run under Python's lock.
-    try:
-        for needed in runtime():
-            ctypes.CDLL(str(needed))
-        library = ctypes.PyDLL(str(path))
-    except OSError as error:
-        raise BuildError(
-            f"the simulated device cannot be loaded: {error}. It was built for another system: on one as old "
-            f"as this, with this torch, run accel simulate --build {name} --output FOLDER, and set "
-            f"{LIBRARY}=FOLDER."
-        ) from error
+    library = _load_library(_prepared[1], name)
+    _declare_functions()
     if vendor.plain:
         library.sim_be_plain()
+    library.sim_draw_from_host(os.environ.get("ACCEL_SIMULATE_RANDOM") == "host")
+    set_memory_limit()
+    library.sim_init(_count_visible)
+    faults.inject(requested_faults)
+
+
+def _load_library(path: Path, name: str) -> Any:
+    """Load torch's libraries, and then the device's at `path`. Raises `BuildError`."""
+    try:
+        for needed in runtime_libraries():
+            ctypes.CDLL(str(needed))
+        # PyDLL keeps Python's lock during calls: some functions create Python objects.
+        return ctypes.PyDLL(str(path))
+    except OSError as error:
+        raise BuildError(
+            f"the simulated device cannot be loaded: {error}. It was built for another system. On a system "
+            f"as old as this one, with the same torch, run accel simulate --build {name} --output FOLDER, "
+            f"and set {LIBRARY}=FOLDER here."
+        ) from error
+
+
+def _declare_functions() -> None:
+    """Declare the argument and result types of the library's functions."""
     library.sim_set_limit.argtypes = [ctypes.c_int, ctypes.c_size_t]
     library.sim_lock_pages.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     library.sim_unlock_pages.argtypes = [ctypes.c_void_p]
@@ -129,39 +150,41 @@ def load(name: str) -> None:
     library.sim_release.argtypes = [ctypes.c_long]
     library.sim_default_generator.restype = ctypes.py_object
     library.sim_new_pool.restype = library.sim_fallbacks.restype = ctypes.c_long
-    library.sim_draw_from_host(os.environ.get("ACCEL_SIMULATE_RANDOM") == "host")
     library.sim_request.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_long]
-    set_memory_limit()
-    library.sim_init(_count)
-    faults.begin(injected)
 
 
-def present() -> int:
-    """Return how many devices there are, whatever the vendor's variable hides."""
-    return (
-        0 if _prepared is None or "driver" in faults.asked() else _prepared[0].devices
-    )
+def present_count() -> int:
+    """Return the number of devices, including those that a visible-devices variable hides."""
+    if _prepared is None or "driver" in faults.requested_faults():
+        return 0
+    return _prepared[0].devices
 
 
-# A visible-devices variable is read when the runtime is first asked for its devices, not at `import torch`.
-# Sources: CUDA and Level Zero: torch's comments in `device_count` of torch.cuda and torch.xpu 2.13
-# (pytorch#122815, intel/torch-xpu-ops#2089). Gaudi: a process acquires its module at first use
-# (docs.habana.ai, Gaudi-to-process assignment). Of the others we found none, and assume the same.
-_count = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: _visible(vendor, present()))
+# The runtime reads a visible-devices variable when it first counts its devices, not at `import torch`.
+# Sources: for CUDA and Level Zero, torch's comments in `device_count` of torch.cuda and torch.xpu 2.13
+# (pytorch#122815, intel/torch-xpu-ops#2089); for Gaudi, a process acquires its module at first use
+# (docs.habana.ai, Gaudi-to-process assignment). We found no source for other vendors, and assume the same.
+_count_visible = ctypes.CFUNCTYPE(ctypes.c_int)(
+    lambda: _visible_count(vendor, present_count())
+)
 
 
 def start(name: str) -> None:
-    """Load the device; if torch has no device type of that name, rename PrivateUse1 to it."""
+    """Load the device; if torch has no device type of that name, rename PrivateUse1 to it.
+
+    Raises `BackendConflictError` if another package has renamed PrivateUse1, and what `load` raises.
+    """
     import torch
 
-    if known()[name].kind == "PrivateUse1":
-        taken = torch._C._get_privateuse1_backend_name()
-        if taken != "privateuseone":
+    requested = known_vendors()[name]
+    if requested.kind == "PrivateUse1":
+        registered = torch._C._get_privateuse1_backend_name()
+        if registered != "privateuseone":
             raise BackendConflictError(
-                f"{VARIABLE}={str(asked())!r}: another package has registered its device with torch "
-                f"({taken}), and a process has room for one. Uninstall it here, keep torch from loading it "
-                f"(TORCH_DEVICE_BACKEND_AUTOLOAD=0, and import {known()[name].package}), or simulate cuda, "
-                "which needs no such room."
+                f"{VARIABLE}={str(current_request())!r}: another package has registered its device "
+                f"({registered}) with torch, which supports one such device in a process. Uninstall that "
+                f"package, keep torch from loading it (TORCH_DEVICE_BACKEND_AUTOLOAD=0, and import "
+                f"{requested.package}), or simulate cuda, which has a device type of its own."
             )
     load(name)
     if vendor.kind == "PrivateUse1":
@@ -170,21 +193,21 @@ def start(name: str) -> None:
 
 
 def __getattr__(attribute: str) -> int:
-    """`count`: how many devices this process sees, which may change (`faults`)."""
+    """Compute `count`: the number of devices that this process sees, which `faults` may change."""
     if attribute != "count":
         raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
     return int(library.sim_device_count())
 
 
-def why_none() -> str:
-    """Return why the runtime does not start without a device, worded like the vendors' errors."""
-    if "driver" in faults.asked():
+def no_device_message() -> str:
+    """Return the message of the error that the runtime raises without a device, in the vendors' words."""
+    if "driver" in faults.requested_faults():
         return f"The {name()} driver on your system is too old (requested by {faults.VARIABLE})"
     return f"No {name()} devices are available"
 
 
 def name() -> str:
-    """Return the device's name for people, which says that it is simulated."""
+    """Return the device's name: `"Simulated ACME"`."""
     return f"Simulated {vendor.name.upper()}"
 
 
@@ -197,7 +220,10 @@ def generators() -> tuple[torch.Generator, ...]:
 
 
 def sleep(milliseconds: int, stream: torch.Stream | None = None) -> None:
-    """Keep a stream busy for some milliseconds, so that its work is late. For tests."""
+    """Keep a stream busy for some milliseconds, so that its later work is delayed; for tests.
+
+    `stream`: by default, the current one.
+    """
     import torch
 
     stream = torch.accelerator.current_stream() if stream is None else stream
@@ -206,7 +232,10 @@ def sleep(milliseconds: int, stream: torch.Stream | None = None) -> None:
 
 @contextlib.contextmanager
 def held(stream: torch.Stream | None = None) -> Iterator[None]:
-    """Stop a stream inside the `with` block, so that queued work is certainly late. For tests."""
+    """Stop a stream inside the `with` block, so that its queued work cannot run; for tests.
+
+    `stream`: by default, the current one.
+    """
     import torch
 
     stream = torch.accelerator.current_stream() if stream is None else stream
@@ -218,85 +247,89 @@ def held(stream: torch.Stream | None = None) -> Iterator[None]:
 
 
 def set_memory_limit(size: int | None = None) -> None:
-    """Set the bytes of memory of each device; `None` restores the initial size. For tests."""
-    for index, own in enumerate(memories):
-        library.sim_set_limit(index, own if size is None else size)
+    """Set the memory of each device, in bytes; `None` restores the initial sizes. For tests."""
+    for index, initial_size in enumerate(memories):
+        library.sim_set_limit(index, initial_size if size is None else size)
 
 
 def _let_autograd_finish() -> None:
-    # A device has an autograd thread, which drops its last references after `backward` has returned. If
-    # Python is gone by then it aborts the process: torch's own race, lost by scripts that end right there.
+    """Wait at Python's exit until the device's autograd thread has released its last references.
+
+    torch's thread does so after `backward` has returned. If Python has ended by then, the thread aborts the
+    process, which happens to scripts that end right after `backward`.
+    """
     time.sleep(0.1)
 
 
-def _built_for(kind: str) -> str:
-    """For which runtime of that type the installed torch is built, such as "CUDA 12.8"; empty for none."""
+def _runtime_of_torch(kind: str) -> str:
+    """Return the real runtime that the installed torch is built for, such as "CUDA 12.8"; empty if none."""
     if kind not in ("CUDA", "XPU"):
         return ""
     version = getattr(torch_build(), kind.lower(), None)
-    return f"{kind} {version}" if version and version != VERSION else ""
+    if not version or version == VERSION:
+        return ""
+    return f"{kind} {version}"
 
 
-def _real(package: str, simulated: Path) -> str:
-    """The folder of `sys.path` that has the package, other than the simulated one; empty for none."""
+def _folder_of_real_package(package: str, simulated: Path) -> str:
+    """Return the entry of `sys.path` that has the package, other than `simulated`; empty if none."""
     for entry in map(Path, sys.path):
-        with contextlib.suppress(
-            OSError
-        ):  # a folder that may not be read, which Python passes over too
-            if (
-                entry.joinpath(*package.split(".")).is_dir()
-                and entry.resolve() != simulated
-            ):
+        # A folder that cannot be read is skipped, as Python does.
+        with contextlib.suppress(OSError):
+            has_package = entry.joinpath(*package.split(".")).is_dir()
+            if has_package and entry.resolve() != simulated:
                 return str(entry)
     return ""
 
 
-def _memories() -> tuple[int, ...]:
-    """Bytes of each device, of as many as there can be; the last in the variable is that of all others."""
+def _read_memories() -> tuple[int, ...]:
+    """Return the bytes of `MAX_DEVICES` devices by `ACCEL_SIMULATE_MEMORY_MB`, whose last size is repeated.
+
+    Raises `SettingError` for an invalid value.
+    """
     text = os.environ.get("ACCEL_SIMULATE_MEMORY_MB", "8192")
     parts = [part.strip() for part in text.split(",")]
-    if not all(
-        part.isascii() and part.isdecimal() and 1 <= int(part[:9]) <= 1 << 20
-        for part in parts
-    ):
+    if not all(_is_memory_size(part) for part in parts):
         raise SettingError(
-            f"ACCEL_SIMULATE_MEMORY_MB={text!r}: expected the megabytes of each device, from 1 to {1 << 20}, "
-            "such as 8192 or, of unlike devices, 8192,64"
+            f"ACCEL_SIMULATE_MEMORY_MB={text!r}: expected megabytes per device, from 1 to {1 << 20}, e.g. "
+            "1024, or 1024,64 for devices of different sizes"
         )
-    given = [int(part) << 20 for part in parts][:MOST]
-    return (*given, *given[-1:] * (MOST - len(given)))
+    sizes = [int(part) << 20 for part in parts][:MAX_DEVICES]
+    return (*sizes, *sizes[-1:] * (MAX_DEVICES - len(sizes)))
 
 
-def _check_race() -> None:
-    """The device's library reads the variable itself, as it is loaded."""
-    given = os.environ.get("ACCEL_SIMULATE_RACE", "0")
-    if given not in ("", "0", "1"):
+def _is_memory_size(text: str) -> bool:
+    """Return whether the text is a number of megabytes from 1 to 2**20."""
+    if not (text.isascii() and text.isdecimal()):
+        return False
+    return 1 <= int(text[:9]) <= 1 << 20
+
+
+def _check_race_variable() -> None:
+    """Raise `SettingError` for an invalid `ACCEL_SIMULATE_RACE`, which the library reads later."""
+    value = os.environ.get("ACCEL_SIMULATE_RACE", "0")
+    if value not in ("", "0", "1"):
         raise SettingError(
-            f"ACCEL_SIMULATE_RACE={given!r}: expected 1, to look for missing waits, or 0"
+            f"ACCEL_SIMULATE_RACE={value!r}: expected 1, to detect missing waits, or 0"
         )
 
 
-def _visible(vendor: Vendor, present: int) -> int:
-    """How many of the devices that are present the first visible-devices variable leaves."""
+def _visible_count(vendor: Vendor, present: int) -> int:
+    """Return how many of the `present` devices are visible by the vendor's variable that has effect."""
     for variable in vendor.visible:
-        if (value := os.environ.get(variable)) is not None:
-            if vendor.ascending:
-                return _ascending(value, present)
-            if vendor.ranges:
-                value = _listed(value)
-            ids = [part.strip() for part in value.split(",")]
-            exist = [part.isdigit() and int(part) < present for part in ids]
-            if vendor.kind == "CUDA" and not all(
-                exist
-            ):  # what follows an invalid one is hidden too
-                ids = ids[: exist.index(False)]
-            return len(
-                {int(part) for part, here in zip(ids, exist, strict=False) if here}
-            )
+        value = os.environ.get(variable)
+        if value is None:
+            continue
+        if vendor.ascending:
+            return _ascending_count(value, present)
+        if vendor.ranges:
+            value = _with_ranges_listed(value)
+        ids = [part.strip() for part in value.split(",")]
+        return _existing_count(ids, present, stop_at_invalid=vendor.kind == "CUDA")
     return present
 
 
-def _listed(value: str) -> str:
+def _with_ranges_listed(value: str) -> str:
     """Return the value with each range written out: `"0,1,2"` for `"0-2"`."""
     entries: list[str] = []
     for entry in value.split(","):
@@ -308,13 +341,24 @@ def _listed(value: str) -> str:
     return ",".join(entries)
 
 
-def _ascending(value: str, present: int) -> int:
-    """How many devices CANN makes of its variable: torch_npu 2.13.0, its module npu."""
-    found: list[int] = []
-    for part in re.match(r"[0-9,]*", value)[0].split(","):  # type: ignore[index]
-        if not part or int(part) >= present:
+def _existing_count(ids: Sequence[str], present: int, *, stop_at_invalid: bool) -> int:
+    """Return the number of different valid ids; `stop_at_invalid`: ignore all ids after an invalid one."""
+    existing: set[int] = set()
+    for text in ids:
+        if text.isdigit() and int(text) < present:
+            existing.add(int(text))
+        elif stop_at_invalid:
             break
-        if found and int(part) <= found[-1]:
+    return len(existing)
+
+
+def _ascending_count(value: str, present: int) -> int:
+    """Return the number of devices that CANN shows for a value of its variable (torch_npu 2.13.0, npu)."""
+    ids: list[int] = []
+    for text in re.match(r"[0-9,]*", value)[0].split(","):  # type: ignore[index]
+        if not text or int(text) >= present:
+            break
+        if ids and int(text) <= ids[-1]:
             return 0
-        found.append(int(part))
-    return len(found)
+        ids.append(int(text))
+    return len(ids)

@@ -1,4 +1,4 @@
-"""Errors of building the simulated device, and of loading a library of it."""
+"""Errors of building and loading the simulated device."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ __all__ = ["BuildError", "CannotBuildError"]
 
 
 class BuildError(AccelError, RuntimeError):
-    """The simulated device does not compile, cannot be kept, or its library does not load."""
+    """The simulated device does not compile, its library cannot be written, or it cannot be loaded."""
 
 
 class CannotBuildError(BuildError):
-    """A tool for building the simulated device is missing; tests are skipped with this reason."""
+    """A tool for building the simulated device is missing; tests that need it are skipped."""

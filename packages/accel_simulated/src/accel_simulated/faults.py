@@ -1,22 +1,21 @@
-"""Faults of a simulated device on request: by `ACCEL_SIMULATE_FAULTS`, or inside a `with`
-block.
+"""Faults of a simulated device on request: by `ACCEL_SIMULATE_FAULTS`, or inside a `with` block.
 
     ACCEL_SIMULATE_FAULTS=oom@10,slow=2.5 accel simulate acme -- python train.py
 
     with accel_simulated.faults.injected("kernel@3"): ...
 
-| fault | |
+| fault | effect |
 |---|---|
 | `oom@N` | the N-th allocation of memory raises `torch.OutOfMemoryError` |
-| `kernel@N` | the N-th kernel fails; it shows when its stream is next waited for, as on a device |
-| `lost@N` | from the N-th kernel on the device is lost: whatever uses it raises `RuntimeError` |
-| `slow=MS` | each kernel and copy takes so many milliseconds longer, of its stream |
+| `kernel@N` | the N-th kernel fails; as on a real device, the next wait for its stream raises the error |
+| `lost@N` | from the N-th kernel on the device is lost: each use of it raises `RuntimeError` |
+| `slow=MS` | each kernel and copy takes MS milliseconds longer on its stream |
 | `count=M@N` | from the N-th kernel on there are M devices |
-| `hang@N` | the N-th collective of this process never ends |
-| `driver` | the driver is too old: no device, and starting the runtime says why (by the variable alone) |
+| `hang@N` | the N-th collective of this process never returns |
+| `driver` | the driver is too old: there is no device, and the start of the runtime raises that error |
 
-`@N` counts from 1, from the start or from the entry of the block; without it the first one is meant. Several
-are separated by commas.
+`@N` counts from 1, from the start of the process or of the block; without it, N is 1. Several faults are
+separated by commas. `driver` works by the variable only.
 """
 
 from __future__ import annotations
@@ -30,97 +29,116 @@ from typing import NamedTuple
 
 from accel_core import SettingError
 
-__all__ = ["VARIABLE", "Fault", "asked", "begin", "injected", "meet_collective", "read"]
+__all__ = [
+    "VARIABLE",
+    "Fault",
+    "count_collective",
+    "inject",
+    "injected",
+    "parse_faults",
+    "requested_faults",
+]
 
 VARIABLE = "ACCEL_SIMULATE_FAULTS"
-#: Those of the device itself, in the order of faults.h.
-_NUMBERS = {
-    name: number
-    for number, name in enumerate(("oom", "kernel", "lost", "slow", "count"))
-}
+#: The number of each fault in faults.h. The two other faults are not the device's.
+_NUMBERS = {"oom": 0, "kernel": 1, "lost": 2, "slow": 3, "count": 4}
 _NAMES = (*_NUMBERS, "hang", "driver")
-#: Whether a fault takes a value, with what a good one looks like.
-_VALUES = {"slow": r"\d+(?:\.\d+)?", "count": r"\d+"}
-_FORM = "oom@N, kernel@N, lost@N, slow=MS, count=M@N, hang@N, driver, by commas"
-_hang: tuple[int, int] = (0, 0)  # at which collective, and how many there were
+#: The form of the value, of the faults that take one.
+_VALUE_FORMS = {"slow": r"\d+(?:\.\d+)?", "count": r"\d+"}
+_EXPECTED = (
+    "oom@N, kernel@N, lost@N, slow=MS, count=M@N, hang@N or driver, separated by commas, "
+    "such as oom@10,slow=2.5"
+)
+#: The collective that hangs, counted from 1, or 0 for none; and the number of collectives so far.
+_hanging_collective, _collectives = 0, 0
 
 
 class Fault(NamedTuple):
-    """One fault: when it occurs, and its value in the unit of faults.h (microseconds, devices)."""
+    """The time and the size of one fault."""
 
+    #: The number of the kernel, allocation or collective at which the fault occurs, from 1.
     at: int
+    #: Microseconds for `slow`, the number of devices for `count`, 0 for other faults.
     value: int
 
 
-def read(text: str) -> dict[str, Fault]:
-    """Return the faults in `text` by name. Raises `SettingError` that names the invalid one."""
-    found = {}
-    for part in filter(None, (part.strip().lower() for part in text.split(","))):
-        match = re.fullmatch(r"([a-z]+)(?:=([\d.]+))?(?:@([1-9]\d{0,8}))?", part)
-        name, value, at = match.groups() if match else (part, None, None)
-        expected = _VALUES.get(name)
-        bad_value = (
-            value is not None
-            if expected is None
-            else not re.fullmatch(expected, value or "")
-        )
-        if name not in _NAMES or bad_value or (name == "driver" and at):
-            raise SettingError(
-                f"{VARIABLE}: {part!r} is no fault; expected {_FORM}, such as oom@10,slow=2.5"
-            )
-        number = float(value or 0) * (1000 if name == "slow" else 1)
-        found[name] = Fault(int(at or 1), int(number))
-    return found
+def parse_faults(text: str) -> dict[str, Fault]:
+    """Parse faults, such as `"oom@10,slow=2.5"`, into a dictionary by name.
+
+    Case and blanks are ignored. Raises `SettingError` for an invalid fault.
+    """
+    faults = {}
+    for part in text.lower().split(","):
+        if part.strip():
+            name, fault = _parse_fault(part.strip())
+            faults[name] = fault
+    return faults
 
 
-def asked(environ: Mapping[str, str] | None = None) -> dict[str, Fault]:
-    """Return the parsed `ACCEL_SIMULATE_FAULTS`. Raises `SettingError`."""
-    return read((os.environ if environ is None else environ).get(VARIABLE, ""))
+def _parse_fault(text: str) -> tuple[str, Fault]:
+    """Parse one fault: `NAME`, `NAME@N`, `NAME=VALUE` or `NAME=VALUE@N`. Raises `SettingError`."""
+    match = re.fullmatch(r"([a-z]+)(?:=([\d.]+))?(?:@([1-9]\d{0,8}))?", text)
+    name, value, at = match.groups(default="") if match else (text, "", "")
+    has_valid_value = re.fullmatch(_VALUE_FORMS.get(name, ""), value) is not None
+    if name not in _NAMES or not has_valid_value or (name == "driver" and at):
+        raise SettingError(f"{VARIABLE}: {text!r} is not a fault; expected {_EXPECTED}")
+    number = float(value or 0)
+    if name == "slow":
+        number *= 1000  # milliseconds to microseconds
+    return name, Fault(int(at or 1), int(number))
 
 
-def begin(faults: Mapping[str, Fault]) -> None:
-    """Make these faults occur from now on."""
+def requested_faults(environ: Mapping[str, str] | None = None) -> dict[str, Fault]:
+    """Return the parsed `ACCEL_SIMULATE_FAULTS`; empty if it is not set. Raises `SettingError`."""
+    env = os.environ if environ is None else environ
+    return parse_faults(env.get(VARIABLE, ""))
+
+
+def inject(faults: Mapping[str, Fault]) -> None:
+    """Make these faults occur, counted from now."""
     from accel_simulated.device import library
 
-    global _hang
+    global _hanging_collective, _collectives
     for name, fault in faults.items():
         if name in _NUMBERS:
             library.sim_request(_NUMBERS[name], fault.at, fault.value)
     if "hang" in faults:
-        _hang = (faults["hang"].at, 0)
+        _hanging_collective, _collectives = faults["hang"].at, 0
 
 
 @contextmanager
 def injected(text: str) -> Iterator[None]:
     """Inject the faults in `text` within the block; `@N` counts from the block's start.
 
-    At the end these faults are off, even those that `ACCEL_SIMULATE_FAULTS` had requested. Raises
-    `SettingError` for an unknown fault, and for `driver`, which must be set before the process starts.
+    At the end of the block these faults are off, even those that `ACCEL_SIMULATE_FAULTS` had requested.
+    Raises `SettingError` for an invalid fault, and for `driver`, which must be set before the process starts.
     """
     from accel_simulated import device
 
-    global _hang
-    faults = read(text)
+    global _hanging_collective
+    faults = parse_faults(text)
     if "driver" in faults:
         raise SettingError(
-            f"{text!r}: the driver was found when this process started; set {VARIABLE}=driver"
+            f"{text!r}: the driver is loaded when a process starts, so this fault cannot be injected later. "
+            f"Set {VARIABLE}=driver before the start."
         )
-    devices = device.count
-    begin(faults)
+    device_count = device.count
+    inject(faults)
     try:
         yield
     finally:
         for name in faults:
             if name in _NUMBERS:
-                device.library.sim_request(_NUMBERS[name], 0, devices)
-        _hang = (0, 0)
+                # 0 switches the fault off; `count` also restores the number of devices.
+                device.library.sim_request(_NUMBERS[name], 0, device_count)
+        _hanging_collective = 0
 
 
-def meet_collective() -> None:
-    """Count one collective of this process; never return from the one that is to hang."""
-    global _hang
-    if not _hang[0]:
+def count_collective() -> None:
+    """Count one collective of this process; never return from the one that the fault `hang` selects."""
+    global _collectives
+    if not _hanging_collective:
         return
-    _hang = (_hang[0], _hang[1] + 1)
-    if _hang[0] == _hang[1]:
+    _collectives += 1
+    if _collectives == _hanging_collective:
         threading.Event().wait()

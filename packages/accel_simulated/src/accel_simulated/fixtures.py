@@ -1,8 +1,9 @@
-"""`pytest --accel acme:2`: the tests on simulated devices; of `--accel cuda,acme` one run each, and a table.
+"""Run tests on simulated devices: `pytest --accel acme:2`.
 
-The option is accel-core's. This brings the fixtures `accelerator` and `simulated`, and the mark
-`accel("cuda", devices=2)`, which skips a test with the reason where the accelerator is another, or has fewer
-devices. pytest imports this in every run: nothing else of the package is, unless it is asked for.
+`--accel cuda,acme` runs the tests once for each device, and prints a table. accel-core has the option itself.
+This plugin adds the fixtures `accelerator` and `simulated`, and the mark `accel("cuda", devices=2)`, which
+skips a test if the accelerator is another one or has fewer devices. pytest imports this module in every run,
+so the rest of the package is imported only on use.
 """
 
 from __future__ import annotations
@@ -15,182 +16,218 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from accel_core import Accelerator
+    from accel_core import Accelerator, Backend
 
 __all__ = ["Simulated", "accelerator", "simulated"]
 
-#: The file in which a run of several says how it ended.
+#: The variable with the file in which the run for one device writes its result, if there are several.
 _OUTCOME = "ACCEL_SIMULATE_OUTCOME"
 _COLUMNS = ("passed", "failed", "error", "skipped")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark `accel`."""
-    text = "accel(*types, devices=1): skip unless the accelerator is of one of these torch device types"
-    config.addinivalue_line("markers", f"{text}, and has so many devices")
+    config.addinivalue_line(
+        "markers",
+        "accel(*types, devices=1): skip unless the accelerator has one of these torch device types, and at "
+        "least this number of devices",
+    )
 
 
 def pytest_report_header() -> str | None:
-    """Return a line that says that the run is on a simulated device."""
+    """Return a line for pytest's header about the simulation, if there is one."""
     if "accel_simulated.at_start" not in sys.modules:
         return None
-    from accel_simulated.asked import asked
+    from accel_simulated.request import current_request
 
-    return f"simulated, no real device: {asked()} by accel-simulated"
+    return f"simulated, no real device: {current_request()} by accel-simulated"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Start the simulation before a conftest.py may import torch."""
-    wanted = getattr(early_config.known_args_namespace, "accel", None)
-    if isinstance(wanted, str) and wanted and "," not in wanted:
-        _simulate(wanted)
+    """Start the simulation before a conftest.py can import torch."""
+    device = getattr(early_config.known_args_namespace, "accel", None)
+    if isinstance(device, str) and device and "," not in device:
+        _simulate(device)
 
 
 def _simulate(text: str) -> None:
+    """Simulate the device `text` in this process, unless it is an accelerator of this machine.
+
+    Raises `pytest.UsageError` if that is not possible, or if this process simulates another device.
+    """
     from accel_core import AccelError
     from accel_simulated import at_start, provider
-    from accel_simulated.asked import asked
+    from accel_simulated.request import current_request
 
-    if _is_here(text):
-        return  # an accelerator of this machine's: accel_testing.conformance checks those too
+    if _is_real(text):
+        return  # accel_testing.conformance also tests the machine's own accelerators
     try:
-        started = asked()
-        if started is None and "torch" in sys.modules:
+        current = current_request()
+        if current is None and "torch" in sys.modules:
             raise pytest.UsageError(
-                f"--accel {text}: a plugin of pytest has imported torch already. "
+                f"--accel {text}: a pytest plugin has already imported torch. "
                 f"Run: accel simulate {text} -- pytest"
             )
-        wanted, _ = provider.understood(text)
-        variables = provider.environment(text) if started is None else {}
+        request, _ = provider.parse_device(text)
+        variables = provider.environment(text) if current is None else {}
     except AccelError as error:
         raise pytest.UsageError(f"--accel: {error}") from error
-    if started is None:
-        os.environ.update(variables)  # whatever the tests start has the devices too
+    if current is None:
+        os.environ.update(variables)  # for the processes that tests start, too
         at_start.begin()
-    elif started.vendor != wanted.vendor or (":" in text and started != wanted):
+        return
+    is_other_count = ":" in text and current != request
+    if current.vendor != request.vendor or is_other_count:
         raise pytest.UsageError(
-            f"--accel {text}: ACCEL_SIMULATE has this process simulate {started} already. Unset it, or leave "
-            "--accel out."
+            f"--accel {text}: this process already simulates {current}, by ACCEL_SIMULATE. Unset that "
+            "variable, or leave --accel out."
         )
 
 
-def _is_here(text: str) -> bool:
-    """Whether it names, without a count, a backend that is installed and nothing that is simulated.
+def _is_real(text: str) -> bool:
+    """Return whether `text` is the name of an installed backend, without a count, that is not simulated.
 
-    With a declaration by which it could be simulated: that the vendor's package is installed too.
+    A backend that could be simulated by its declaration counts as real if its vendor's package is installed.
     """
-    from accel_core import discover, is_installed
+    from accel_core import discover
     from accel_simulated import DEVICES
 
     name = text.strip().lower()
-    return name not in DEVICES and any(
-        each.backend is None
-        or not each.backend.torch_integration.private_use1
-        or any(map(is_installed, each.backend.vendor_imports))
-        for each in discover()
-        if each.name == name
-    )
+    if name in DEVICES:
+        return False
+    for candidate in discover():
+        if candidate.name == name and not _can_be_simulated(candidate.backend):
+            return True
+    return False
+
+
+def _can_be_simulated(backend: Backend | None) -> bool:
+    """Return whether the declared device uses PrivateUse1, and its vendor's package is not installed."""
+    from accel_core import is_installed
+
+    if backend is None or not backend.torch_integration.private_use1:
+        return False
+    return not any(is_installed(package) for package in backend.vendor_imports)
 
 
 # --- several devices -----------------------------------------------------------------------------------
 
 
+class _Run(NamedTuple):
+    """The run of the tests on one device."""
+
+    device: str
+    exit_status: int
+    #: The number of tests by outcome, and the failed tests as `not passed`; empty if the run wrote nothing.
+    outcome: dict[str, Any]
+    seconds: float
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Run once for each of several devices; return the worst exit status."""
-    wanted = config.getoption("--accel", None)
-    if not isinstance(wanted, str) or "," not in wanted:
+    """Run the tests once for each of several devices; return the highest exit status."""
+    option = config.getoption("--accel", None)
+    if not isinstance(option, str) or "," not in option:
         return None
-    arguments = _without_the_option(list(map(str, config.invocation_params.args)))
-    devices = _read(wanted)
-    inherited = {
-        name: value for name, value in os.environ.items() if name != "ACCEL_SIMULATE"
-    }
-    rows = []
+    arguments = _without_accel_option(list(map(str, config.invocation_params.args)))
+    runs = []
     with TemporaryDirectory() as folder:
-        for number, device in enumerate(devices):
-            outcome = Path(folder, str(number))
-            command = [sys.executable, "-m", "pytest", "--accel", device, *arguments]
-            print(f"\n--- on simulated {device}", flush=True)  # noqa: T201 - whose output follows
-            began = time.monotonic()
-            done = subprocess.run(
-                command, env={**inherited, _OUTCOME: str(outcome)}, check=False
-            )
-            seconds = time.monotonic() - began
-            told = json.loads(outcome.read_text()) if outcome.exists() else {}
-            rows.append((device, done.returncode, told, seconds))
-    for line in _differing(
-        {device: told.get("not passed", []) for device, _, told, _ in rows}
-    ):
-        print(line)  # noqa: T201 - what was asked for
+        for number, device in enumerate(_parse_devices(option)):
+            print(f"\n--- on simulated {device}", flush=True)  # noqa: T201 - the title of the run's output
+            runs.append(_run_on(device, arguments, Path(folder, str(number))))
+    _print_summary(runs)
+    return max(run.exit_status for run in runs)
+
+
+def _run_on(device: str, arguments: list[str], outcome_file: Path) -> _Run:
+    """Run pytest for one device in a process of its own."""
+    environ = {**os.environ, _OUTCOME: str(outcome_file)}
+    environ.pop("ACCEL_SIMULATE", None)
+    command = [sys.executable, "-m", "pytest", "--accel", device, *arguments]
+    began = time.monotonic()
+    exit_status = subprocess.run(command, env=environ, check=False).returncode
+    seconds = time.monotonic() - began
+    outcome = json.loads(outcome_file.read_text()) if outcome_file.exists() else {}
+    return _Run(device, exit_status, outcome, seconds)
+
+
+def _print_summary(runs: list[_Run]) -> None:
+    """Print the tests that fail on some devices only, and a table with a row for each device."""
+    for line in _differences(runs):
+        print(line)  # noqa: T201 - the summary of the runs
     titles = "".join(f"{title:>10}" for title in (*_COLUMNS, "seconds", "status"))
-    print(f"\n{'simulated':<16}{titles}")  # noqa: T201 - what was asked for
-    for device, status, told, seconds in rows:
-        counts = "".join(f"{told.get(column, '-'):>10}" for column in _COLUMNS)
-        print(f"{device:<16}{counts}{seconds:>10.1f}{status:>10}")  # noqa: T201
-    return max(status for _, status, _, _ in rows)
+    print(f"\n{'simulated':<16}{titles}")  # noqa: T201 - the summary of the runs
+    for run in runs:
+        counts = "".join(f"{run.outcome.get(column, '-'):>10}" for column in _COLUMNS)
+        print(f"{run.device:<16}{counts}{run.seconds:>10.1f}{run.exit_status:>10}")  # noqa: T201
 
 
-def _differing(failing: dict[str, list[str]]) -> list[str]:
-    """The tests that fail on some of the devices and not on all, each with those on which it does."""
-    where: dict[str, list[str]] = {}
-    for device, tests in failing.items():
-        for test in dict.fromkeys(tests):
-            where.setdefault(test, []).append(device)
+def _differences(runs: list[_Run]) -> list[str]:
+    """Return lines about the tests that fail on some devices, but not on all."""
+    devices_of_test: dict[str, list[str]] = {}
+    for run in runs:
+        for test in dict.fromkeys(run.outcome.get("not passed", [])):
+            devices_of_test.setdefault(test, []).append(run.device)
     lines = [
         f"{test}: on {', '.join(devices)}"
-        for test, devices in where.items()
-        if len(devices) < len(failing)
+        for test, devices in devices_of_test.items()
+        if len(devices) < len({run.device for run in runs})
     ]
-    return ["", "fails on some only:", *lines] if lines else []
+    if not lines:
+        return []
+    return ["", "fails on some only:", *lines]
 
 
-def _read(wanted: str) -> list[str]:
-    """The devices of the option, all of which must be known before the first runs."""
+def _parse_devices(option: str) -> list[str]:
+    """Return the devices in the option `--accel`.
+
+    Raises `pytest.UsageError` for an unknown device before any test runs.
+    """
     from accel_core import SettingError
-    from accel_simulated.provider import understood
+    from accel_simulated.provider import parse_device
 
-    devices = [part.strip() for part in wanted.split(",") if part.strip()]
+    devices = [part.strip() for part in option.split(",") if part.strip()]
     try:
-        for device in devices or [wanted]:
-            if not _is_here(device):
-                understood(device)
+        for device in devices or [option]:
+            if not _is_real(device):
+                parse_device(device)
     except SettingError as error:
         raise pytest.UsageError(f"--accel: {error}") from error
     return devices
 
 
-def _without_the_option(arguments: list[str]) -> list[str]:
+def _without_accel_option(arguments: list[str]) -> list[str]:
+    """Return pytest's arguments without `--accel DEVICES` and `--accel=DEVICES`."""
     kept = []
-    rest = iter(arguments)
-    for argument in rest:
+    remaining = iter(arguments)
+    for argument in remaining:
         if argument == "--accel":
-            next(rest, None)
+            next(remaining, None)  # its value
         elif not argument.startswith("--accel="):
             kept.append(argument)
     return kept
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Pass the results of this run to the process that runs it for several devices."""
-    place = os.environ.pop(_OUTCOME, "")
-    if place:
-        found = {column: terminalreporter.stats.get(column, ()) for column in _COLUMNS}
-        told: dict[str, Any] = {
-            column: len(reports) for column, reports in found.items()
-        }
-        told["not passed"] = [
-            report.nodeid for report in (*found["failed"], *found["error"])
-        ]
-        Path(place).write_text(json.dumps(told))
+    """Write the results of this run for the process that runs it for several devices."""
+    file = os.environ.pop(_OUTCOME, "")
+    if not file:
+        return
+    reports = {column: terminalreporter.stats.get(column, ()) for column in _COLUMNS}
+    outcome: dict[str, Any] = {
+        column: len(of_column) for column, of_column in reports.items()
+    }
+    not_passed = [*reports["failed"], *reports["error"]]
+    outcome["not passed"] = [report.nodeid for report in not_passed]
+    Path(file).write_text(json.dumps(outcome))
 
 
 # --- fixtures and the mark -----------------------------------------------------------------------------
@@ -215,15 +252,21 @@ class Simulated:
         self.name: str = device.vendor.name
 
     def injected(self, faults: str) -> AbstractContextManager[None]:
-        """Return a context manager with faults: `"oom@10,slow=2.5"`. Raises `SettingError`."""
+        """Return a context manager that injects faults: `"oom@10,slow=2.5"`.
+
+        It raises `SettingError` for an invalid fault.
+        """
         return self._faults.injected(faults)
 
     def held(self, stream: Any = None) -> AbstractContextManager[None]:
-        """Return a context manager that stops a stream, by default the current one."""
+        """Return a context manager that stops a stream, so that its queued work waits.
+
+        `stream`: by default, the current one.
+        """
         return self._device.held(stream)
 
     def set_memory_limit(self, size: int) -> None:
-        """Set the bytes of memory of each device, until the test ends."""
+        """Set the memory of each device, in bytes, until the test ends."""
         self._device.set_memory_limit(size)
 
 
@@ -233,7 +276,7 @@ def simulated(accelerator: Accelerator) -> Iterator[Simulated]:
     from accel_simulated import device
 
     if not hasattr(device, "library"):
-        pytest.skip(f"{accelerator.name} is not simulated: pytest --accel acme")
+        pytest.skip(f"{accelerator.name} is not simulated. Run pytest --accel acme.")
     yield Simulated()
     device.set_memory_limit()
 
@@ -244,16 +287,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         unknown = mark.kwargs.keys() - {"devices"}
         if unknown:
             raise pytest.UsageError(
-                f"the mark takes devices=N, and was given {', '.join(sorted(unknown))}"
+                f"the mark accel got the unknown arguments {', '.join(sorted(unknown))}; expected devices=N"
             )
         import accel_core
 
-        found, devices = accel_core.get_accelerator(), mark.kwargs.get("devices", 1)
-        if mark.args and found.device_type not in mark.args:
+        accelerator = accel_core.get_accelerator()
+        device_type = accelerator.device_type
+        if mark.args and device_type not in mark.args:
             pytest.skip(
-                f"for {', '.join(mark.args)}, and the accelerator is {found.device_type}"
+                f"for {', '.join(mark.args)}, and the accelerator is {device_type}"
             )
-        if found.device_count() < devices:
+        needed, count = mark.kwargs.get("devices", 1), accelerator.device_count()
+        if count < needed:
             pytest.skip(
-                f"needs {devices} devices, and there are {found.device_count()} of {found.device_type}"
+                f"needs {needed} devices, and there are {count} of {device_type}"
             )

@@ -1,4 +1,4 @@
-"""Registering host memory with the driver: what is registered, and the driver's errors by CUDA's numbers."""
+"""Register host memory with the simulated driver: `cudaHostRegister` and `cudaHostUnregister`."""
 
 from __future__ import annotations
 
@@ -6,25 +6,30 @@ from accel_simulated import device
 
 __all__ = ["HostMemory"]
 
+#: CUDA's error numbers (driver_types.h).
+_SUCCESS = 0
+_ALREADY_REGISTERED = 712
+_NOT_REGISTERED = 713
+
 
 class HostMemory:
-    """The registered ranges of a process, by their addresses."""
+    """The ranges of host memory that a process has registered."""
 
     def __init__(self) -> None:
-        self._registered: set[int] = set()
+        self._addresses: set[int] = set()
 
     def register(self, address: int, size: int, flags: int) -> int:
-        """Register a range; return 0, or 712 if the memory is registered already."""
-        if address in self._registered:
-            return 712
-        self._registered.add(address)
+        """Register `size` bytes at `address`; return 0, or 712 if that address is registered already."""
+        if address in self._addresses:
+            return _ALREADY_REGISTERED
+        self._addresses.add(address)
         device.library.sim_lock_pages(address, size)
-        return 0
+        return _SUCCESS
 
     def unregister(self, address: int) -> int:
-        """Remove a range; return 0, or 713 if the memory is not registered."""
-        if address not in self._registered:
-            return 713
-        self._registered.remove(address)
+        """Unregister the range at `address`; return 0, or 713 if that address is not registered."""
+        if address not in self._addresses:
+            return _NOT_REGISTERED
+        self._addresses.remove(address)
         device.library.sim_unlock_pages(address)
-        return 0
+        return _SUCCESS

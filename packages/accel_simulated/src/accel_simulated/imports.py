@@ -1,4 +1,4 @@
-"""Change a module when it is imported later, without importing it now."""
+"""Run code when a module is imported later, without importing it now."""
 
 from __future__ import annotations
 
@@ -9,79 +9,83 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["change"]
+__all__ = ["on_import"]
 
 
-def change(
+def on_import(
     module: str,
     *,
     before: Callable[[], None] | None = None,
     after: Callable[[ModuleType], None] | None = None,
     source: str = "",
 ) -> None:
-    """Call `before` just before `module` is loaded for the first time, and `after` with the loaded module.
+    """Call `before` just before the first import of `module`, and `after` with the imported module.
 
     If `before` raises an error, the import fails with it, and so does each later import of the module.
-    `source` is text that `inspect` shows in front of the module's source; it is not executed.
+    `source`: text that `inspect` shows in front of the module's source; it is not executed.
     """
     sys.meta_path.insert(0, _Finder(module, before, after, source))
 
 
 class _Finder(MetaPathFinder):
-    """Finds one module as the other finders do, and has it changed when it is loaded."""
+    """Finds one module by the finders after this one, and wraps its loader."""
 
-    def __init__(self, module: str, before: Any, after: Any, source: str) -> None:
-        self._module, self.before, self.after, self.source = (
-            module,
-            before,
-            after,
-            source,
-        )
+    def __init__(
+        self,
+        module: str,
+        before: Callable[[], None] | None,
+        after: Callable[[ModuleType], None] | None,
+        source: str,
+    ) -> None:
+        self._module = module
+        self.before, self.after, self.source = before, after, source
 
     def find_spec(
         self, fullname: str, path: Any = None, target: Any = None
     ) -> ModuleSpec | None:
         if fullname != self._module:
             return None
-        # Those behind it: of two that change one module, the one in front asks the other.
+        # Only the finders after this one. If two finders patch one module, the first one wraps the loader of
+        # the second.
         finders = list(sys.meta_path)
-        behind = finders.index(self) + 1 if self in finders else 0
-        for finder in finders[behind:]:
-            if hasattr(finder, "find_spec"):
-                spec = finder.find_spec(fullname, path, target)
-                if spec is not None:
-                    if spec.loader is not None:
-                        spec.loader = _Loader(spec.loader, self)
-                    return spec
+        if self in finders:
+            finders = finders[finders.index(self) + 1 :]
+        for finder in finders:
+            if not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader, self)
+                return spec
         return None
 
 
 class _Loader(Loader):
-    """The module's own loader, and what happens before and after."""
+    """Loads a module by its original loader, with the calls before and after."""
 
-    def __init__(self, theirs: Loader, finder: _Finder) -> None:
-        self._theirs, self._finder = theirs, finder
+    def __init__(self, original: Loader, finder: _Finder) -> None:
+        self._original, self._finder = original, finder
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         if self._finder.before is not None:
             self._finder.before()
-        # Not in find_spec: who only asks whether there is such a module has not loaded it.
+        # Removed here and not in find_spec, which is also called to test whether a module exists.
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
-        return self._theirs.create_module(spec)
+        return self._original.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        if (
-            module.__spec__ is not None
-        ):  # which others read: inspect, importlib.resources
-            module.__spec__.loader = module.__loader__ = self._theirs
-        self._theirs.exec_module(module)
+        # inspect and importlib.resources read the loader.
+        if module.__spec__ is not None:
+            module.__spec__.loader = module.__loader__ = self._original
+        self._original.exec_module(module)
         if self._finder.after is not None:
             self._finder.after(module)
 
     def get_source(self, fullname: str) -> str:
-        theirs: Any = self._theirs
-        return self._finder.source + (theirs.get_source(fullname) or "")
+        original: Any = self._original
+        return self._finder.source + (original.get_source(fullname) or "")
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._theirs, name)
+        return getattr(self._original, name)

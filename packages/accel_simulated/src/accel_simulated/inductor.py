@@ -1,7 +1,8 @@
-"""`torch.compile` on a simulated device: inductor's own C++ kernels, over the device's memory.
+"""Make `torch.compile` work on a simulated device, with inductor's C++ kernels on the device's memory.
 
-Written against torch 2.13: to inductor a device is a scheduling, a wrapper and an interface, which are
-registered under its name. Nothing of inductor is imported before torch itself does.
+For torch 2.13. Inductor needs three classes for a device, which are registered under its name: a scheduling,
+a wrapper (the code generator of a graph), and a device interface. Inductor's modules are not imported before
+torch imports them.
 """
 
 from __future__ import annotations
@@ -18,51 +19,53 @@ from accel_simulated import imports
 if TYPE_CHECKING:
     from torch._dynamo.device_interface import DeviceInterface
 
-__all__ = ["begin_kernel", "teach"]
+__all__ = ["begin_kernel", "register"]
 
 
-def teach(name: str) -> None:
-    """Register the device with inductor, when inductor is first used."""
-    imports.change(
+def register(name: str) -> None:
+    """Register the device `name` with inductor, when inductor is first used."""
+    imports.on_import(
         "torch._dynamo.device_interface",
         after=lambda module: _add_interface(module, name),
     )
-    imports.change(
-        "torch._inductor.codegen.cpp", after=lambda module: _add_code(module, name)
+    imports.on_import(
+        "torch._inductor.codegen.cpp",
+        after=lambda module: _add_code_generators(module, name),
     )
 
 
 def begin_kernel(index: int) -> None:
-    """Before each compiled kernel, wait for the device's stream and apply the requested faults.
+    """Wait for the current stream of device number `index`, and apply the requested faults.
 
-    Raises `RuntimeError` while the stream is capturing: a graph records torch's operators, but not compiled
-    kernels.
+    The generated code calls this before each compiled kernel. Raises `RuntimeError` while the stream captures
+    a graph, because a graph can record torch's operators, but not compiled kernels.
     """
     torch.ops.accel_simulated.begin_kernel(index)
 
 
 def _add_interface(module: ModuleType, name: str) -> None:
+    """Register the device interface for the device type and for each device."""
     interface = _interface(module.DeviceInterface, name)
-    for known in (
-        name,
-        *(f"{name}:{index}" for index in range(interface.device_count())),
-    ):
-        module.register_interface_for_device(known, interface)
+    module.register_interface_for_device(name, interface)
+    for index in range(interface.device_count()):
+        module.register_interface_for_device(f"{name}:{index}", interface)
 
 
 def _interface(base: type[DeviceInterface], name: str) -> type[DeviceInterface]:
+    """Return the device interface for dynamo and inductor, a subclass of `base`."""
     from accel_simulated.parts import devices
 
-    accelerator, of_vendor = torch.accelerator, torch.get_device_module(name)
+    accelerator, device_module = torch.accelerator, torch.get_device_module(name)
 
     def properties(device: Any = None) -> Any:
-        # On so many cores reductions are split; CPU's are not, and sums must be the same.
+        # With 1, inductor does not split reductions over cores. It does not on the CPU either, so that sums
+        # are equal.
         return SimpleNamespace(multi_processor_count=1)
 
     class Interface(base):  # type: ignore[misc, valid-type]
-        """The device interface that dynamo and inductor ask, on `torch.accelerator`."""
+        """The device interface, by the functions of `torch.accelerator`."""
 
-        device = getattr(of_vendor, "device", devices.device)
+        device = getattr(device_module, "device", devices.device)
         Event, Stream = torch.Event, torch.Stream
         Worker = SimpleNamespace(get_device_properties=properties)
         get_device_properties = staticmethod(properties)
@@ -70,7 +73,7 @@ def _interface(base: type[DeviceInterface], name: str) -> type[DeviceInterface]:
         set_device = staticmethod(accelerator.set_device_index)
         device_count = staticmethod(accelerator.device_count)
         is_available = staticmethod(accelerator.is_available)
-        stream = staticmethod(of_vendor.stream)
+        stream = staticmethod(device_module.stream)
         current_stream = staticmethod(accelerator.current_stream)
         set_stream = staticmethod(accelerator.set_stream)
         synchronize = staticmethod(accelerator.synchronize)
@@ -93,34 +96,36 @@ def _interface(base: type[DeviceInterface], name: str) -> type[DeviceInterface]:
     return Interface
 
 
-def _add_code(cpp: ModuleType, name: str) -> None:
+def _add_code_generators(cpp: ModuleType, name: str) -> None:
+    """Register the scheduling and the wrappers; `cpp`: inductor's module of C++ kernels."""
     from torch._inductor import config
     from torch._inductor.codegen import common, wrapper
-    from torch.compiler import config as of_compiler
+    from torch.compiler import config as compiler_config
 
-    # What is kept on disk must not outlive the code below, of which inductor's key knows nothing.
-    ours = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
-    of_compiler.cache_key_tag = f"{of_compiler.cache_key_tag}accel-simulated-{ours}"
+    # Inductor caches generated code on disk. Its key must change with this file.
+    digest = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+    tag = f"{compiler_config.cache_key_tag}accel-simulated-{digest}"
+    compiler_config.cache_key_tag = tag
 
-    # What inductor does for every device but the CPU, and its C++ kernels are not made for.
+    # Inductor does these for every device except the CPU, but its C++ kernels do not support them.
     config.loop_ordering_after_fusion = False
     if hasattr(config, "loop_reindexing_after_fusion"):  # since torch 2.13
         config.loop_reindexing_after_fusion = False
-    # And what it takes for the backend of every device that it does not know.
+    # Inductor uses this for every device type that is not built in.
     config.cuda_backend = "cpp"  # type: ignore[assignment]
 
     class Scheduling(cpp.CppScheduling):  # type: ignore[misc, name-defined]
-        """Writes each kernel's call at once: a wait, an event or a stream may come next."""
+        """Writes each kernel's call at once, because a wait, an event or a stream may come next."""
 
         def codegen_node(self, node: Any) -> None:
             super().codegen_node(node)
             self.flush()
 
-    class Subgraph(_calling(wrapper.SubgraphPythonWrapperCodegen, name)):  # type: ignore[misc]
-        """The function of a part of a graph."""
+    class Subgraph(_device_wrapper(wrapper.SubgraphPythonWrapperCodegen, name)):  # type: ignore[misc]
+        """Generates the function of a subgraph."""
 
-    class Wrapper(_calling(wrapper.PythonWrapperCodegen, name)):  # type: ignore[misc]
-        """The module of a graph."""
+    class Wrapper(_device_wrapper(wrapper.PythonWrapperCodegen, name)):  # type: ignore[misc]
+        """Generates the module of a graph."""
 
         @staticmethod
         def create(is_subgraph: bool, *arguments: Any) -> Any:
@@ -131,8 +136,10 @@ def _add_code(cpp: ModuleType, name: str) -> None:
 
 
 def _overrides(common: Any) -> Any:
+    """Return the generator of the lines about the device; `common`: inductor's module of that name."""
+
     class Overrides(common.DeviceOpOverrides):  # type: ignore[misc]
-        """The lines that the generated code has about the device."""
+        """Generates calls of `torch.accelerator`."""
 
         def import_get_raw_stream_as(self, name: str) -> str:
             return f"def {name}(index):\n    return torch.accelerator.current_stream(index).stream_id\n"
@@ -149,9 +156,11 @@ def _overrides(common: Any) -> Any:
     return Overrides()
 
 
-def _calling(base: type, name: str) -> type:
-    class Calling(base):  # type: ignore[misc]
-        """Calls kernels on the device as on CPU, once the device is ready for them."""
+def _device_wrapper(base: type, name: str) -> type:
+    """Return a subclass of inductor's wrapper `base` that generates code for the device type `name`."""
+
+    class DeviceWrapper(base):  # type: ignore[misc]
+        """Generates calls of C++ kernels as for the CPU, each after a call of `begin_kernel`."""
 
         def _generate_kernel_call_helper(
             self, kernel_name: str, call_args: Any, **more: Any
@@ -165,13 +174,14 @@ def _calling(base: type, name: str) -> type:
             self.writeline(self.wrap_kernel_call(kernel_name, call_args))
 
         def codegen_cuda_stream_enter(self, stream_idx: int) -> Any:
-            # inductor names the streams where it enters a device's guard, which only its own devices have.
+            # Inductor defines the names of streams with a device's guard, which only built-in devices have.
             if not self.__dict__.setdefault("_streams_named", False):
                 self._streams_named = True
                 self._name_streams()
             return super().codegen_cuda_stream_enter(stream_idx)
 
         def _name_streams(self) -> None:
+            """Generate the assignments of the stream names that `codegen_cuda_stream_enter` uses."""
             from torch._inductor.stream_utils import get_stream_name
             from torch._inductor.virtualized import V
 
@@ -184,14 +194,14 @@ def _calling(base: type, name: str) -> type:
                 f"torch.accelerator.current_stream({scheduler.current_device.index})"
             )
             self.writeline(f"{get_stream_name(0)} = {current}")
-            for stream, of_user in scheduler.stream_idx_to_user_obj_idx.items():
-                self.writeline(f"{get_stream_name(stream)} = {lookup}({of_user})")
+            for stream, user_object in scheduler.stream_idx_to_user_obj_idx.items():
+                self.writeline(f"{get_stream_name(stream)} = {lookup}({user_object})")
 
         def make_allocation(
             self, name: str, device: Any, *arguments: Any, **more: Any
         ) -> str:
-            # For devices that it does not know it has no guard, and leaves the index out all the same.
+            # Inductor leaves the device's index out, because built-in devices have a guard around the code.
             line: str = super().make_allocation(name, device, *arguments, **more)
             return line.replace(f"device='{device.type}'", f"device='{device}'")
 
-    return Calling
+    return DeviceWrapper

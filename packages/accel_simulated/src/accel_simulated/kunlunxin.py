@@ -1,7 +1,7 @@
-"""The start of a process that has a simulated klxpu, in the place of Kunlunxin's `torch_xmlir.pth`.
+"""Start a process with a simulated klxpu, as Kunlunxin's `torch_xmlir.pth` does with a real one.
 
-`import torch` brings torch_xmlir: by a hook in the place of `builtins.__import__`, which acts once, on the
-first name of torch's.
+There `import torch` also imports torch_xmlir. A replacement of `builtins.__import__` does that once, at the
+first import of torch.
 """
 
 from __future__ import annotations
@@ -12,21 +12,23 @@ from typing import Any
 
 __all__ = ["install"]
 
-_usual = builtins.__import__
+_original_import = builtins.__import__
 
 
 def install() -> None:
-    """Install the hook."""
-    builtins.__import__ = _hooked
+    """Replace `builtins.__import__` until the first import of torch."""
+    builtins.__import__ = _import_with_xmlir
 
 
-def _hooked(name: str, *arguments: Any, **named: Any) -> Any:
+def _import_with_xmlir(name: str, *arguments: Any, **options: Any) -> Any:
+    """Import torch and then torch_xmlir, if `name` is in torch. Raises `ImportError` if it is too late."""
     if name.partition(".")[0] == "torch":
-        builtins.__import__ = _usual
+        builtins.__import__ = _original_import
         if "torch" in sys.modules:
             raise ImportError(
-                "torch's import has begun unseen: its CUDA runtime cannot be replaced any more"
+                "torch was imported before the simulated torch_xmlir, so its CUDA runtime can no longer be "
+                "replaced"
             )
-        _usual("torch")
-        _usual("torch_xmlir")
-    return _usual(name, *arguments, **named)
+        _original_import("torch")
+        _original_import("torch_xmlir")
+    return _original_import(name, *arguments, **options)

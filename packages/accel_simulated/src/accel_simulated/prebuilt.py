@@ -1,8 +1,8 @@
-"""Libraries of the device that were built ahead, for machines without a compiler.
+"""Find and write libraries of the device that are built ahead, for machines without a compiler.
 
-`accel simulate --build acme --output FOLDER` writes them. They are found in the folder that
-`ACCEL_SIMULATE_LIBRARY` names, and in `built` of this package. Each lies in a folder of its own, named after
-what it fits: the device type, torch's version, and the sources.
+`accel simulate --build acme --output FOLDER` writes them. They are looked up in the folder
+`ACCEL_SIMULATE_LIBRARY`, and in the folder `built` of this package. Each library has a folder of its own,
+whose name has the device type, torch's version, and a digest of the sources.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from accel_simulated.errors import BuildError
 
 __all__ = ["LIBRARY", "Fit", "find", "find_in", "write"]
 
-#: A folder of such libraries; or one library, which a process has found for those that it starts.
+#: The variable with a folder of prebuilt libraries, or with the one library that a parent process found.
 LIBRARY = "ACCEL_SIMULATE_LIBRARY"
-_INSIDE = Path(__file__).with_name("built")
-_FILE, _MANIFEST = "simdev.so", "manifest.json"
+_PACKAGE_FOLDER = Path(__file__).with_name("built")
+_LIBRARY_FILE, _MANIFEST_FILE = "simdev.so", "manifest.json"
 
 
 class Fit(NamedTuple):
     """The requirements on a library."""
 
-    #: Torch's device type, such as `"PrivateUse1"`.
+    #: torch's device type: `"PrivateUse1"`.
     kind: str
     #: torch's version.
     torch: str
-    #: Digest of our sources, and of how they are compiled.
+    #: The SHA-256 of the sources and the compiler's flags.
     sources: str
 
     @property
@@ -43,71 +43,85 @@ class Fit(NamedTuple):
 
 
 def find(fit: Fit) -> Path | None:
-    """Return the prebuilt library that fits, or `None`. Raises `BuildError` for a damaged one."""
-    for place in _places():
-        found = find_in(place, fit)
-        if found is not None:
-            return found
+    """Return the prebuilt library that fits, or `None`. Raises `BuildError` for a damaged library."""
+    for parent in _search_folders():
+        library = find_in(parent, fit)
+        if library is not None:
+            return library
     return None
 
 
-def find_in(place: Path, fit: Fit) -> Path | None:
-    """Return the library in this folder that fits, or `None`. Raises `BuildError` for a damaged one."""
-    folder = place / fit.folder
-    return _checked(folder, place) if (folder / _MANIFEST).is_file() else None
+def find_in(parent: Path, fit: Fit) -> Path | None:
+    """Return the library that fits, in its folder below `parent`, or `None`.
 
-
-def write(library: Path, fit: Fit, place: Path) -> Path:
-    """Put a copy of the library into `place`, completely or not at all; return the copy's path.
-
-    Everyone can read it, because another user may run it. Raises `BuildError` if `place` cannot be written.
+    Raises `BuildError` for a damaged library.
     """
-    folder = place / fit.folder
+    folder = parent / fit.folder
+    if not (folder / _MANIFEST_FILE).is_file():
+        return None
+    problem = _damage(folder)
+    library = folder / _LIBRARY_FILE
+    if problem:
+        raise BuildError(
+            f"{library} is damaged, and was not loaded: {problem}. Write it again on a machine with a "
+            f"compiler: accel simulate --build --output {parent}"
+        )
+    return library
+
+
+def write(library: Path, fit: Fit, parent: Path) -> Path:
+    """Copy a library into its folder below `parent`, completely or not at all; return the copy's path.
+
+    All users can read the copy. Raises `BuildError` if `parent` cannot be written.
+    """
+    folder = parent / fit.folder
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".simdev-", dir=place))
+        parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".simdev-", dir=parent))
         try:
-            shutil.copyfile(library, staging / _FILE)
-            noted = {"sha256": _digest(staging / _FILE), "inputs": {"torch": fit.torch}}
-            (staging / _MANIFEST).write_text(json.dumps(noted), encoding="utf-8")
-            for path, mode in (
-                (staging, 0o755),
-                (staging / _FILE, 0o755),
-                (staging / _MANIFEST, 0o644),
-            ):
-                path.chmod(mode)
+            _fill(staging, library, fit)
             shutil.rmtree(folder, ignore_errors=True)
             staging.rename(folder)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
         raise BuildError(
-            f"{place} cannot be written: {error.strerror or error}. Name a folder that can: --output FOLDER"
+            f"{parent} cannot be written: {error.strerror or error}. Choose another folder with --output."
         ) from error
-    return folder / _FILE
+    return folder / _LIBRARY_FILE
 
 
-def _places() -> Iterator[Path]:
-    if named := os.environ.get(LIBRARY, ""):
-        yield Path(named)
-    yield _INSIDE
+def _fill(folder: Path, library: Path, fit: Fit) -> None:
+    """Put a copy of the library and its manifest into `folder`, readable by all users."""
+    copy, manifest_file = folder / _LIBRARY_FILE, folder / _MANIFEST_FILE
+    shutil.copyfile(library, copy)
+    manifest = {"sha256": _digest(copy), "inputs": {"torch": fit.torch}}
+    manifest_file.write_text(json.dumps(manifest), encoding="utf-8")
+    folder.chmod(0o755)
+    copy.chmod(0o755)
+    manifest_file.chmod(0o644)
 
 
-def _checked(folder: Path, place: Path) -> Path:
-    library = folder / _FILE
+def _search_folders() -> Iterator[Path]:
+    """Yield the folders in which prebuilt libraries are looked up."""
+    folder = os.environ.get(LIBRARY, "")
+    if folder:
+        yield Path(folder)
+    yield _PACKAGE_FOLDER
+
+
+def _damage(folder: Path) -> str:
+    """Return, as a clause, how the library in `folder` is damaged; empty if it is intact."""
     try:
-        noted = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        intact = noted["sha256"] == _digest(library)
-        why = f"its SHA-256 differs from the one in {_MANIFEST}"
+        text = (folder / _MANIFEST_FILE).read_text(encoding="utf-8")
+        digest = json.loads(text)["sha256"]
+        if digest == _digest(folder / _LIBRARY_FILE):
+            return ""
     except (OSError, ValueError, KeyError, TypeError) as error:
-        intact, why = False, str(error)
-    if not intact:
-        raise BuildError(
-            f"{library} is not what was built: {why}. It was not loaded. Write it again, with a compiler: "
-            f"accel simulate --build --output {place}"
-        )
-    return library
+        return str(error) or type(error).__name__
+    return f"its SHA-256 differs from the one in {_MANIFEST_FILE}"
 
 
 def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""Functions for `accel simulate`: list devices, set a command's variables, build ahead."""
+"""Functions for `accel simulate`: list devices, prepare a command's environment, build libraries ahead."""
 
 from __future__ import annotations
 
@@ -7,53 +7,58 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from accel_simulated import building
-from accel_simulated.asked import VARIABLE, Asked, read
 from accel_simulated.declared import VARIABLE as DECLARED
-from accel_simulated.declared import Declared, every, find
+from accel_simulated.declared import DeclaredDevice, find, find_all
 from accel_simulated.prebuilt import LIBRARY
+from accel_simulated.request import VARIABLE, Request, parse_request
 from accel_simulated.vendors import DEVICES
 
 __all__ = [
-    "build", "built", "check_reports", "declared", "devices", "environment", "run_recorded", "understood",
+    "build", "check_reports", "declared_devices", "devices", "environment", "find_library", "parse_device",
+    "run_recorded",
 ]  # fmt: skip
 
 
 def devices() -> dict[str, str]:
-    """List the devices that can be simulated, each with a description in one clause."""
+    """Return the devices that this package simulates: a description in one clause, by name."""
     return {name: vendor.description for name, vendor in DEVICES.items()}
 
 
-def declared() -> dict[str, str]:
-    """List installed plugins' further declarations, in the form of `devices`.
+def declared_devices() -> dict[str, str]:
+    """Return further devices that installed plugins declare, in the form of `devices`.
 
     Raises `SettingError` as `accel_core.discover` does.
     """
-    return {each.backend: each.vendor.description for each in every()}
+    return {device.backend: device.vendor.description for device in find_all()}
 
 
-def built(name: str) -> Path | None:
-    """Return the library of a device if it is built for this torch. Raises what `building.build` raises."""
-    vendor = (
-        DEVICES.get(name) or DEVICES["acme"]
-    )  # as which anything that is declared is simulated
+def find_library(name: str) -> Path | None:
+    """Return the library of a device if it is built for this torch. Raises what `building.find` raises."""
+    # A declared device is simulated as acme.
+    vendor = DEVICES.get(name, DEVICES["acme"])
     return building.find(vendor.kind)
 
 
 def build(
     names: Sequence[str], folder: Path | None = None
 ) -> Iterator[tuple[str, Path]]:
-    """Build the missing libraries of these devices, or of all without names; yield each with its path.
+    """Build the missing libraries of the devices in `names`, or of all if it is empty; yield names and paths.
 
-    With a `folder` the libraries are put there, for machines without a compiler. Raises `SettingError` before
-    anything is built, and what `building.build` and `building.ahead` raise.
+    `folder`: the folder in which to put the libraries, for machines without a compiler; `None` for the cache.
+    Raises `SettingError` before the first build if a name is invalid, and what `building.build` and
+    `building.build_into` raise.
     """
-    kinds = {name: understood(name)[0].vendor.kind for name in names or DEVICES}
+    kinds = {}
+    for name in names or DEVICES:
+        request, _ = parse_device(name)
+        kinds[name] = request.vendor.kind
     for name, kind in kinds.items():
-        yield (
-            name,
-            building.build(kind) if folder is None else building.ahead(kind, folder),
-        )
-    if folder is not None:  # `--report` needs no compiler there either
+        if folder is None:
+            yield name, building.build(kind)
+        else:
+            yield name, building.build_into(folder, kind)
+    if folder is not None:
+        # For `accel simulate --report` on those machines.
         from accel_simulated.detector import device_strings
 
         device_strings.build_into(folder)
@@ -62,28 +67,35 @@ def build(
 def environment(text: str) -> dict[str, str]:
     """Return the variables for a Python process that simulates `text`, such as `"acme:2"`.
 
-    A device that an installed plugin declares has the names of its declaration (`declared`). This builds the
-    device, so that child processes find it. Raises `SettingError` if it cannot be simulated, and what
-    `building.build` raises.
+    Builds the device, so that the process finds the library. Raises `SettingError` if the device cannot be
+    simulated, and what `building.build` raises.
     """
-    found, declared = understood(text)
-    library = building.build(found.vendor.kind)
-    named = os.environ.get(LIBRARY, "")
-    # A folder stays: the command may start others that simulate another kind of device.
-    kept = named if named and Path(named).is_dir() else str(library)
-    return {VARIABLE: str(found), DECLARED: str(declared or ""), LIBRARY: kept}
+    request, declared_device = parse_device(text)
+    library = str(building.build(request.vendor.kind))
+    folder = os.environ.get(LIBRARY, "")
+    # A folder is kept, because the command may start processes that simulate devices of another type.
+    if folder and Path(folder).is_dir():
+        library = folder
+    declaration = str(declared_device) if declared_device is not None else ""
+    return {VARIABLE: str(request), DECLARED: declaration, LIBRARY: library}
 
 
-def understood(text: str) -> tuple[Asked, Declared | None]:
-    """Return the parsed `text`, with the declaration if an installed plugin has it. Raises `SettingError`."""
+def parse_device(text: str) -> tuple[Request, DeclaredDevice | None]:
+    """Parse `"acme"` or `"acme:2"`; the name may be that of a device that an installed plugin declares.
+
+    Returns the request, and the declared device or `None`. Raises `SettingError`.
+    """
     name, colon, count = (part.strip() for part in text.partition(":"))
-    declared = find(name.lower())
-    if declared is None:
-        return read(text, source="the device"), None
-    vendor = declared.vendor
-    return read(
-        f"{vendor.name}{colon}{count}", source="the device", among={vendor.name: vendor}
-    ), declared
+    device = find(name.lower())
+    if device is None:
+        return parse_request(text, source="the device"), None
+    vendor = device.vendor
+    request = parse_request(
+        f"{vendor.name}{colon}{count}",
+        source="the device",
+        vendors={vendor.name: vendor},
+    )
+    return request, device
 
 
 def check_reports(files: Sequence[str]) -> None:
@@ -97,12 +109,13 @@ def run_recorded(
     arguments: Sequence[str],
     environ: Mapping[str, str],
     files: Sequence[str],
-    given: Sequence[str],
+    command_line: Sequence[str],
 ) -> int:
-    """Run a program with the variables that `environment` returned, and report its code for one vendor.
+    """Run a program, and report its vendor-specific code; return the exit status.
 
-    Returns the exit status. Raises what `building.build` raises. `given` is the command as the user typed it.
+    `environ`: the variables that `environment` returned. `files`: the reports to write. `command_line`: the
+    command as the user typed it. Raises what `building.build` raises.
     """
     from accel_simulated.detector import command
 
-    return command.run(arguments, environ, files, given)
+    return command.run(arguments, environ, files, command_line)

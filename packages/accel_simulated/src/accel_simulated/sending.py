@@ -1,33 +1,35 @@
-"""Say in one sentence that a tensor on a simulated device cannot be sent to another process."""
+"""Raise a clear error when a tensor on a simulated device is sent to another process."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["refuse"]
+__all__ = ["forbid_sharing"]
 
-#: What `torch.multiprocessing` calls to share a storage's memory with another process.
-_WAYS = ("_share_cuda_", "_share_fd_cpu_", "_share_filename_cpu_")
+#: The methods that `torch.multiprocessing` calls to share a storage's memory with another process.
+_SHARING_METHODS = ("_share_cuda_", "_share_fd_cpu_", "_share_filename_cpu_")
 
 
-def refuse(storage: Any, device_type: str) -> None:
-    """Have `torch.UntypedStorage` refuse to share the memory of the simulated device.
+def forbid_sharing(storage: Any, device_type: str) -> None:
+    """Make the sharing methods of `storage`, `torch.UntypedStorage`, raise an error for the device type.
 
-    The device's memory is its process's own. Torch itself shares that of CUDA devices only.
+    Only the device's own process can access its memory; torch itself shares only that of CUDA devices.
     """
-    for name in _WAYS:
-        setattr(storage, name, _refusing(getattr(storage, name), device_type))
+    for name in _SHARING_METHODS:
+        setattr(storage, name, _forbidding(getattr(storage, name), device_type))
 
 
-def _refusing(share: Any, device_type: str) -> Any:
-    def refusing(self: Any, *arguments: Any, **options: Any) -> Any:
+def _forbidding(share: Any, device_type: str) -> Any:
+    """Return the method `share` with an `UnsupportedError` for storages on the device type."""
+
+    def checked_share(self: Any, *arguments: Any, **options: Any) -> Any:
         if self.device.type == device_type:
             from accel_core import UnsupportedError
 
             raise UnsupportedError(
-                f"a tensor on {self.device} cannot be sent to another process: torch shares memory of CUDA "
-                "devices only, and simulated devices share none. Send tensor.cpu()"
+                f"a tensor on {self.device} cannot be sent to another process: torch shares only the memory "
+                "of CUDA devices, and simulated devices cannot share memory. Send tensor.cpu()."
             )
         return share(self, *arguments, **options)
 
-    return refusing
+    return checked_share

@@ -1,4 +1,4 @@
-"""Give a simulated module the names of its surface file, and no others."""
+"""Give a simulated module the names in its vendor's surface file, and no others."""
 
 from __future__ import annotations
 
@@ -12,47 +12,48 @@ from accel_simulated import device
 
 __all__ = ["fill"]
 
-#: What vendors' modules hold; `surfaces/README.md` tells the form.
+#: The names in vendors' modules; `surfaces/README.md` describes the format.
 _SURFACES = Path(__file__).with_name("surfaces")
 
 
 def fill(
     namespace: dict[str, Any], exposed_as: str, *, absent: tuple[str, ...] = ()
 ) -> None:
-    """Bind each name that the vendor's module has and `parts` provide, unless the module defines it.
+    """Add to a module's `namespace` each name that the vendor's module has and `parts` provides.
 
-    `absent` are conditions of the surface file that are false, such as `"is_lazy()"`. A name that nothing
-    provides stays absent: code that needs it fails as on an older version of the vendor's package.
+    `exposed_as`: the vendor's module, as in the surface file. `absent`: conditions in the surface file that
+    are false, such as `"is_lazy()"`. Names that the module defines itself are kept. Names that nothing
+    provides stay absent, as in an older version of the vendor's package.
     """
-    provided = _provided()
+    provided = _provided_names()
     text = _SURFACES.joinpath(f"{device.vendor.name}.json").read_text(encoding="utf-8")
-    for name, written in json.loads(text)["modules"][exposed_as]["names"].items():
-        told = written if isinstance(written, dict) else {}
-        if (
-            name in provided
-            and name not in namespace
-            and told.get("if", "") not in absent
-        ):
-            namespace[name] = (
-                _deprecated(provided[name])
-                if told.get("deprecated")
-                else provided[name]
-            )
+    surface = json.loads(text)["modules"][exposed_as]["names"]
+    for name, entry in surface.items():
+        properties = entry if isinstance(entry, dict) else {}
+        if name not in provided or name in namespace:
+            continue
+        if properties.get("if", "") in absent:
+            continue
+        value = provided[name]
+        if properties.get("deprecated"):
+            value = _deprecated(value)
+        namespace[name] = value
 
 
 def _deprecated(function: Any) -> Any:
-    """The function with the warning that the vendor's gives."""
+    """Return the function with a `FutureWarning`, as the vendor's function gives it."""
 
     @functools.wraps(function)
-    def warn(*args: Any, **kwargs: Any) -> Any:
+    def with_warning(*args: Any, **kwargs: Any) -> Any:
         warnings.warn(f"{function.__name__} is deprecated", FutureWarning, stacklevel=2)
         return function(*args, **kwargs)
 
-    return warn
+    return with_warning
 
 
-def _provided() -> dict[str, Any]:
-    # Here, because the parts need to know the device's name when they are imported.
+def _provided_names() -> dict[str, Any]:
+    """Return the functions and classes of `parts`, by name."""
+    # Imported here, because the modules need the device's name when they are imported.
     from accel_simulated.parts import (
         devices,
         dtypes,
@@ -64,6 +65,8 @@ def _provided() -> dict[str, Any]:
         streams,
     )
 
-    parts = (devices, dtypes, graphs, lifecycle, memory, random, ranges, streams)
-    found = {name: getattr(part, name) for part in parts for name in part.__all__}
-    return {**found, **dtypes.TENSOR_TYPES}
+    provided = dict(dtypes.TENSOR_TYPES)
+    for part in (devices, dtypes, graphs, lifecycle, memory, random, ranges, streams):
+        for name in part.__all__:
+            provided[name] = getattr(part, name)
+    return provided

@@ -1,6 +1,7 @@
-"""Functions that the shipped `torch.xpu` and `torch.cuda` call in `torch._C`, missing in the CPU wheel.
+"""Replace the functions of `torch._C` that `torch.xpu` and `torch.cuda` call and the CPU wheel lacks.
 
-Used while torch is half imported: everything beyond `torch._C` is looked up when it is called.
+This is installed while torch is being imported, so the functions may use other modules of torch only when
+they are called.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from accel_simulated import data_parallel, device
 from accel_simulated.host_memory import HostMemory
 from accel_simulated.parts import ranges
 
-__all__ = ["put_into"]
+__all__ = ["install"]
 
+#: Whether this process was forked after the runtime had started.
 _forked = False
 
 
-def put_into(c: ModuleType, name: str) -> None:
-    """Add the replacements of C functions for `torch.<name>` to `torch._C`."""
+def install(c: ModuleType, name: str) -> None:
+    """Add the functions and classes for `torch.<name>` to `c`, which is `torch._C`."""
     title = name.capitalize()
     classes = {
         f"_{title}StreamBase": _stream_base(c, name),
@@ -33,38 +35,48 @@ def put_into(c: ModuleType, name: str) -> None:
     }
     functions = _functions(c, name)
     prefixed = {f"_{name}_{key}": function for key, function in functions.items()}
-    absent = {key: _absent(key) for key in _ABSENT[name]}
-    extra = _cuda_only(c) if name == "cuda" else {}
-    for key, value in {**absent, **classes, **prefixed, **extra}.items():
+    not_simulated = {key: _unusable_class(key) for key in _NOT_SIMULATED[name]}
+    cuda_only = _cuda_only(c) if name == "cuda" else {}
+    for key, value in {**not_simulated, **classes, **prefixed, **cuda_only}.items():
         setattr(c, key, value)
-    c.__getattr__ = functools.partial(_missing, name)  # type: ignore[method-assign]
+    c.__getattr__ = functools.partial(_raise_missing, name)  # type: ignore[method-assign]
 
 
 class NotSimulatedError(UnsupportedError, AttributeError):
-    """A function of the vendor's build of torch is not simulated; `hasattr` is false for it."""
+    """A function of the vendor's build of torch is not simulated; `hasattr` returns false for it."""
 
 
-def _missing(name: str, attribute: str) -> Any:
-    """For what `torch._C` lacks: torch asks for some of it with `hasattr`, and calls the rest."""
-    if attribute.startswith(
-        (f"_{name}_", f"_{name.upper()}", f"_{name.title()}", "_nccl_")
-    ):
+def _raise_missing(name: str, attribute: str) -> Any:
+    """Raise the error for an attribute that `torch._C` lacks; `name`: the module `torch.<name>`.
+
+    torch tests for some of these attributes with `hasattr`, and calls others.
+    """
+    vendor_prefixes = (f"_{name}_", f"_{name.upper()}", f"_{name.title()}", "_nccl_")
+    if attribute.startswith(vendor_prefixes):
         raise NotSimulatedError(
-            f"torch._C.{attribute} is not simulated: it needs the vendor's own libraries, and torch's build "
-            f"for the CPU has no such function. Leave it out on a simulated {name}"
+            f"torch._C.{attribute} is not simulated: this function needs the vendor's libraries, and torch's "
+            f"CPU build does not have it. Leave the call out on a simulated {name}."
         )
     raise AttributeError(f"module 'torch._C' has no attribute {attribute!r}")
 
 
+#: Functions of `torch._C` with another name on each vendor: the name without the vendor's prefix, and the
+#: function with the prefix `_accelerator_` that does the same.
+_SAME_FUNCTIONS = {
+    "getDevice": "getDeviceIndex",
+    "setDevice": "setDeviceIndex",
+    "exchangeDevice": "exchangeDevice",
+    "maybeExchangeDevice": "maybeExchangeDevice",
+    "emptyCache": "emptyCache",
+    "memoryStats": "getDeviceStats",
+    "resetPeakMemoryStats": "resetPeakStats",
+    "resetAccumulatedMemoryStats": "resetAccumulatedStats",
+    "getMemoryInfo": "getMemoryInfo",
+}
+
+
 def _functions(c: ModuleType, name: str) -> dict[str, Callable[..., Any]]:
-    a = "_accelerator_"
-    same = {
-        "getDevice": f"{a}getDeviceIndex", "setDevice": f"{a}setDeviceIndex",
-        "exchangeDevice": f"{a}exchangeDevice", "maybeExchangeDevice": f"{a}maybeExchangeDevice",
-        "emptyCache": f"{a}emptyCache", "memoryStats": f"{a}getDeviceStats",
-        "resetPeakMemoryStats": f"{a}resetPeakStats",
-        "resetAccumulatedMemoryStats": f"{a}resetAccumulatedStats", "getMemoryInfo": f"{a}getMemoryInfo",
-    }  # fmt: skip
+    """Return the functions that `torch.<name>` calls in `torch._C`, by name without the vendor's prefix."""
     fractions: dict[int, float] = {}
 
     def synchronize(index: int = -1) -> None:
@@ -85,8 +97,12 @@ def _functions(c: ModuleType, name: str) -> dict[str, Callable[..., Any]]:
     def default_stream(index: int) -> tuple[int, int, int]:
         return 0, index, _numbers(c._accelerator_getStream(index))[2]
 
+    same = {
+        ours: getattr(c, f"_accelerator_{general}")
+        for ours, general in _SAME_FUNCTIONS.items()
+    }
     return {
-        **{ours: getattr(c, theirs) for ours, theirs in same.items()},
+        **same,
         "init": lambda: _start(name),
         "isInBadFork": lambda: _forked,
         "getDeviceCount": lambda: device.count,
@@ -107,9 +123,12 @@ def _functions(c: ModuleType, name: str) -> dict[str, Callable[..., Any]]:
 
 
 def _start(name: str) -> None:
-    """Fill in the Python module, as torch's C part does when the runtime starts."""
+    """Start the runtime: set the attributes of `torch.<name>` that torch's C part sets then.
+
+    Raises `RuntimeError` if there is no device.
+    """
     if not device.count:
-        raise RuntimeError(device.why_none())
+        raise RuntimeError(device.no_device_message())
     module = sys.modules[f"torch.{name}"]
     module.default_generators = device.generators()  # type: ignore[attr-defined]
     module._get_device_properties = Properties  # type: ignore[attr-defined]
@@ -126,13 +145,14 @@ def _new_pool() -> tuple[int, int]:
 
 
 def _numbers(stream: Any) -> tuple[int, int, int]:
+    """Return a stream as torch's C functions do: its id, its device's index and its device's type."""
     return stream.stream_id, stream.device_index, int(stream.device_type)
 
 
 class Properties:
-    """A device's properties; it has those of both vendors, because each vendor reads its own.
+    """The properties of one device, with the attributes of both `torch.cuda` and `torch.xpu`.
 
-    Those that describe a chip or its place in a machine (`pci_bus_id`, `L2_cache_size`) are absent.
+    Attributes that describe a chip or its place in a machine (`pci_bus_id`, `L2_cache_size`) are absent.
     """
 
     def __init__(self, index: int) -> None:
@@ -149,7 +169,9 @@ class Properties:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise NotSimulatedError(f"the properties of a simulated device have no {name}")
+        raise NotSimulatedError(
+            f"the properties of a simulated device do not have {name!r}"
+        )
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
@@ -166,7 +188,7 @@ def _stream_base(c: ModuleType, name: str) -> type:
             index = c._accelerator_getDeviceIndex()
             return super().__new__(cls, device=c.device(name, index), priority=priority)
 
-        # The vendor's handle; here a number that names the stream.
+        # A real stream's native handle. Here it is a number, which no vendor's library may use.
         cuda_stream = sycl_queue = property(lambda self: self.stream_id)
 
     return StreamBase
@@ -176,12 +198,12 @@ def _event_base(c: ModuleType, name: str) -> type:
     class EventBase(c.Event):  # type: ignore[name-defined, misc]
         def __new__(cls, enable_timing: bool = False, **_: Any) -> Any:
             self = super().__new__(cls, device=name, enable_timing=enable_timing)
-            # torch measures between its own class only, so each event has one of that class beside it.
+            # torch measures the time between events of its base class only, so each event has such a one.
             self._plain = c.Event(device=name, enable_timing=enable_timing)
             return self
 
         def record(self, stream: Any) -> None:
-            # First, so that it is reached when this one is: streams are first in, first out.
+            # The plain event first: a stream keeps the order, so it is complete when this one is.
             self._plain.record(stream)
             super().record(stream)
 
@@ -201,17 +223,17 @@ def _graph_base(c: ModuleType) -> type:
     return GraphBase
 
 
-def _absent(name: str) -> type:
-    """A class that is imported by name and cannot be made."""
+def _unusable_class(name: str) -> type:
+    """Return a class `name` that can be imported; creating an instance raises `NotImplementedError`."""
 
     def new(cls: type, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError(f"the simulated device has no torch._C.{name}")
+        raise NotImplementedError(f"torch._C.{name} is not simulated")
 
     return type(name, (), {"__new__": new})
 
 
-#: What is imported by name, and not simulated.
-_ABSENT = {
+#: Names that torch imports from `torch._C`, and that are not simulated.
+_NOT_SIMULATED = {
     "xpu": (
         "_xpu_XPUAllocator", "_XPUMemPool", "_xpu_beginAllocateCurrentThreadToPool", "_xpu_endAllocateToPool",
         "_xpu_releasePool",
@@ -224,6 +246,8 @@ _ABSENT = {
 
 
 def _cuda_only(c: ModuleType) -> dict[str, Any]:
+    """Return the functions and modules that only `torch.cuda` uses, by their names in `torch._C`."""
+
     def memory_info(index: int) -> tuple[int, int]:
         free, total = c._accelerator_getMemoryInfo(index)
         return free, total
@@ -235,7 +259,11 @@ def _cuda_only(c: ModuleType) -> dict[str, Any]:
         device.library.sim_sleep(index, stream_id, max(1, cycles // 1_000_000))
 
     host = HostMemory()
-    debugging = [0]
+    sync_debug_mode = 0
+
+    def set_sync_debug_mode(mode: int) -> None:
+        nonlocal sync_debug_mode
+        sync_debug_mode = mode
 
     return {
         **data_parallel.FUNCTIONS,
@@ -245,8 +273,8 @@ def _cuda_only(c: ModuleType) -> dict[str, Any]:
         "_nccl_version_suffix": lambda: b"",
         "_cuda_sleep": sleep,
         "_cuda_ipc_collect": lambda: None,
-        "_cuda_set_sync_debug_mode": lambda mode: debugging.__setitem__(0, mode),
-        "_cuda_get_sync_debug_mode": lambda: debugging[0],
+        "_cuda_set_sync_debug_mode": set_sync_debug_mode,
+        "_cuda_get_sync_debug_mode": lambda: sync_debug_mode,
         "_cuda_getAllocatorBackend": lambda: "native",
         "_cuda_record_memory_history": lambda *_, **__: None,
         "_cuda_hostMemoryStats": dict,

@@ -1,4 +1,4 @@
-"""Do to torch what importing a vendor's own package does."""
+"""Register a simulated device with torch, as the import of the vendor's real package does."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ __all__ = ["finish", "not_simulated", "start"]
 
 
 def start(name: str) -> None:
-    """Load the device into torch; the package calls this first, because `parts` need the device's name."""
+    """Load the device; the package calls this first, because `parts` needs the device's name on import."""
     device.start(name)
 
 
 def finish(module: ModuleType) -> None:
-    """Make `module` `torch.<name>`, and register what belongs to it."""
+    """Register `module` as `torch.<name>`, and the device with torch's Python parts.
+
+    These are the methods of tensors and storages, inductor, checkpointing, and torch.distributed.
+    """
     import torch
     from torch.utils.checkpoint import DefaultDeviceType
 
@@ -26,18 +29,22 @@ def finish(module: ModuleType) -> None:
     name, vendor = device.vendor.name, device.vendor
     torch._register_device_module(name, module)  # type: ignore[no-untyped-call]
     if vendor.kind == "PrivateUse1":
-        methods = (
+        generate_methods = (
             torch.utils.backend_registration.generate_methods_for_privateuse1_backend
         )
-        # Of a type that torch knows, as vulkan, tensors have `is_vulkan` already, and torch refuses the rest.
-        new = not hasattr(torch.Tensor, f"is_{name}")
-        methods(
-            for_tensor=new, for_module=new, for_packed_sequence=new, for_storage=True
+        # For the name of a device type of torch's own, such as vulkan, torch.Tensor has `is_vulkan` already,
+        # and torch rejects new methods.
+        is_new = not hasattr(torch.Tensor, f"is_{name}")
+        generate_methods(
+            for_tensor=is_new,
+            for_module=is_new,
+            for_packed_sequence=is_new,
+            for_storage=True,
         )
         if not vendor.plain:
-            inductor.teach(name)
+            inductor.register(name)
     DefaultDeviceType.set_device_type(name)
-    sending.refuse(torch.UntypedStorage, name)
+    sending.forbid_sharing(torch.UntypedStorage, name)
     for function, refusal in data_parallel.refusals(name).items():
         setattr(torch._C, function, refusal)
     if vendor.collective and torch.distributed.is_available():
@@ -45,21 +52,24 @@ def finish(module: ModuleType) -> None:
 
 
 def not_simulated(package: str, *names: str) -> dict[str, Callable[..., Any]]:
-    """Return a function for each of the vendor's own operators, which says that there is no such kernel here.
+    """Return, for each of the vendor's operators, a function that raises `UnsupportedError`.
 
-    Frameworks import these by name where the vendor's package is, and most programs never call them.
+    If the vendor's package is installed, frameworks import these operators by name, although most programs
+    never call them.
     """
+    return {name: _unsupported(package, name) for name in names}
 
-    def refusing(name: str) -> Callable[..., Any]:
-        def refuse(*arguments: Any, **options: Any) -> Any:
-            from accel_core import UnsupportedError
 
-            raise UnsupportedError(
-                f"{package}.{name} is not simulated: it is a kernel of the vendor's own. Choose the "
-                "framework's implementation in torch's operators, or run this on the vendor's device"
-            )
+def _unsupported(package: str, name: str) -> Callable[..., Any]:
+    """Return a function `name` that raises `UnsupportedError`."""
 
-        refuse.__name__ = refuse.__qualname__ = name
-        return refuse
+    def unsupported(*arguments: Any, **options: Any) -> Any:
+        from accel_core import UnsupportedError
 
-    return {name: refusing(name) for name in names}
+        raise UnsupportedError(
+            f"{package}.{name} is not simulated, because it is one of the vendor's kernels. Choose the "
+            "framework's implementation with torch's operators, or run this on the vendor's device."
+        )
+
+    unsupported.__name__ = unsupported.__qualname__ = name
+    return unsupported

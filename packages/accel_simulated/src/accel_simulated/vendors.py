@@ -14,32 +14,34 @@ ROOT = Path(__file__).resolve().parent
 class Vendor:
     """One simulated vendor, with the names and variables of its real package."""
 
-    #: torch's device type, and the name of the surface file; of a vendor that `plays` another, his backend's.
+    #: torch's device type, and the name of the surface file. If `alias_of` is set, the backend's name.
     name: str
-    #: What it is, in one clause for people.
+    #: A description in one clause.
     description: str
-    #: What brings the device into torch; `"torch"` where torch ships the module itself.
+    #: The package that registers the device with torch; `"torch"` if torch has the device's module.
     package: str
-    #: The collective backend of `torch.distributed`; empty where there is none.
+    #: The communication backend of `torch.distributed`; empty if there is none.
     collective: str
-    #: The device type that the simulation is compiled for.
+    #: torch's device type for which the C++ sources are compiled.
     kind: str = "PrivateUse1"
-    #: Visible-devices variables, the one that wins first. Lists of integers are understood.
+    #: Visible-devices variables, which have lists of integers; the first one that is set has effect.
     visible: tuple[str, ...] = ()
-    #: The variable takes ascending integers alone: others end the list, a descent hides every device.
+    #: Whether the variable's integers must ascend: an invalid one ends the list, and a lower one than the
+    #: one before hides every device.
     ascending: bool = False
-    #: The variable takes inclusive ranges too: `"0-3"`.
+    #: Whether the variable may have inclusive ranges: `"0-3"`.
     ranges: bool = False
-    #: Less than a GPU: one queue, no events, no pinned memory, no graphs, no `record_stream`.
+    #: Whether the device has less than a GPU: one queue, no events, no pinned memory, no graphs, no
+    #: `record_stream`.
     plain: bool = False
-    #: How many devices there are where `ACCEL_SIMULATE` names no count.
+    #: The number of devices if `ACCEL_SIMULATE` has no count.
     devices: int = 2
-    #: The vendor whose device type, modules and stand-ins these are; empty for his own.
-    plays: str = ""
+    #: The vendor whose device type and torch module this one uses; empty for a vendor with its own.
+    alias_of: str = ""
 
     @property
     def runtime(self) -> Path:
-        """Return the folder for `sys.path` with the vendor's package; none exists if torch has it."""
+        """Return the folder for `sys.path` with the vendor's package; missing if torch has the device."""
         return ROOT / "runtimes" / self.name
 
 
@@ -122,7 +124,7 @@ VENDORS = {
             kind="MPS",
             devices=1,
         ),
-        # Behind torch.cuda's own functions, and known by its package alone.
+        # It uses torch.cuda, and only its package shows that it is not NVIDIA's.
         Vendor(
             "klxpu",
             "Kunlunxin's, as torch_xmlir behind torch.cuda",
@@ -130,26 +132,26 @@ VENDORS = {
             "nccl",
             kind="CUDA",
             visible=("CUDA_VISIBLE_DEVICES",),
-            plays="cuda",
+            alias_of="cuda",
         ),
-        # Nobody: what a device looks like that torch.accelerator knows and no plugin does.
+        # A device that torch.accelerator reports, and for which there is no plugin.
         Vendor(
             "acme",
-            "nobody's GPU, which no framework has heard of",
+            "a fictional GPU that no framework supports",
             "torch_acme",
             "accl",
         ),
     )
 }
 
-#: Those with a device of their own.
-OWN_DEVICES = {name: vendor for name, vendor in VENDORS.items() if not vendor.plays}
-#: Everything that can be run on; what is only here has less than the tests of `VENDORS` ask for.
+#: The vendors with a device type of their own.
+OWN_DEVICES = {name: vendor for name, vendor in VENDORS.items() if not vendor.alias_of}
+#: All devices that can be simulated. One that is not in `VENDORS` has less than a GPU.
 DEVICES = {
     **VENDORS,
     "plain": Vendor(
         "plain",
-        "nobody's: one queue, no events, no graphs, no collectives",
+        "a fictional device with one queue, no events, no graphs and no collectives",
         "torch_plain",
         "",
         plain=True,

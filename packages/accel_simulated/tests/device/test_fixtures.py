@@ -77,12 +77,12 @@ def test_one_run_for_each_and_a_table(tmp_path, built):
         # Before any of them runs.
         (
             "plain,acme:0",
-            "the device 'acme:0': '0' is no count of devices; .* Write acme:2\\.",
+            "the device 'acme:0': '0' is not a valid number of devices; .* Write acme:2\\.",
         ),
         (", ", "the device ', ': ',' is not simulated"),
         (
             "cuda",
-            "cuda: ACCEL_SIMULATE has this process simulate acme:2 already\\. Unset it",
+            "cuda: this process already simulates acme:2, by ACCEL_SIMULATE\\. Unset",
         ),
     ],
 )

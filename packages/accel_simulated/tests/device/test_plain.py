@@ -21,7 +21,7 @@ from accel_simulated import (
     prebuilt,
     provider,
 )
-from accel_simulated.building import _fit, ahead, find, ready
+from accel_simulated.building import _fit, build_into, find, ready
 
 # ---------------------------------------------------------------------------- plain
 # A device that has less than a GPU, and `TorchAccelerator` over it without an override.
@@ -249,7 +249,7 @@ def test_what_was_built_is_taken_for_its_type_and_torch(cache, compiler, monkeyp
     assert ready("HPU") == build("HPU") == find("HPU") == library
     assert ready("XPU") == build("XPU")
     monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", str(library))
-    monkeypatch.setattr(building, "_torch_here", lambda: "9.0")
+    monkeypatch.setattr(building, "_torch_version", lambda: "9.0")
     for ask in (build, find, ready):
         with pytest.raises(CannotBuildError, match="no-such-compiler is not on PATH"):
             ask("HPU")
@@ -300,9 +300,10 @@ def test_a_cache_that_cannot_be_written_is_named_with_the_next_step(
 
 
 def test_a_torch_that_is_too_old_is_said_before_compiling(cache, compiler, monkeypatch):
-    monkeypatch.setattr(building, "_torch_here", lambda: "2.11.0+cpu")
+    monkeypatch.setattr(building, "_torch_version", lambda: "2.11.0+cpu")
     with pytest.raises(
-        CannotBuildError, match=r"torch 2\.12 or newer, and this is torch 2\.11\.0\+cpu"
+        CannotBuildError,
+        match=r"torch 2\.12 or newer, and torch 2\.11\.0\+cpu is installed",
     ):
         build("HPU")
     assert not compiler.exists()
@@ -311,7 +312,8 @@ def test_a_torch_that_is_too_old_is_said_before_compiling(cache, compiler, monke
 def test_a_compiler_that_is_no_command_line(monkeypatch):
     monkeypatch.setenv("CXX", 'g++ "')
     with pytest.raises(
-        CannotBuildError, match=r"CXX='g\+\+ \"' is no command line: No closing"
+        CannotBuildError,
+        match=r"CXX='g\+\+ \"' is not a valid command line: No closing",
     ):
         building.compiler()
 
@@ -360,7 +362,7 @@ def test_built_ahead_is_taken_without_a_compiler(
     cache, compiler, tmp_path, monkeypatch
 ):
     folder = tmp_path / "ahead"
-    made = ahead("HPU", folder)
+    made = build_into(folder, "HPU")
     assert compiler.read_text() == "built\n"
     assert [path.name for path in folder.iterdir()] == [
         made.parent.name
@@ -390,7 +392,7 @@ def test_built_ahead_is_taken_without_a_compiler(
 
 def test_built_ahead_and_damaged(cache, compiler, tmp_path, monkeypatch):
     monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", str(tmp_path / "ahead"))
-    made = ahead("HPU", tmp_path / "ahead")
+    made = build_into(tmp_path / "ahead", "HPU")
     for damage in (
         lambda: made.write_text("another"),
         lambda: made.with_name("manifest.json").write_text("{}"),
@@ -399,17 +401,17 @@ def test_built_ahead_and_damaged(cache, compiler, tmp_path, monkeypatch):
         damage()
         with pytest.raises(
             BuildError,
-            match=r"is not what was built: .* again, with a comp",
+            match=r"is damaged, and was not loaded: .* again on a machine with a comp",
         ):
             build("HPU")
-        assert ahead("HPU", tmp_path / "ahead") == made  # as the error says
+        assert build_into(tmp_path / "ahead", "HPU") == made  # as the error says
         assert build("HPU") == made
 
 
 def test_building_ahead_where_that_cannot_be(cache, compiler, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(BuildError, match=r"file cannot be written: .* --output FOLDER"):
-        ahead("HPU", tmp_path / "file")
+        build_into(tmp_path / "file", "HPU")
 
 
 RUNS = """

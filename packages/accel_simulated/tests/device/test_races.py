@@ -189,7 +189,7 @@ def test_another_value_is_refused(simulated):
     )
     assert run.ended[0].returncode != 0
     assert (
-        "ACCEL_SIMULATE_RACE='yes': expected 1, to look for missing waits, or 0"
+        "ACCEL_SIMULATE_RACE='yes': expected 1, to detect missing waits, or 0"
         in run.ended[0].stderr
     )
 

@@ -96,7 +96,7 @@ class FakeAccelerator(CPUAccelerator):
         """
         if not self._count:
             raise InvalidDeviceError(
-                f"{self.name} (a fake) has no device. Give it some: devices=1"
+                f"{self.name} (a fake) has no devices. Write devices=1."
             )
         return super().current_device()
 

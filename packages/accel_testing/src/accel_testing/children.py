@@ -46,7 +46,7 @@ class Ended:
         except ValueError:
             problem = f"its last line is {lines[-1]!r}, expected JSON: let it print(json.dumps(...)) last"
             raise ChildError(
-                f"the child process gave no answer: {problem}\n{self._output()}"
+                f"the child process did not answer: {problem}\n{self._output()}"
             ) from None
 
     @property
@@ -60,14 +60,14 @@ class Ended:
             return [json.JSONDecoder().raw_decode(text)[0] for text in texts]
         except ValueError as error:
             raise ChildError(
-                f"ANSWER is followed by no JSON: {error}\n{self._output()}"
+                f"ANSWER is not followed by JSON: {error}\n{self._output()}"
             ) from None
 
     def succeeded(self) -> Ended:
         """Return self if the exit status is 0; else raise `ChildError` with the child's output."""
         if self.late:
             raise ChildError(
-                f"the child process was too slow, and was killed\n{self._output()}"
+                f"the child process timed out, and was killed\n{self._output()}"
             )
         if self.returncode != 0:
             raise ChildError(
@@ -118,8 +118,8 @@ def run(
         process = start(command, environ, cwd=cwd)
     except OSError as error:
         raise ChildError(
-            f"{command[0]!r} cannot be started: {error}. Name a program that is there; for Python's own, "
-            "begin with sys.executable."
+            f"{command[0]!r} cannot be started: {error}. Give a program that exists; for Python, begin "
+            "with sys.executable."
         ) from error
     ended = finish(process, timeout, check=False)
     return ended.succeeded() if check else ended
@@ -136,7 +136,7 @@ def _command(program: str | Sequence[str | os.PathLike[str]]) -> list[str]:
     if is_sequence and all(isinstance(part, str | os.PathLike) for part in program):
         return [os.fspath(part) for part in program]
     raise InvalidArgumentError(
-        f"run({program!r}): expected Python source, or a command as a list of texts. Write "
+        f"run({program!r}): expected Python source, or a command as a list of strings. Write "
         "run('print(1)'), or run([sys.executable, 'train.py'])."
     )
 

@@ -50,7 +50,7 @@ def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
     for fault in faults:
         if not isinstance(fault, Fault):
             raise InvalidArgumentError(
-                f"fake({short_repr(name)}): {fault!r} ({type(fault).__name__}) is no fault, expected "
+                f"fake({short_repr(name)}): {fault!r} ({type(fault).__name__}) is not a fault, expected "
                 "accel_testing.Fault. Write Fault('synchronize', raises=RuntimeError('lost'))."
             )
     reserved = [field for field in _FIELDS_OF_FAKE if field in fields]

@@ -227,8 +227,8 @@ def _resolve_contents(plugin: object, accelerator: object) -> plugins.Installed:
         return plugins.Installed((plugin.backend,), fake=plugin)
     if not plugins.hooks(plugin):
         raise InvalidArgumentError(
-            f"installed({short_repr(plugin)}): {type(plugin).__name__} is no backend, expected fake(...), an "
-            f"accel_core.Backend, or a plugin with hooks. {_advice(plugin)}"
+            f"installed({short_repr(plugin)}): {type(plugin).__name__} is not a backend, expected fake(...), "
+            f"an accel_core.Backend, or a plugin with hooks. {_advice(plugin)}"
         )
     return plugins.Installed(tuple(declared_backends(hooks_of(plugin))), plugin=plugin)
 
@@ -261,8 +261,8 @@ def _require_valid(distribution: object, version: object) -> None:
     ):
         if not isinstance(value, str) or not pattern.fullmatch(value):
             raise InvalidBackendError(
-                f"installed({parameter}={value!r}): expected a {parameter} as packages have it. Write "
-                f"{parameter}={example!r}."
+                f"installed({parameter}={value!r}): expected a {parameter} in the form that packages use. "
+                f"Write {parameter}={example!r}."
             )
 
 
@@ -287,7 +287,7 @@ def _require_free(names: tuple[str, ...], distribution: str, *, isolated: bool) 
             )
         raise BackendConflictError(
             f"installed(): {name!r} is declared by {declarer}, which is installed; expected a name "
-            f"that is free. {step}."
+            f"that is not in use. {step}."
         )
 
 

@@ -120,8 +120,8 @@ def check(variables: Mapping[str, str | None]) -> None:
             )
         if not isinstance(name, str) or not (value is None or isinstance(value, str)):
             raise InvalidArgumentError(
-                f"variables: {name!r} is {value!r} ({type(value).__name__}), expected a text, or None to "
-                f"unset it. Write {str(name)!r}: {str(value)!r}."
+                f"variables: {name!r} is {value!r} ({type(value).__name__}), expected a string, or None to "
+                f"unset the variable. Write {str(name)!r}: {str(value)!r}."
             )
 
 

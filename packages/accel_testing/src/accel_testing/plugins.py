@@ -97,8 +97,8 @@ def load(key: str, pickled: str, pickle_error: str) -> object:
         origin = "was installed by a test of another process"
         if not pickled:
             raise BackendUnavailableError(
-                f"this plugin {origin}, and does not get into this one: {pickle_error}",
-                hint="make of it a class or a module that can be imported, outside of functions",
+                f"this plugin {origin}, and cannot be passed to this one: {pickle_error}",
+                hint="define the plugin as a class or module that can be imported, outside of functions",
             )
         try:
             installed = pickle.loads(base64.b64decode(pickled))

@@ -54,7 +54,7 @@ OF_TORCH = (
         (["cpu"], "accel-core brings this backend, and is installed"),
         (
             ["mtia", "--private-use1"],
-            "torch renames PrivateUse1 to no device type that it serves itself; for",
+            "torch has a device type of this name, to which PrivateUse1 cannot be renamed; for",
         ),
         (["vulkan"], OF_TORCH),
         (["zing"], "other-zing brings this backend, and is installed"),
@@ -67,14 +67,14 @@ def test_a_name_that_somebody_has_is_refused(words, reason, tmp_path, monkeypatc
     )
     status, error = refused(*words)
     assert status == 2
-    assert error.startswith(f"{words[0]!r} is taken: {reason}"), error
+    assert error.startswith(f"{words[0]!r} is in use: {reason}"), error
 
 
 def test_a_folder_that_is_there_is_left_alone():
     Path("accel-zing").mkdir()
     status, error = refused("zing")
     assert status == 2
-    assert error.startswith("accel-zing is there already, and was left alone.")
+    assert error.startswith("accel-zing already exists, and was not changed.")
 
 
 def test_a_file_in_the_place_of_the_folder_is_left_alone():
@@ -101,7 +101,9 @@ def test_without_copier_the_command_that_installs_it_is_named(monkeypatch):
     step = vendors.install_command("accel-testing", extra="new")
     status, error = refused("zing")
     assert status == 1
-    assert error == f"accel new needs copier, which is not installed: {step}\n"
+    assert (
+        error == f"accel new needs copier, which is not installed. Next step: {step}\n"
+    )
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
@@ -120,7 +122,7 @@ def test_the_list_of_torchs_device_types_is_torchs():
 @pytest.mark.parametrize("words", [["nn"], ["zing", "--torch-module", "nn"]])
 def test_a_module_of_torchs_own_is_refused(words):
     _, error = refused(*words)
-    assert error.startswith("torch.nn is a module of torch's own")
+    assert error.startswith("torch.nn is a module of torch")
 
 
 #: torch renames it once in a process: each name in a fork of its own.
@@ -163,6 +165,6 @@ def test_a_current_folder_that_was_deleted_is_told():
     done = CliRunner().invoke(accel, ["new", "zing", "--defaults"])
     assert done.exit_code == 2
     assert (
-        "The folder that you are in was deleted. Change to another, or give --output"
+        "The current folder was deleted. Change to another, or give --output"
         in done.stderr
     )

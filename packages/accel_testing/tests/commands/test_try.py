@@ -103,4 +103,4 @@ def test_what_cannot_be_tried_is_refused(site, words, variables, status, message
 
 
 def test_those_that_can_be_tried_are_named(site):
-    assert "acme" in run(site, "zing", "ls").stderr.partition("Those that can: ")[2]
+    assert "acme" in run(site, "zing", "ls").stderr.partition("Plugins that can: ")[2]

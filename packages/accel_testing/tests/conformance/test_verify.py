@@ -411,7 +411,7 @@ def test_a_level_of_which_nothing_passed_is_not_reached(of_a_framework, reached)
     ("words", "status", "message"),
     [
         (("cpu", "--certify", "--check", "declaration.hooks_fit"), 2, "leave --check out"),
-        (("cpu", "--junit", "no/x.xml"), 2, "there is no folder no. Make it first: mkdir -p no"),
+        (("cpu", "--junit", "no/x.xml"), 2, "there is no folder no. Create it first: mkdir -p no"),
         (("nobody",), 2, "accel verify nobody: no installed distribution declares nobody"),
         # Without the device a simulated one is named.
         (("mlu", "--check", "interface.answers.identity"), 1, "accel simulate mlu -- accel verify mlu"),
@@ -438,7 +438,7 @@ def test_what_cannot_run_says_why(tmp_path, words, status, message):
         ('[fails]\n"interface.answers.identity" = 3', "has no reason"),
         ('[xfail]\n"interface.answers.identity" = "x"', "unknown section [xfail]"),
         ("skip = 3", "[skip] is no table"),
-        ("[skip", "is no TOML"),
+        ("[skip", "is not valid TOML"),
         (
             '[skip]\n"declaration.hooks_fit"="a"\n[fails]\n"declaration.hooks_fit"="b"',
             "in both",

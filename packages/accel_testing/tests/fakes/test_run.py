@@ -159,7 +159,7 @@ def test_the_signal_that_ended_a_child_is_named():
 
 
 def test_an_answer_that_is_no_json_is_an_error():
-    with pytest.raises(ChildError, match="ANSWER is followed by no JSON"):
+    with pytest.raises(ChildError, match="ANSWER is not followed by JSON"):
         _ = run("print('ANSWER no')").answers
 
 

@@ -73,7 +73,7 @@ def test_the_command_is_all_of_stdout(setup_on):
 def test_the_reasons_are_on_stderr(setup_on):
     shown = setup_on(H100, "--format", "pip").stderr
     seen = "NVIDIA GPU (PCI 10de:2330 at 0000:81:00.0); NVIDIA's driver 550.54.15"
-    assert f"Seen: {seen}" in shown
+    assert f"Detected: {seen}" in shown
     assert "PyTorch's build cu129 runs on NVIDIA's driver 550.54.15" in shown
     assert "a table of " in shown
 
@@ -90,7 +90,7 @@ def test_without_a_command_stdout_is_empty_and_the_status_1(setup_on):
     done = setup_on(GAUDI)
     assert done.exit_code == 1
     assert done.stdout == ""
-    unknown = "Unknown: no public table says which packages the Intel Gaudi needs. See"
+    unknown = "Unknown: no public table has the packages for the Intel Gaudi. See"
     assert unknown in done.stderr
 
 
@@ -134,7 +134,7 @@ BAD = [
         "'8.3.RC1' is not a version of CUDA, expected one such as",
     ),
     (["npu", "--toolkit", "new"], 2, "'new' is not a version"),
-    (["npu", "--driver", "570.86"], 2, "goes with cuda, not npu"),
+    (["npu", "--driver", "570.86"], 2, "for cuda, not for npu"),
     (["tpu", "--toolkit", "1.0"], 2, "it is for CUDA (cuda), ROCm (rocm), CANN (npu)."),
     (["--driver", "570.86"], 2, "accel setup cuda --driver 570.86"),
     (["--toolkit", "8.5.0"], 2, "accel setup NAME --toolkit 8.5.0"),
@@ -142,7 +142,7 @@ BAD = [
     (["nvidia"], 2, "Did you mean 'cuda'?"),
     (["AMD"], 2, "Did you mean 'rocm'?"),
     (["Ascend"], 2, "Did you mean 'npu'?"),
-    (["gpu"], 2, "'gpu' is not known, expected one of cpu, cuda,"),
+    (["gpu"], 2, "unknown 'gpu', expected one of cpu, cuda,"),
 ]
 
 
@@ -183,8 +183,8 @@ def test_what_is_named_is_planned_for_without_its_device(
 
 def test_what_is_named_and_not_found_here_is_shown(setup_on):
     shown = setup_on((), "cuda", "--driver", "570.86", "--format", "pip").stderr
-    assert "Seen: no accelerator; linux on x86_64" in shown
-    assert "As given, not found here: NVIDIA GPU, NVIDIA's driver 570.86\n" in shown
+    assert "Detected: no accelerator; linux on x86_64" in shown
+    assert "Assumed (not detected): NVIDIA GPU, NVIDIA's driver 570.86\n" in shown
 
 
 FAKE_UV = """
@@ -220,14 +220,14 @@ def test_a_command_that_the_user_allows_runs_on_this_python(uv, options, typed):
     done = run(*RUN, *options, path=uv, given=typed)
     assert done.returncode == 0, done.stderr
     assert f"'--python', '{sys.executable}'" in done.stderr
-    assert "Done. Next: accel list" in done.stderr
+    assert "Done. Next step: accel list" in done.stderr
 
 
 def test_a_command_that_fails_is_named(uv):
     done = run("mps", "--run", "--yes", "--torch", "9.9.9", path=uv)
     assert done.returncode == 1
     assert "Error: uv pip install torch==9.9.9" in done.stderr
-    assert done.stderr.rstrip().endswith("ended with 1")
+    assert done.stderr.rstrip().endswith("exited with status 1")
 
 
 def test_no_network_is_said_before_anything_runs(uv, monkeypatch):
@@ -251,7 +251,7 @@ def test_no_network_is_said_before_anything_runs(uv, monkeypatch):
         ),
         (
             "struct.calcsize = {'P': 4}.get",
-            "this Python is 32-bit, and PyTorch has wheels for 64-bit",
+            "this Python is 32-bit, but PyTorch has wheels only for 64-bit",
         ),
     ],
 )
@@ -304,7 +304,7 @@ def test_an_environment_that_may_not_be_written_is_left_alone(tmp_path):
     refused = run_here()
     site.chmod(0o755)
     assert refused.returncode == 1
-    assert refused.stderr.rstrip().endswith(f"Error: {site} may not be written: {VENV}")
+    assert refused.stderr.rstrip().endswith(f"Error: {site} is not writable: {VENV}")
     assert "pip was given" not in refused.stdout + refused.stderr
     allowed = run_here()
     assert allowed.returncode == 0, allowed.stderr
@@ -319,4 +319,4 @@ def test_a_plugin_without_a_table_is_quoted():
     assert done.exit_code == 1
     assert done.stdout == ""
     assert "Unknown: the plugin of acme has no table" in done.stderr
-    assert "Note: Its plugin says: pip install acme" in done.stderr
+    assert "Note: The plugin's instructions: pip install acme" in done.stderr

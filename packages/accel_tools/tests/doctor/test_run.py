@@ -19,7 +19,7 @@ from accel_tools.doctor.ranks import RankReport, compare_ranks
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 from accel_tools.doctor.run import run_diagnostics, run_topics
 from accel_tools.doctor.topics import TOPICS, ranks_meet
-from accel_train.launch.agreement import exchange
+from accel_train.launch.agreement import exchange_records
 from accel_train.launch.rendezvous import Rank
 from accel_train.launch.worker import REFUSED
 
@@ -209,7 +209,7 @@ def test_ranks_meet_in_a_store_in_which_others_have_met_before():
 
         def one(rank):
             me = Rank(rank, 3, None, "h")
-            got[rank] = exchange(
+            got[rank] = exchange_records(
                 store,
                 me,
                 f"of {rank}",
@@ -273,7 +273,7 @@ def test_the_worker_starts_the_script_unless_it_is_refused(tmp_path, status, sta
     done = children.run_python(["-m", "accel_train.launch.worker", *words], environ)
     assert done.stdout.splitlines() == ["['MINE']", "ran"][: 1 + starts]
     assert (done.returncode == 0) is starts
-    assert ("first ended with status 3; the script starts" in done.stderr) is (
+    assert ("first exited with status 3; the script starts" in done.stderr) is (
         status == 3
     )
 

@@ -172,8 +172,8 @@ PYTHONS = [
 
 @pytest.mark.parametrize(("python", "torch", "why"), PYTHONS)
 def test_a_python_without_wheels_is_named(python, torch, why):
-    assert builds.python_fits(python, torch) == (
-        why and f"{why}, and this is Python {python}"
+    assert builds.why_no_python(python, torch) == (
+        why and f"{why}, but this is Python {python}"
     )
 
 

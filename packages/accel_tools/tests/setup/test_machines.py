@@ -9,7 +9,7 @@ from accel_tests.computers import Computer
 
 from accel_core.hardware import vendors
 from accel_tools.setup import machines
-from accel_tools.setup.hardware import VOLTA, seen
+from accel_tools.setup.hardware import VOLTA, detect_hardware
 from accel_tools.setup.planning import planned
 
 pytestmark = pytest.mark.skipif(
@@ -38,7 +38,7 @@ def test_the_folder_of_a_windows_driver_names_the_maker(
     monkeypatch.setattr(vendors, "known_hardware", lambda _: ())
     computer = Computer(tmp_path)
     computer.write(f"{folder}/{name}/x")
-    found = seen(machines.Machine(computer.path, system, "x86_64", "3.12"))
+    found = detect_hardware(machines.Machine(computer.path, system, "x86_64", "3.12"))
     labels = [present.label for present in found.present]
     assert labels == ([label] if label else [])
 
@@ -76,8 +76,8 @@ def test_in_wsl2_nvidia_smi_names_the_driver_and_the_generation(wsl, nvidia_smi)
     here = machines.here("3.12", wsl.path)
     query = "--query-gpu=driver_version,pci.device_id --format=csv,noheader\n"
     assert arguments.read_text() == query
-    assert seen(here).nvidia == "560.94"
-    assert seen(here).generation == VOLTA
+    assert detect_hardware(here).nvidia == "560.94"
+    assert detect_hardware(here).generation == VOLTA
     assert planned(here).torch_backend == "cu126"
 
 
@@ -111,7 +111,7 @@ FAILING = [
 def test_an_nvidia_smi_that_fails_or_hangs_leaves_the_driver_unknown(
     wsl, nvidia_smi, monkeypatch, script
 ):
-    monkeypatch.setattr(machines, "_PATIENCE", 0.3)
+    monkeypatch.setattr(machines, "_NVIDIA_SMI_SECONDS", 0.3)
     asked = nvidia_smi(script)
     here = machines.here("3.12", wsl.path)
     assert asked.exists()
@@ -119,7 +119,7 @@ def test_an_nvidia_smi_that_fails_or_hangs_leaves_the_driver_unknown(
     found = planned(here)
     assert (
         found.unknown
-        == "no file in WSL2 has the version of NVIDIA's driver, and nvidia-smi names none"
+        == "no file in WSL2 has the version of NVIDIA's driver, and nvidia-smi reports none"
     )
     assert found.url
 

@@ -37,9 +37,9 @@ ADDRESSES = {
     "NVIDIA's driver is not loaded": "nvidia.com", "only for 450.80.02 and newer": "nvidia.com",
     "Kepler": "pytorch.org", "no wheels for aarch64 with code for the GPUs here": "pytorch.org",
     "are older than Arc": "get_start_xpu", "of a model that no file names": "get_start_xpu",
-    "Intel discrete GPU are for x86_64 alone": "pytorch.org", "AMD GPU are for x86_64 alone": "pytorch.org",
-    "no wheels for gfx1103": "rocm.docs.amd.com", "NVIDIA's wheels for its JetPack fit": "jetson",
-    "which packages the Intel Gaudi needs": "habana.ai", "CANN 8.0rc1 is here": "gitcode.com",
+    "Intel discrete GPU are for x86_64": "pytorch.org", "AMD GPU are for x86_64": "pytorch.org",
+    "no wheels for gfx1103": "rocm.docs.amd.com", "NVIDIA's wheels for its JetPack": "jetson",
+    "the packages for the Intel Gaudi": "habana.ai", "CANN 8.0rc1 is here": "gitcode.com",
     "wheels for Python 3.11 to 3.15, torch 2.14 from 3.10": "pytorch.org", "Macs with Intel": "pytorch.org",
     "no file in WSL2 has the version": "nvidia.com", "AMD has its own for WSL2": "rocm.docs.amd.com",
 }  # fmt: skip

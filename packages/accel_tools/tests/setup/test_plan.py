@@ -3,7 +3,7 @@
 import pytest
 
 from accel_core import TorchBuild
-from accel_tools.setup import by_build, formats, plan, planning
+from accel_tools.setup import formats, plan, planning, pytorch_indexes
 from accel_tools.setup.machines import ALPINE, MACOS
 
 H100 = "10de:2330/030200"
@@ -85,9 +85,9 @@ UNKNOWN = [
     ({"pci": ["8086:4905/030000"]}, "from Arc and Core Ultra on", "get_start_xpu"),
     ({"pci": ["9999:4001/038000"]}, "MetaX builds torch for its GPUs itself", "metax-tech.com"),
     ({"pci": ["1d94:55b7/038000"], "nodes": ["/dev/kfd"]}, "Hygon builds torch for its DCUs", "sourcefind"),
-    ({"pci": [MI300]}, "amdgpu names no GPU architecture", "rocm.docs.amd.com"),
+    ({"pci": [MI300]}, "amdgpu reports no GPU architecture", "rocm.docs.amd.com"),
     ({"pci": [ASCEND], "python": "3.14"}, "no row of the vendor's table has Python 3.14", "gitcode.com"),
-    ({"glibc": "2.17"}, "since torch 2.7 need glibc 2.28; this system has 2.17", "pytorch.org"),
+    ({"glibc": "2.17"}, "since torch 2.7 need glibc 2.28, but this system has 2.17", "pytorch.org"),
 ]  # fmt: skip
 
 
@@ -104,11 +104,11 @@ def test_a_makers_torch_that_is_here_is_named_with_what_to_compare(
     described_machine, monkeypatch
 ):
     monkeypatch.setattr(
-        by_build, "torch_build", lambda: TorchBuild("2.8.0+metax3.5.3.9")
+        pytorch_indexes, "torch_build", lambda: TorchBuild("2.8.0+metax3.5.3.9")
     )
     machine = described_machine({"pci": ["9999:4001/038000"]})
     assert planning.planned(machine).unknown.startswith(
-        "whether torch 2.8.0+metax3.5.3.9, which is MetaX's build, is of one release with"
+        "torch 2.8.0+metax3.5.3.9, the driver and the SDK here must be of one release"
     )
 
 
@@ -120,7 +120,9 @@ def test_an_accelerator_that_nobody_knows_is_named(planned_for):
     assert found.target == "CPU"
     assert found.torch_backend == "cpu"
     assert [
-        note for note in found.notes if "no plugin is known: PCI ac3e:0323 at" in note
+        note
+        for note in found.notes
+        if "without a known plugin: PCI ac3e:0323 at" in note
     ] == [*found.notes]
     assert planned_for(HOPPER).notes == ()
 
@@ -183,7 +185,7 @@ INSTALLABLE = [
     (
         MACOS_13,
         "2.9.1",
-        "torch==2.9.1 needs macOS 14 for Apple's GPU, and this is macOS 13.7.4",
+        "torch==2.9.1 needs macOS 14 for Apple's GPU, but this is macOS 13.7.4",
     ),
     (
         {**MACOS_13, "python": "3.14"},
@@ -191,7 +193,7 @@ INSTALLABLE = [
         "torch 2.8.0 has wheels for Python 3.9 to 3.13",
     ),
     (THOR, "2.13.0", ""),
-    (THOR, "2.8.0", "NVIDIA's wheels for its JetPack fit"),
+    (THOR, "2.8.0", "NVIDIA's wheels for its JetPack"),
     (
         {**THOR, "python": "3.8"},
         "",
@@ -308,7 +310,12 @@ VERSIONS = [
         "no build for ROCm 5.7; PyTorch has builds for ROCm 6.1",
     ),
     ("npu", {"toolkit": "8.3.RC1"}, "cpu", ""),
-    ("npu", {"toolkit": "7.0"}, "", "CANN 7.0 is given, and for torch 2.6 and newer"),
+    (
+        "npu",
+        {"toolkit": "7.0"},
+        "",
+        "CANN 7.0 is requested, but for torch 2.6 and newer",
+    ),
 ]
 
 
@@ -324,7 +331,7 @@ def test_versions_that_are_given(planned_for, name, given, index, unknown):
 
 
 OLD = {"pci": [H100], "nvidia": "450.80.02"}
-ONE_BUILD = "An environment holds one build of torch, so each needs its own."
+ONE_BUILD = "One environment can hold only one build of torch; use a separate environment for each."
 TWO_MAKERS = {"pci": [H100, MI300], "nvidia": "580.65.06", "gfx": [90402]}
 JETSON = {
     "architecture": "aarch64",
@@ -338,17 +345,17 @@ ASKED = [
     (OLD, "cuda", {"toolkit": "12.8"}, "unknown", "450.80.02 is too old"),
     (INSTINCT, "rocm", {"toolkit": "6.4"}, "parts", "has code for gfx942"),
     (VEGA, "rocm", {"toolkit": "6.4"}, "unknown", "rocm6.4 has no code for gfx906"),
-    ({}, "rocm", {"toolkit": "6.4"}, "notes", "has code for gfx908, gfx90a"),
+    ({}, "rocm", {"toolkit": "6.4"}, "notes", "has code only for gfx908, gfx90a"),
     (JETSON, "cpu", {}, "torch_backend", "cpu"),
     (JETSON, "cpu", {}, "target", "CPU"),
-    (JETSON, "cuda", {}, "unknown", "NVIDIA's wheels for its JetPack fit"),
+    (JETSON, "cuda", {}, "unknown", "NVIDIA's wheels for its JetPack"),
     (JETSON, "cuda", {"driver": "580.65.06"}, "torch_backend", "cu132"),
     (
         APPLE,
         "cuda",
         {"driver": "580.65"},
         "unknown",
-        "for Linux and Windows, and this is macOS",
+        "for Linux and Windows, but this is macOS",
     ),
     ({}, "cuda", {}, "notes", "accel setup cuda --driver VERSION"),
     ({}, "rocm", {}, "notes", "accel setup rocm --toolkit VERSION"),

@@ -85,7 +85,7 @@ def test_the_copies_are_what_the_plugins_declare():
     declared = {
         found.name: found.load() for found in packages.entry_points(recipes.GROUP)
     }
-    assert declared == recipes._ours()
+    assert declared == recipes._first_party()
     assert declared.keys() >= {"neuron", "npu", "tpu", "rbln"}
     assert recipes.recipes()[1] == ()
 

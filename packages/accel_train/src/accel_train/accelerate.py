@@ -129,8 +129,8 @@ def _new_state(
         if backend is None or backend not in str(error):
             raise
         raise IntegrationError(
-            f"Accelerate {accelerate.__version__} does not start {accelerator.name}'s ranks: {error}. Hide "
-            "the devices of any vendor that it prefers. If there are none, this release is too old: "
+            f"Accelerate {accelerate.__version__} cannot start ranks on {accelerator.name}: {error}. Hide "
+            "the devices of vendors that Accelerate prefers. If there are none, this release is too old: "
             "pip install -U accelerate"
         ) from error
 
@@ -161,15 +161,15 @@ def _checked_state(state: Any, accelerator: Accelerator) -> Any:
         and shared_state.accelerator is not accelerator
     ):
         raise IntegrationError(
-            f"partial_state() was called for {shared_state.accelerator.name}, "
-            f"and now for {accelerator.name}: "
-            "a process has one of Accelerate's states. Name the same backend, or start another process"
+            f"partial_state() was called for {shared_state.accelerator.name}, and now for "
+            f"{accelerator.name}, but a process can have only one Accelerate state. Name the same backend, "
+            "or start another process."
         )
     raise IntegrationError(
-        f"Accelerate has chosen {state.device}, and accel_core {accelerator.name} (device type "
-        f"{accelerator.device().type}): the first to make Accelerate's state decides. Call "
-        "accel_train.accelerate.partial_state() before accelerate.Accelerator(), "
-        "accelerate.PartialState(), and libraries that make one"
+        f"Accelerate has chosen {state.device}, but accel-core has chosen {accelerator.name} (device type "
+        f"{accelerator.device().type}): Accelerate's state was created before accel-train could set the "
+        "device. Call accel_train.accelerate.partial_state() before accelerate.Accelerator(), before "
+        "accelerate.PartialState(), and before libraries that create one."
     )
 
 
@@ -179,9 +179,9 @@ def _device_index_of_rank(accelerator: Accelerator) -> int:
     if rank < count:
         return rank
     raise IntegrationError(
-        f"rank {rank} on this host needs a device of its own, and sees {count} of {accelerator.name}. "
-        "Accelerate gives the n-th rank of a host its n-th device: start at most as many ranks as devices, "
-        "and do not show each rank one device (accel run --one-device-per-rank)"
+        f"rank {rank} on this host needs a device of its own, but sees {count} of {accelerator.name}. "
+        "Accelerate gives the n-th rank of a host its n-th device. Start at most as many ranks as devices, "
+        "and do not limit each rank to one device (accel run --one-device-per-rank)."
     )
 
 

@@ -137,12 +137,10 @@ def call_on_accelerator(
     while True:
         report = _run_child(job, timeout, live=live, start=start)
         if report.answer is not None:
-            if not live:
-                report.print_output()
             return _result(report.answer, crashes)
         last = _LastStep.of_report(report)
-        may_skip = skip_crashes and len(skipped) < _MAX_SKIPPED_STEPS
-        if last.accelerator and may_skip and last.step not in skipped:
+        may_skip = skip_crashes and _can_skip(last.step, skipped)
+        if last.accelerator and may_skip:
             skipped[last.step] = (
                 f"the process that asked {report.ending}{report.last_words}"
             )
@@ -157,6 +155,11 @@ def call_on_accelerator(
             job |= choice.job_entries
 
 
+def _can_skip(step: str, skipped: Mapping[str, str]) -> bool:
+    """Return whether the step has not been skipped yet, and another step may be skipped."""
+    return step not in skipped and len(skipped) < _MAX_SKIPPED_STEPS
+
+
 def _run_child(
     job: dict[str, Any],
     timeout: float | None,
@@ -164,12 +167,18 @@ def _run_child(
     live: bool,
     start: Callable[..., Any] | None,
 ) -> child.ChildReport:
-    """Run `run_job` in a child process. Raises `BackendUnavailableError` if it cannot be started."""
+    """Run `run_job` in a child process; unless `live`, print the output of a child that has a result.
+
+    Raises `BackendUnavailableError` if the child cannot be started.
+    """
     try:
-        return child.run(run_job, job, timeout, autoload=True, live=live, start=start)
+        report = child.run(run_job, job, timeout, autoload=True, live=live, start=start)
     except OSError as error:
-        problem = f"no child process can be started to ask the accelerator: {error}"
+        problem = f"no child process can be started for the accelerator: {error}"
         raise BackendUnavailableError(problem) from error
+    if report.answer is not None and not live:
+        report.print_output()
+    return report
 
 
 class _ChoiceInChildren(NamedTuple):

@@ -161,4 +161,4 @@ def had_process_group() -> bool:
     if c10d.is_initialized() or c10d._default_pg_init_method is not None:
         return True
     own_module = sys.modules.get("accel_train.launch.process_group")
-    return bool(getattr(own_module, "_again", False))
+    return bool(getattr(own_module, "_had_job", False))

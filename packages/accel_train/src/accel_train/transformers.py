@@ -68,10 +68,9 @@ class AcceleratorArguments:
             return
         if "_setup_devices" not in vars(training_arguments):
             raise IntegrationError(
-                f"{training_arguments.__module__}.TrainingArguments has no _setup_devices, which accel_train "
-                "overrides "
-                "to choose the device: this release of Transformers is not supported. "
-                f"pip install transformers=={VERIFIED_RELEASES['transformers']}"
+                f"{training_arguments.__module__}.TrainingArguments has no method _setup_devices, which "
+                "accel-train overrides to set the device, so this release of Transformers is not supported. "
+                f"Next step: pip install transformers=={VERIFIED_RELEASES['transformers']}"
             )
         if cls._setup_devices is not AcceleratorArguments._setup_devices:
             raise IntegrationError(
@@ -105,7 +104,7 @@ class AcceleratorArguments:
         is_cpu = accelerator.device().type == "cpu"
         if self.use_cpu and not is_cpu:
             raise IntegrationError(
-                f"use_cpu=True, but accel_core has chosen {accelerator.name}: leave it out, or set "
+                f"use_cpu=True, but accel_core has chosen {accelerator.name}: leave use_cpu out, or set "
                 "DS_ACCELERATOR=cpu"
             )
         if self.deepspeed:
@@ -144,8 +143,8 @@ def _compiler_in_accelerates_list(named: str) -> str:
     if compiler.upper() in accepted:
         return compiler
     raise IntegrationError(
-        f"torch_compile: the compiler is {compiler!r}, which Accelerate's list (DynamoBackend) lacks. Leave "
-        'torch_compile out, and compile before the trainer is made: model.compile(backend="accel")'
+        f"torch_compile: Accelerate's compilers (DynamoBackend) do not include {compiler!r}. Leave "
+        'torch_compile out, and compile before the trainer is created: model.compile(backend="accel")'
     )
 
 
@@ -165,7 +164,7 @@ def _require_loss_scaling(accelerator: Accelerator, fp16: bool) -> None:
         "bf16=True" if accelerator.is_bf16_supported() else "neither fp16 nor bf16"
     )
     raise IntegrationError(
-        f"fp16=True: Accelerate scales losses on {', '.join(ACCELERATE_LOSS_SCALING_TYPES)} alone, "
+        f"fp16=True: Accelerate scales losses on {', '.join(ACCELERATE_LOSS_SCALING_TYPES)} only, "
         f"not on {accelerator.device().type}. Use {instead}, "
         "or your own loop with get_accelerator().grad_scaler()"
     )

@@ -216,9 +216,9 @@ def _trained_alone_warning() -> str:
     """Return the warning that each rank trained by itself."""
     ranks = WORLD_SIZE.read(os.environ)
     return (
-        f"accel: {ranks} ranks ran this program, and none started a process group: each trained alone. For "
-        "one process: accel run --nproc-per-node 1. For ranks that train together: "
-        "accel_train.init_process_group(). ACCEL_UNUSED=ignore if copies are meant."
+        f"accel: {ranks} ranks ran this program, but none started a process group, so each trained alone. "
+        "For one process, run accel run --nproc-per-node 1. For ranks that train together, call "
+        "accel_train.init_process_group(). Set ACCEL_UNUSED=ignore if copies are intended."
     )
 
 
@@ -240,11 +240,10 @@ def _unused_warning(accelerator: Any, *, on_cpu: bool) -> str:
         if framework.name not in with_native_support
     ]
     if not frameworks:
-        location = ": the parameters of this program are on the CPU" if on_cpu else ""
+        location = " and kept its parameters on the CPU" if on_cpu else ""
         return (
-            f"accel: {accelerator_name} was chosen, and nothing was allocated on it{location}. "
-            "Move the model and the data "
-            f"there: {_DEVICE_LINE}. ACCEL_UNUSED=ignore if the CPU is meant."
+            f"accel selected {accelerator_name}, but the program never used it{location}. Move the model and "
+            f"the data: {_DEVICE_LINE}. Set ACCEL_UNUSED=ignore if that is intended."
         )
     likeliest, *others = frameworks
     also_imported = ""
@@ -252,7 +251,6 @@ def _unused_warning(accelerator: Any, *, on_cpu: bool) -> str:
         names = ", ".join(framework.name for framework in others)
         also_imported = f" (also imported: {names})"
     return (
-        f"accel: {accelerator_name} was chosen, and nothing was allocated on it: "
-        f"{likeliest.name} took the CPU{also_imported}. "
-        f"Add: {likeliest.usage}. ACCEL_UNUSED=ignore if the CPU is meant."
+        f"accel selected {accelerator_name}, but the program never used it: {likeliest.name} took the "
+        f"CPU{also_imported}. Add: {likeliest.usage}. Set ACCEL_UNUSED=ignore if that is intended."
     )

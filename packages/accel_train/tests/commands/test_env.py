@@ -85,8 +85,8 @@ def test_verbose_names_each_variable_that_is_left_out_and_why(login_node):
         FI_PROVIDER="efa",
     ).stderr
     assert "CARD_VISIBLE_DEVICES (each host has its own devices)" in log
-    assert "PATH, PYTHONPATH (this format leaves it out)" in log
-    others = log.partition(" (no prefix is the backend's or every backend's")[0]
+    assert "PATH, PYTHONPATH (this format leaves these variables out)" in log
+    others = log.partition(" (not among the forwarded prefixes")[0]
     assert "FI_PROVIDER" in others.rpartition("; ")[2]
     assert "; added: ACCEL_IMPORT=json, DS_ACCELERATOR=card" in log
 
@@ -101,7 +101,7 @@ def test_an_encoding_that_lacks_a_character_alters_no_value(login_node):
         "env", "card", "--format", "deepspeed", process=True, **variables
     )
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "stdout's encoding would change some of the values" in refused.stderr
+    assert "stdout's encoding cannot write some of the values" in refused.stderr
 
 
 def test_without_a_name_it_is_the_chosen_one_and_a_fall_back_is_told(accel):
@@ -113,7 +113,7 @@ def test_without_a_name_it_is_the_chosen_one_and_a_fall_back_is_told(accel):
 def test_what_cannot_be_written_or_found_is_an_error(accel, login_node):
     done = login_node("env", "card", "--format", "deepspeed", CARD_LOG="two\nlines")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "CARD_LOG: .deepspeed_env cannot hold a line end" in done.stderr
+    assert "CARD_LOG: values in .deepspeed_env cannot contain newlines" in done.stderr
     done = accel("env", "nowhere", "--format", "json")
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"]["type"] == "BackendNotFoundError"

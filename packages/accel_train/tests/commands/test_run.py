@@ -370,7 +370,7 @@ NOWHERE = "--nnodes 2 --rdzv-backend c10d --rdzv-conf read_timeout=1 --rdzv-endp
             NOWHERE,
             "cannot start the job: DistNetworkError: The client socket has timed out",
         ),
-        ("stop.py", "accel run: ended by SIGINT, and its ranks with it"),
+        ("stop.py", "accel run: SIGINT ended the launcher and its ranks"),
     ],
 )
 def test_what_ends_the_job_is_one_sentence(tmp_path, words, said):

@@ -382,7 +382,7 @@ UNFIT = [
     (
         "0.15.4",
         [*MODULE, "nowhere.py"],
-        "DeepSpeed 0.15.4 is installed, accel-core needs 0.16 or newer",
+        "DeepSpeed 0.15.4 is installed, but accel-train needs 0.16 or newer",
     ),
 ]
 

@@ -121,7 +121,7 @@ def test_a_class_for_another_device_than_the_plugin_declares_is_refused():
         adapt(CPU_Accelerator, backend)
     with pytest.raises(
         InvalidAcceleratorError,
-        match="Awkward cannot be made without arguments: TypeError",
+        match="Awkward cannot be created without arguments: TypeError",
     ):
         adapt(Awkward, backend)
     fitting = replace(backend, name="mine", device_type="cpu")

@@ -543,7 +543,7 @@ def test_one_of_several_processes_without_mpi4py_is_told_what_is_missing():
     assert refused(**of_mpi) == "No module named 'mpi4py'"
     activated()
     of_four = refused(**of_mpi)
-    assert "WORLD_SIZE=4 says that this is one of several processes" in of_four
+    assert "WORLD_SIZE=4 shows that this is one of several processes" in of_four
     assert "needs LOCAL_RANK, MASTER_ADDR in each" in of_four
     second = refused(RANK="1", MASTER_ADDR="here")
     assert "RANK=1 says" in second

@@ -51,8 +51,8 @@ def test_the_launcher_finds_it_before_any_rank_starts(cpu_backend, monkeypatch):
         LaunchError,
         match=r"torch\.distributed has no communication backend 'smoke' here",
     ):
-        launch.ask_machine(None)
-    assert launch.ask_machine(None, "gloo").communication == "gloo"
+        launch.examine_machine(None)
+    assert launch.examine_machine(None, "gloo").communication == "gloo"
 
 
 def test_a_rank_says_which_declaration_is_wrong(ranks, cpu_backend):
@@ -88,7 +88,7 @@ PACKAGES = [
         "OSError: libccl.so.1",
     ),
     ("raise SystemExit(127)", "SystemExit: 127"),
-    ("", "registers no backend ccl"),
+    ("", "does not register the backend ccl"),
 ]
 
 #: A fork for each of the folders that are given: torch is imported once.
@@ -96,14 +96,14 @@ EACH = """
 import json, os, sys, warnings
 import torch.distributed
 import accel_core
-from accel_train.launch.communication import prepared
+from accel_train.launch.communication import prepare_communication
 
 def asked():
     acc = accel_core.get_accelerator()
     named = acc.communication_backend_name()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        ways = [prepared(acc) for _ in range(2)]
+        ways = [prepare_communication(acc) for _ in range(2)]
     said = [str(w.message) for w in caught if "oneCCL" in str(w.message)]
     if said:
         import accel_train

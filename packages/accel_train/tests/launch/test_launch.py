@@ -65,10 +65,10 @@ def cards(torch_world, monkeypatch):
 
 
 def test_the_child_tells_all_that_a_launch_needs(cards):
-    machine = launch.ask_machine("mlu")
+    machine = launch.examine_machine("mlu")
     assert machine == Machine(
-        name="mlu", pin="mlu", origin="accel-mlu 1.0", is_cpu=False, devices=2, communication="cncl",
-        names=["mlu:0", "mlu:1"], pci=[None, None],
+        name="mlu", pin="mlu", origin="accel-mlu 1.0", is_cpu=False, device_count=2, communication="cncl",
+        device_names=["mlu:0", "mlu:1"], pci_addresses=[None, None],
         single_device_env=[{"CN_VISIBLE_DEVICES": "0"}, {"CN_VISIBLE_DEVICES": "1"}],
         single_device_error="", warning="",
         import_variables={"ACCEL_IMPORT": "json"},  # its vendor import
@@ -79,11 +79,13 @@ def test_the_child_tells_all_that_a_launch_needs(cards):
 @pytest.mark.parametrize("ids", [["5", "3"], UUIDS, ["5", "3", "9"]])
 def test_each_device_alone_has_the_id_that_the_vendor_knows(cards, monkeypatch, ids):
     monkeypatch.setenv("CN_VISIBLE_DEVICES", ",".join(ids))
-    machine = launch.ask_machine(None)
+    machine = launch.examine_machine(None)
     assert machine.single_device_env == [
         {"CN_VISIBLE_DEVICES": item} for item in ids[:2]
     ]
-    few = "CN_VISIBLE_DEVICES='5,3,9' names 3, but the vendor counts 2"
+    few = (
+        "CN_VISIBLE_DEVICES='5,3,9' names 3 devices, but the vendor's runtime reports 2"
+    )
     assert (machine.visibility_problem, machine.visibility_problem_step) == (
         (few, "unset CN_VISIBLE_DEVICES") if ids[2:] else ("", "")
     )
@@ -93,7 +95,7 @@ def test_each_device_alone_has_the_id_that_the_vendor_knows(cards, monkeypatch, 
     ("ids", "alone", "reason"),
     [
         ("(7, 3)", [{"ACE_VISIBLE_MODULES": "7"}, {"ACE_VISIBLE_MODULES": "3"}], ""),
-        ("None", [], "the ids of its devices in ACE_VISIBLE_MODULES are not known"),
+        ("None", [], "cannot determine device ids from ACE_VISIBLE_MODULES"),
     ],
 )
 def test_where_no_variable_is_set_the_vendor_is_asked_for_ids_that_are_no_indices(
@@ -113,8 +115,12 @@ def test_where_no_variable_is_set_the_vendor_is_asked_for_ids_that_are_no_indice
         "ace", 990, accelerator="ace_device:Simulated",
         visibility=Visibility(variables=("ACE_VISIBLE_MODULES",), grammar="modules")
     )  # fmt: skip
-    machine = launch.ask_machine(None)
-    assert (machine.single_device_env, machine.single_device_error, machine.pci) == (
+    machine = launch.examine_machine(None)
+    assert (
+        machine.single_device_env,
+        machine.single_device_error,
+        machine.pci_addresses,
+    ) == (
         alone,
         reason,
         ["0000:3b:00.0"] * 2,
@@ -123,38 +129,37 @@ def test_where_no_variable_is_set_the_vendor_is_asked_for_ids_that_are_no_indice
 
 def test_where_devices_cannot_be_shown_alone_the_reason_is_kept(cards, monkeypatch):
     monkeypatch.setenv("CN_VISIBLE_DEVICES", "1")
-    machine = launch.ask_machine(None)
+    machine = launch.examine_machine(None)
     assert machine.single_device_env == []
     assert (
-        machine.single_device_error
-        == "1 ids stand for 2 devices: CN_VISIBLE_DEVICES=(1,)"
+        machine.single_device_error == "CN_VISIBLE_DEVICES has 1 of 2 device ids: (1,)"
     )
     cards.backend("bare", 990)
     assert (
-        launch.ask_machine(None).single_device_error
+        launch.examine_machine(None).single_device_error
         == "bare has no visible-devices variable"
     )
 
 
 def test_the_cpu_is_no_device_to_show_alone(cards):
-    machine = launch.ask_machine("cpu")
+    machine = launch.examine_machine("cpu")
     assert machine.is_cpu
     assert (machine.single_device_env, machine.single_device_error) == ([], "")
-    assert len(machine.names) == machine.devices >= 1
+    assert len(machine.device_names) == machine.device_count >= 1
 
 
 def test_what_a_choice_raises_is_raised_here(cards, monkeypatch):
     with pytest.raises(
         BackendNotFoundError, match="no installed distribution declares nowhere"
     ):
-        launch.ask_machine("nowhere")
+        launch.examine_machine("nowhere")
     with pytest.raises(
         LaunchError, match="--backend '@' is not valid, expected a backend name"
     ):
-        launch.ask_machine("@")
+        launch.examine_machine("@")
     monkeypatch.setenv("ACCEL_PROBE", "sideways")
     with pytest.raises(SettingError, match="ACCEL_PROBE='sideways'"):
-        launch.ask_machine("mlu")
+        launch.examine_machine("mlu")
 
 
 def test_a_vendor_that_dies_or_hangs_when_it_is_asked_is_told(cards, monkeypatch):
@@ -162,7 +167,7 @@ def test_a_vendor_that_dies_or_hangs_when_it_is_asked_is_told(cards, monkeypatch
     cards.backend("dying", accelerator="dying_device:Simulated")
     told = r"^dying \(accel-dying 1.0\) is not usable: .* exited with status 7 at: device_count\(\) of"
     with pytest.raises(BackendUnavailableError, match=told):
-        launch.ask_machine("dying")
+        launch.examine_machine("dying")
     monkeypatch.setenv("ACCEL_PROBE_TIMEOUT", "5")
     cards.module(
         "hanging_device", ACCELERATOR.format(count="import time; time.sleep(60)")
@@ -171,13 +176,13 @@ def test_a_vendor_that_dies_or_hangs_when_it_is_asked_is_told(cards, monkeypatch
     with pytest.raises(
         BackendUnavailableError, match="no response within 5 s; last step: device_count"
     ):
-        launch.ask_machine("hanging")
+        launch.examine_machine("hanging")
 
 
 def test_a_plugin_that_dies_at_its_import_is_passed_over_and_told(cards):
     cards.plugin("bad", "import os; os._exit(7)")
-    machine = launch.ask_machine(None)
-    assert (machine.name, machine.devices) == ("mlu", 2)
+    machine = launch.examine_machine(None)
+    assert (machine.name, machine.device_count) == ("mlu", 2)
     assert machine.warning.startswith(
         "bad (accel-bad 1.0) is skipped: the process that loaded its plugin"
     )
@@ -189,18 +194,18 @@ def test_a_device_that_dies_after_it_was_chosen_is_told(cards):
     cards.backend("late", 990, accelerator="late_device:Simulated")
     told = r"^late \(accel-late 1.0\): the process that asked it exited with status 7 at: device_count"
     with pytest.raises(BackendUnavailableError, match=told):
-        launch.ask_machine(None)
+        launch.examine_machine(None)
 
 
 # --- planning -------------------------------------------------------------------------------------------
 
 MACHINE = Machine(
-    name="mlu", pin="mlu", origin="accel-mlu 1.0", is_cpu=False, devices=2, communication="cncl",
-    names=["mlu:0", "mlu:1"], pci=["0000:3b:00.0", "0000:af:00.0"],
+    name="mlu", pin="mlu", origin="accel-mlu 1.0", is_cpu=False, device_count=2, communication="cncl",
+    device_names=["mlu:0", "mlu:1"], pci_addresses=["0000:3b:00.0", "0000:af:00.0"],
     single_device_env=[{"CN_VISIBLE_DEVICES": item} for item in UUIDS], single_device_error="", warning="",
 )  # fmt: skip
 CPU = MACHINE._replace(
-    name="cpu", origin="", is_cpu=True, devices=2, single_device_env=[]
+    name="cpu", origin="", is_cpu=True, device_count=2, single_device_env=[]
 )
 
 
@@ -310,7 +315,7 @@ class TestPlan:
                 sixteen_cores,
                 "--nproc-per-node",
                 wanted,
-                machine=MACHINE._replace(devices=devices),
+                machine=MACHINE._replace(device_count=devices),
             )
 
     def test_the_script_must_be_there_where_it_is_a_file(self, tmp_path, monkeypatch):
@@ -580,7 +585,7 @@ def test_deepspeeds_file_holds_what_deepspeed_reads_back():
     ],
 )
 def test_what_deepspeeds_file_cannot_hold_is_refused(value):
-    with pytest.raises(LaunchError, match=r"^BAD: \.deepspeed_env cannot hold"):
+    with pytest.raises(LaunchError, match=r"^BAD: values in \.deepspeed_env cannot"):
         as_deepspeed({"GOOD": "1", "BAD": value})
 
 

@@ -67,7 +67,7 @@ def test_what_an_earlier_round_left_in_the_store_is_not_believed(store):
 
 
 def test_absent_ranks_are_named(store):
-    words = r"ranks 1, 2, 3 of 4 did not reach the start within 0.2 s"
+    words = r"ranks 1, 2, 3 of 4 did not start within 0.2 s"
     with pytest.raises(RankLostError, match=words) as raised:
         agree(store, record(0), 4, 0.2)
     assert raised.value.ranks == (1, 2, 3)
@@ -134,10 +134,10 @@ def test_a_rank_of_another_version_is_named_on_every_rank(store):
     for error in errors:
         assert isinstance(error, RankMismatchError)
         assert str(error).startswith(
-            "rank 1 (host not known) cannot start: its record in the store cannot be read: "
+            "rank 1 (host unknown) cannot start: its record in the store cannot be read: "
         )
         assert "'colour'" in str(error)
-        assert str(error).endswith("Install the same accel-core on every host")
+        assert str(error).endswith("Install the same accel-train on every host")
 
 
 def test_a_store_that_is_being_closed_is_not_used(store):
@@ -152,7 +152,7 @@ def test_a_store_that_is_being_closed_is_not_used(store):
         ({"version": "1.1"}, "cpu"),
         ({"communication": "cpu:gloo"}, "over cpu:gloo"),
         (
-            {"backend": "npu", "others": {"cpu": "no such file"}},
+            {"backend": "npu", "rejected": {"cpu": "no such file"}},
             "; cpu there: no such file",
         ),
     ],
@@ -170,10 +170,11 @@ def test_what_differs_is_told(store, other, said):
 
 def test_what_another_host_says_is_printed_without_what_a_terminal_obeys(store):
     evil = "\x1b]0;title\x07\nrank 0: all is well"
-    others = {"cpu": evil}
+    rejected = {"cpu": evil}
     message = str(
         all_agree(
-            store, [record(0), record(1, backend="npu", version=evil, others=others)]
+            store,
+            [record(0), record(1, backend="npu", version=evil, rejected=rejected)],
         )[0]
     )
     assert "\x1b" not in message
@@ -248,7 +249,7 @@ def test_on_the_cpu_a_rank_takes_its_number_however_many_devices_are_counted(
         (
             2,
             2,
-            "LOCAL_RANK is 2, but card has 2 devices here .0 to 1.: start at most 2 ranks on this host",
+            "LOCAL_RANK is 2, but card has 2 devices here .0 to 1.. Start at most 2 ranks on this host",
         ),
         (2, None, "LOCAL_RANK is not set, and card has 2 devices"),
         (0, 0, "card has no device here"),
@@ -275,7 +276,7 @@ WRONG = [
         "a datetime.timedelta, or seconds above 0, not str",
     ),
     ("silence", "long", TypeError, "seconds above 0, not str"),
-    ("backend", 3, TypeError, "a name of torch.distributed's"),
+    ("backend", 3, TypeError, "a torch.distributed backend"),
     ("rank", "0", TypeError, "this process's number"),
     ("world_size", 1.0, TypeError, "the number of ranks, not float"),
     ("init_method", 5, TypeError, "a URL"),

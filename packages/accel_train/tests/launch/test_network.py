@@ -4,7 +4,7 @@ from argparse import Namespace
 
 import pytest
 
-from accel_train.launch.network import meeting_point
+from accel_train.launch.network import rendezvous_endpoint
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ def test_the_endpoint_or_the_masters_address_is_where_the_hosts_meet(
     arguments = Namespace(
         rdzv_endpoint=endpoint, master_addr="127.0.0.1", master_port=29501
     )
-    assert meeting_point(arguments) == (host, port)
+    assert rendezvous_endpoint(arguments) == (host, port)

@@ -138,7 +138,7 @@ def test_ranks_with_different_backends_are_told_which_and_why(ranks, cpu_backend
         ranks(JOIN, 2, [{**cpu_backend("other"), "DS_ACCELERATOR": ""}])
     )
     assert (
-        "rank 0: other (accel-other 1.0) over gloo, as the usable backend with the highest"
+        "rank 0: other (accel-other 1.0) over gloo, the usable backend with the highest priority"
         in message
     )
     assert re.search(
@@ -214,7 +214,7 @@ def test_a_rank_that_never_comes_is_missed_within_the_timeout(ranks):
     )
     assert ended[0].returncode == 1
     assert (
-        f"RankLostError: rank 0 (host {HOST}) did not meet the 1 others at 127.0.0.1:"
+        f"RankLostError: rank 0 (host {HOST}) did not meet the other rank at 127.0.0.1:"
         in ended[0].stderr
     )
     assert "within 3 s" in ended[0].stderr, ended[0].stderr
@@ -301,7 +301,7 @@ def test_the_loss_of_rank_0_and_its_store_is_named(ranks):
     assert ended[0].returncode == -9
     for end in ended[1:]:
         assert (
-            f"RankLostError: rank 0 (host {HOST}) is gone, or its host is: the ranks' store has closed"
+            f"RankLostError: rank 0 (host {HOST}) has ended, or its host is lost: the job's store has closed"
             in end.stderr
         )
 
@@ -320,8 +320,8 @@ def test_a_store_that_does_not_answer_is_a_loss_of_rank_0(ranks):
     ended = ranks(WORK + RANK_0_STOPPED, 3)
     for end in ended[1:]:
         assert (
-            f"RankLostError: rank 0 (host {HOST}) has been silent for {SILENCE} s: the ranks' store on its "
-            "host does not answer" in end.stderr
+            f"RankLostError: rank 0 (host {HOST}) has been silent for {SILENCE} s: the job's store on its "
+            "host does not respond" in end.stderr
         )
 
 
@@ -425,7 +425,7 @@ def test_a_rank_that_was_busy_may_come_back(ranks):
     assert [end.returncode for end in ended] == [0, 0], ended
     assert ended[0].stderr.splitlines() == [
         f"rank 1 (host {HOST}) has been silent for 1 s",
-        f"rank 1 (host {HOST}) has answered again",
+        f"rank 1 (host {HOST}) sends heartbeats again",
     ]
     # It blames nobody for the time in which it read nothing itself.
     assert "silent" not in ended[1].stderr
@@ -452,7 +452,7 @@ with init_process_group(timeout=seconds(2 if rank_number == 0 else 30), silence=
 
 def test_a_rank_that_does_not_come_to_the_end_is_named_after_the_timeout(ranks):
     ended = ranks("rank_number = int(os.environ['RANK'])\n" + TOO_LATE, 3)
-    late = f"rank 0 (host {HOST}) waited 2 s at the end for rank 2: still at work, or"
+    late = f"rank 0 (host {HOST}) waited 2 s at the end for rank 2: still running, or"
     assert f"RankLostError: {late}" in ended[0].stderr
     assert (
         f"RankLostError: rank 0 (host {HOST}) ended with RankLostError: {late}"

@@ -40,5 +40,5 @@ def test_the_hosts_meet_at_an_address_and_find_each_other(misnamed, tmp_path):
     lines = str(misnamed.transcript)
     assert "rank 0 of 2.0" in lines
     assert "rank 1 of 2.0" in lines
-    assert "but 10.213.77.1 is an address of it: the hosts meet here" in lines
+    assert "but 10.213.77.1 is an address of this host" in lines
     assert "GLOO_SOCKET_IFNAME=eth0 is set for the ranks" in lines

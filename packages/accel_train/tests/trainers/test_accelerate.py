@@ -72,7 +72,9 @@ def test_too_late_is_reported():
     Accelerator()
     with pytest.raises(IntegrationError) as error:
         partial_state()
-    words = "Accelerate has chosen cpu, and accel_core acme (device type acme)"
+    words = (
+        "Accelerate has chosen cpu, but accel-core has chosen acme (device type acme)"
+    )
     assert str(error.value).startswith(words)
     assert "partial_state() before accelerate.Accelerator()" in str(error.value)
     AcceleratorState._reset_state(reset_partial_state=True)
@@ -90,7 +92,7 @@ def on_one(on_acme):
 def test_a_rank_without_a_device_of_its_own_is_refused():
     from accel_train.accelerate import partial_state
 
-    words = "^rank 1 on this host needs a device of its own, and sees 1 of acme"
+    words = "^rank 1 on this host needs a device of its own, but sees 1 of acme"
     with pytest.raises(IntegrationError, match=words):
         partial_state()
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1")

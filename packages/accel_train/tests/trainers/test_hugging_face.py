@@ -144,7 +144,7 @@ def test_wrong_use_is_refused_in_one_message():
     fp16 = said(made, "out", fp16=True)
     assert fp16.startswith("fp16=True: Accelerate scales losses on xpu, cuda")
     assert "not on acme. Use bf16=True" in fp16
-    use_cpu = "use_cpu=True, but accel_core has chosen acme: leave it out, or set DS_ACCELERATOR=cpu"
+    use_cpu = "use_cpu=True, but accel_core has chosen acme: leave use_cpu out, or set DS_ACCELERATOR=cpu"
     assert said(made, use_cpu=True) == use_cpu
     assert "accel_train.deepspeed.activate()" in said(
         made, deepspeed={"train_batch_size": 1}
@@ -177,7 +177,7 @@ def test_an_older_accelerate_is_named():
     os.environ["MASTER_PORT"] = str(free_port())
     with pytest.raises(accel_core.IntegrationError) as error:
         partial_state()
-    words = "does not start acme's ranks: Your assigned backend accl is not available, please use gloo"
+    words = "cannot start ranks on acme: Your assigned backend accl is not available, please use gloo"
     assert words in str(error.value)
     assert str(error.value).endswith(
         "this release is too old: pip install -U accelerate"

@@ -69,7 +69,7 @@ def test_a_lightning_too_old_is_named_with_the_command(call):
         )
     code = ALONE.format(call=f"lightning.{call}", sources=SOURCES)
     assert printed(code, PYTHONPATH=old) == (
-        "IntegrationMissingError lightning 2.2.5 is installed, accel-train needs 2.3 or newer: "
+        "IntegrationMissingError lightning 2.2.5 is installed, but accel-train needs 2.3 or newer: "
         "pip install 'lightning>=2.3'"
     )
 
@@ -79,4 +79,4 @@ def test_a_lightning_that_lacks_what_ours_need_is_named_with_the_command():
     said = printed(LACKING)
     assert said.startswith("lightning 2.6")
     assert "has no attribute 'ModelParallelStrategy'" in said
-    assert said.endswith("this release is not supported. pip install lightning==2.6.6")
+    assert said.endswith("Next step: pip install lightning==2.6.6")

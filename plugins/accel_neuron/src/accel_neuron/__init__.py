@@ -1,11 +1,11 @@
-"""AWS Trainium for accel-core, through TorchNeuron: what the backend `neuron` is, and
-the next step after its known errors.
+"""AWS Trainium for accel-core, through TorchNeuron: the declaration of the backend
+`neuron`, and the next steps after known errors.
 
-TorchNeuron is AWS's native device for PyTorch: `torch-neuronx` from 2.13.3 on. Facts
-are AWS's documentation (awsdocs-neuron.readthedocs-hosted.com, versions 2.32 to
-2.33.1), AWS's driver, and the calls in Accelerate 1.15.0, Transformers 5.24.0 and
-diffusers 0.42.1. The package itself was not at hand. Importing this module imports
-neither torch nor torch_neuronx.
+TorchNeuron is AWS's native device for PyTorch: `torch-neuronx` from 2.13.3 on. The
+facts come from AWS's documentation (awsdocs-neuron.readthedocs-hosted.com, versions
+2.32 to 2.33.1), AWS's driver, and the calls in Accelerate 1.15.0, Transformers 5.24.0
+and diffusers 0.42.1. The package itself was not available. Importing this module
+imports neither torch nor torch_neuronx.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ __all__ = ["BACKEND"]
 #: AWS's documentation, setup/pytorch/manual.rst: the driver's package;
 #: neuron-runtime/nrt-troubleshoot.rst: its module.
 _DRIVER = (
-    "install AWS's driver (aws-neuronx-dkms) and `sudo modprobe neuron`; "
+    "install AWS's driver (aws-neuronx-dkms) and run `sudo modprobe neuron`; "
     "`neuron-ls` shows when it works"
 )
 
-#: What an error's text says, and what the user can do about it; the first that fits
-#: counts.
+#: Patterns of error messages, each with the user's next step; the first match applies.
 _HINTS = (
     # torch-neuronx 1.0 of PyPI, torch_neuronx/__init__.py.
     (
         r"wrong package.*neuron repository",
-        "replace PyPI's placeholder by AWS's package: accel setup neuron",
+        "replace PyPI's placeholder with AWS's package: accel setup neuron",
     ),
     # AWS's documentation, neuron-runtime/nrt-troubleshoot.rst, has these three texts.
     (
@@ -47,13 +46,16 @@ _HINTS = (
     ),
     (
         r"not compatible with the installed aws-neuron\w*-dkms",
-        "update aws-neuronx-dkms, end what uses the device, and `sudo rmmod neuron; sudo modprobe neuron`",
+        (
+            "update aws-neuronx-dkms, stop the processes that use the device, and run "
+            "`sudo rmmod neuron; sudo modprobe neuron`"
+        ),
     ),
     (
         r"neuroncore\(s\) not available",
         (
-            "end the process that holds the NeuronCores, or choose others with "
-            "NEURON_RT_VISIBLE_CORES: a core serves one process until it ends"
+            "stop the process that uses the NeuronCores, or select others with "
+            "NEURON_RT_VISIBLE_CORES: a core belongs to one process until that ends"
         ),
     ),
     # AWS's documentation, neuron-runtime/explore/device-memory.rst.
@@ -63,14 +65,14 @@ _HINTS = (
     ),
     (
         r"torch_neuronx.*undefined symbol|libnrt\.so",
-        "torch-neuronx does not fit this torch or AWS's runtime: accel setup neuron",
+        "torch-neuronx is incompatible with this torch or AWS's runtime: accel setup neuron",
     ),
 )
 
 BACKEND = Backend(
     name="neuron",
-    # Next to tpu, the other accelerator that a cloud rents out, and after the devices
-    # that DeepSpeed ranks higher.
+    # Next to tpu, the other cloud accelerator, and below the devices that DeepSpeed
+    # prefers.
     priority=340,
     device_type="neuron",
     vendor_import="torch_neuronx",
@@ -79,8 +81,8 @@ BACKEND = Backend(
     url="https://awsdocs-neuron.readthedocs-hosted.com/en/latest/torch/index.html",
     install_hint="accel setup neuron",
     # 2.13 is the first torch for which AWS released TorchNeuron
-    # (release-notes/components/torchneuron). Three packages are called torch-neuronx:
-    # `package` tells them apart.
+    # (release-notes/components/torchneuron). Three packages are called torch-neuronx;
+    # the module `package` distinguishes them.
     requires=("torch>=2.13",),
     # torch/guides/torch-distributed: init_process_group(backend="neuron").
     communication_backend="neuron",
@@ -91,8 +93,8 @@ BACKEND = Backend(
         platforms=("linux",),
         # deploy/environments/docker-setup.rst.
         nodes=("/dev/neuron[0-9]*",),
-        # aws-neuron-driver 2.24.7.0, neuron_device.h: Trainium2. The ids of Trainium3
-        # are in no source of AWS's that was at hand: its nodes show it.
+        # aws-neuron-driver 2.24.7.0, neuron_device.h: Trainium2. No available
+        # source of AWS has the ids of Trainium3, which is found by its device nodes.
         pci_ids=("1d0f:7364",),
         # aws-neuron-driver, dkms.conf and nrt-troubleshoot.rst: the module's name.
         driver_file="/sys/module/neuron",
@@ -116,8 +118,8 @@ BACKEND = Backend(
     torch_integration=TorchIntegration(private_use1=True),
     environment=Environment(
         # torch/reference/env-vars has the first; the compiler's is
-        # NEURON_CC_FLAGS. Not all of NEURON_RT_: which cores a process has is each
-        # host's own affair.
+        # NEURON_CC_FLAGS. Not all of NEURON_RT_*: each host assigns its own
+        # cores.
         forward=(
             "TORCH_NEURONX",
             "NEURON_CC",
@@ -132,13 +134,13 @@ BACKEND = Backend(
 
 @hookimpl
 def accel_backends() -> Backend:
-    """Return the one backend of this plugin."""
+    """Return the plugin's backend."""
     return BACKEND
 
 
 @hookimpl
 def accel_probe(backend: Backend) -> ProbeResult | None:
-    """Return that an older AWS device is not TorchNeuron's; raise
+    """Reject AWS devices that TorchNeuron does not support. Raises
     `BackendUnavailableError` if another package called torch-neuronx is installed.
     """
     if backend.name != BACKEND.name:

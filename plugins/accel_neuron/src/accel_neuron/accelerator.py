@@ -1,5 +1,5 @@
-"""`NeuronAccelerator`: what differs on torch.neuron from any other device module of
-torch.
+"""`NeuronAccelerator`: the members that differ on torch.neuron from torch's other device
+modules.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["NeuronAccelerator"]
 
 
 class StateGenerator:
-    """A device's random state under the names of `torch.Generator`."""
+    """A device's random state, with the methods of `torch.Generator`."""
 
     def __init__(self, accelerator: NeuronAccelerator, index: int) -> None:
         self._accelerator, self._index = accelerator, index
@@ -40,8 +40,8 @@ class StateGenerator:
         return self
 
     def initial_seed(self) -> int:
-        """Return the device's seed; raises `UnsupportedError` if torch.neuron has no
-        such function.
+        """Return the device's seed. Raises `UnsupportedError` if torch.neuron has no
+        function `initial_seed`.
         """
         query = self._accelerator._required("initial_seed")
         with self._accelerator.device_guard(self._index):
@@ -51,20 +51,19 @@ class StateGenerator:
 class NeuronAccelerator(TorchAccelerator):
     """AWS Trainium; a device is a logical NeuronCore.
 
-    The source of TorchNeuron was not at hand, so every function is looked up before it
-    is used. If TorchNeuron lacks one, torch.accelerator's serves, or the member raises
-    `UnsupportedError` with its name.
+    TorchNeuron's source was not available, so every function is looked up before it is
+    used. If TorchNeuron lacks a function, torch.accelerator's is used, or the member
+    raises `UnsupportedError` with its name.
 
-    Random states go through the functions that Accelerate (1.15.0) calls, each of the
-    current device: no framework was seen to use generators of torch.neuron.
+    Members for random states call the functions that Accelerate (1.15.0) calls, on the
+    current device, because no known framework uses generators of torch.neuron.
     """
 
     def default_generator(
         self, device_index: Device = None, device: Device = None
     ) -> Generator:
-        """Return the generator of that device; if torch.neuron lists none, a
-        `StateGenerator`, which reads, restores and seeds its state, and from which
-        torch cannot draw.
+        """Return the device's generator; if torch.neuron lists none, a `StateGenerator`,
+        which reads, restores and seeds the state, but from which torch cannot draw.
         """
         index = self._index(device_index, device)
         try:
@@ -79,9 +78,7 @@ class NeuronAccelerator(TorchAccelerator):
         return False
 
     def manual_seed(self, seed: int) -> None:
-        """Seed the generator of the current device; the states of the other devices
-        stay as they are.
-        """
+        """Seed the current device; the random states of other devices do not change."""
         if self._lookup("manual_seed") is not None:
             super().manual_seed(seed)
             return
@@ -109,8 +106,8 @@ class NeuronAccelerator(TorchAccelerator):
             restore(state)
 
     def _required(self, name: str) -> Callable[..., Any]:
-        """Return torch.neuron's function; raises `UnsupportedError` if it lacks one of
-        that name.
+        """Return the function of torch.neuron. Raises `UnsupportedError` if there is none
+        with this name.
         """
         function = self._lookup(name)
         if function is None:

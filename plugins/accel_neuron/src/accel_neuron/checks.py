@@ -1,5 +1,5 @@
 """Checks of `accel doctor` for AWS Trainium: which torch-neuronx is installed, the
-device's generation, and the two variables that choose NeuronCores.
+device's generation, and the two variables that select NeuronCores.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ def package() -> CheckResult:
 
 def generation() -> CheckResult:
     """Check that the device is a Trainium2 or newer, which TorchNeuron needs."""
-    return _result(older_generation(), "no device older than Trainium2 is here", {})
+    return _result(older_generation(), "no device is older than Trainium2", {})
 
 
 def cores() -> CheckResult:
-    """Check that one variable chooses the NeuronCores: AWS's runtime takes exact cores
-    from `NEURON_RT_VISIBLE_CORES`, or any free ones by `NEURON_RT_NUM_CORES`.
+    """Check that at most one variable selects NeuronCores: `NEURON_RT_VISIBLE_CORES` has
+    their indices, `NEURON_RT_NUM_CORES` their number.
     """
     visible, number = os.environ.get(_VISIBLE), os.environ.get(_NUMBER)
     facts = {_VISIBLE: visible or "not set", _NUMBER: number or "not set"}
     if visible and number:
-        what = f"{_VISIBLE} and {_NUMBER} are both set, and both choose NeuronCores"
+        what = f"{_VISIBLE} and {_NUMBER} are both set, but both select NeuronCores"
         return CheckResult("warning", what, f"unset {_NUMBER}", facts)
-    return CheckResult("ok", "at most one variable chooses NeuronCores", facts=facts)
+    return CheckResult("ok", "at most one variable selects NeuronCores", facts=facts)
 
 
 def _result(fault: Fault | None, right: str, facts: dict[str, str]) -> CheckResult:
@@ -57,5 +57,5 @@ def _result(fault: Fault | None, right: str, facts: dict[str, str]) -> CheckResu
 CHECKS = [
     Check("torch-neuronx-package", "The package torch-neuronx", package),
     Check("trainium-generation", "The generation of the device", generation),
-    Check("neuron-cores", "Variables that choose NeuronCores", cores),
+    Check("neuron-cores", "Variables that select NeuronCores", cores),
 ]

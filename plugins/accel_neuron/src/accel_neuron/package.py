@@ -1,7 +1,7 @@
 """Which of the three packages called torch-neuronx is installed, and whether the machine
 has a device that TorchNeuron drives.
 
-Reads metadata and `/sys` alone.
+Reads only metadata and `/sys`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def package_fault() -> Fault | None:
     if release < _FIRST_AFTER_XLA:
         return Fault(
             f"{package} is AWS's package for PyTorch/XLA, whose device is xla; the "
-            "device neuron comes with TorchNeuron, torch-neuronx 2.13.3 or newer",
+            "device neuron needs TorchNeuron, torch-neuronx 2.13.3 or newer",
             step,
         )
     if release < _FIRST_PUBLIC:
@@ -81,7 +81,7 @@ def _other_torch(package: str, release: tuple[int, ...], step: str) -> Fault | N
         return None
     family = ".".join(map(str, release[:2]))
     return Fault(
-        f"{package} is for torch {family}, and torch {build.version} is installed", step
+        f"{package} is for torch {family}, but torch {build.version} is installed", step
     )
 
 
@@ -95,8 +95,8 @@ def older_generation() -> Fault | None:
     if not older:
         return None
     return Fault(
-        f"this machine has Trainium1 or Inferentia ({older}), and TorchNeuron supports "
-        "Trainium2 and Trainium3",
+        f"this machine has Trainium1 or Inferentia ({older}), but TorchNeuron supports "
+        "only Trainium2 and Trainium3",
         "use a Trn2 or Trn3 instance",
     )
 

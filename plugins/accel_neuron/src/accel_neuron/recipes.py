@@ -1,4 +1,4 @@
-"""The torch that each torch-neuronx is made for, for `accel setup`.
+"""The torch that each torch-neuronx needs, for `accel setup`.
 
 Entry point `neuron` of group `accel.recipes`; docs/howto/setup.md describes the keys.
 """
@@ -14,9 +14,9 @@ _FAMILIES = (("2.14.0", "2.14.3.0.*"), ("2.13.0", "2.13.3.0.*"))
 
 RECIPE = {
     "url": "https://awsdocs-neuron.readthedocs-hosted.com/en/latest/torch/get-started/quickstart-torch-neuron.html",
-    # PyPI's torch for x86-64 brings CUDA, which a Trainium host has no use for.
+    # PyPI's torch for x86-64 contains CUDA, which is useless on a Trainium host.
     "torch_index": {"x86_64": "https://download.pytorch.org/whl/cpu"},
-    # AWS's instructions name it beside PyPI, which has a placeholder of that name alone.
+    # AWS's instructions use this index in addition to PyPI, which has only a placeholder.
     "package_index": "https://pip.repos.neuron.amazonaws.com",
     "note": (
         "AWS's wheels are for Ubuntu 26.04, and need its driver and runtime (aws-neuronx-dkms, "

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import FrameType
 
 from accel_core import SettingError
-from accel_simulated.asked import VARIABLE as SIMULATED
 from accel_simulated.detector import VARIABLE, device_strings, formats
 from accel_simulated.detector.merge import Report, merge
+from accel_simulated.request import VARIABLE as SIMULATED
 
 __all__ = ["check", "run"]
 

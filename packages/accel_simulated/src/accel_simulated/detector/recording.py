@@ -29,7 +29,7 @@ class _Recording:
         self._names = names.recorded_types(own)
         self._library: ctypes.CDLL | None = None
         environment.watch(self._log, self._names)
-        imports.change("torch", before=self._load_library, after=self._watch_torch)
+        imports.on_import("torch", before=self._load_library, after=self._watch_torch)
 
     def _load_library(self) -> None:
         """Load the library of device strings, which torch finds only if it is loaded first."""
@@ -41,11 +41,11 @@ class _Recording:
         """Record the uses of torch's functions, its device strings, and how much was allocated at the end."""
         from multiprocessing import util
 
-        from accel_simulated.asked import asked
         from accel_simulated.detector import device_strings, torch_names
         from accel_simulated.detector.arguments import Arguments
+        from accel_simulated.request import current_request
 
-        simulated = asked()
+        simulated = current_request()
         collective = simulated.vendor.collective if simulated is not None else ""
         torch_names.watch(self._log, self._names)
         Arguments(self._log, self._names, self._own, collective).watch()

@@ -107,7 +107,7 @@ def when_imported(module: str, change: Callable[[ModuleType], None]) -> None:
     if module in sys.modules:
         change(sys.modules[module])
     else:
-        imports.change(module, after=change)
+        imports.on_import(module, after=change)
 
 
 def is_question(name: str) -> bool:

@@ -1,5 +1,5 @@
-"""Functions as vendors' device modules have them, over the simulated device.
+"""Functions and classes of vendors' device modules, for the simulated device.
 
-A vendor's simulated package picks those that its surface file has. Import after `device.start`: defaults
-such as `device="mlu"` are fixed then. A test compares every signature with the surface file.
+A vendor's simulated package has those that are in its surface file. Import them after `device.start`, because
+defaults such as `device="mlu"` are set at import. A test compares each signature with the surface file.
 """

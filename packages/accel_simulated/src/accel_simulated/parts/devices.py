@@ -1,4 +1,4 @@
-"""Devices by index."""
+"""Functions that count, select and describe devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ __all__ = [
 def _get_device_index(
     device: Any, optional: bool = False, allow_cpu: bool = False
 ) -> int:
-    """The index that is meant by an index, a name, a `torch.device`, or, if `optional`, `None`."""
+    """Return the index of `device`: an index, a name or a `torch.device`.
+
+    `optional`: `None` means the current device. `allow_cpu`: the index of the CPU is -1. Raises `ValueError`
+    for a device of another type.
+    """
     if isinstance(device, str):
         device = torch.device(device)
     if isinstance(device, torch.device):

@@ -1,4 +1,4 @@
-"""Data types, and the vendors' old tensor types."""
+"""Supported data types, and tensor types such as `torch.mlu.FloatTensor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs: `torch.accelerator.Graph`'s class under the vendor's name and with its arguments."""
+"""Graphs with the vendors' names and arguments, over the class of `torch.accelerator.Graph`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = [
 
 
 class BareGraph:
-    """A graph with capture and replay only."""
+    """A graph with capture and replay, without a shared memory pool."""
 
     def __init__(self) -> None:
-        # torch's own is hidden, for it can do what a vendor's cannot.
+        # An attribute, because torch's graph has methods that a vendor's graph lacks.
         self._sim_graph: Any = torch._C._acceleratorGraph(False)
 
     def capture_end(self) -> None:
@@ -35,7 +35,7 @@ class BareGraph:
 
 
 class PooledGraph(BareGraph):
-    """A graph whose memory may be shared; a vendor's class defines `capture_begin` with its default mode."""
+    """A graph with a memory pool; a vendor's subclass defines `capture_begin` with its default mode."""
 
     def _sim_begin(self, pool: Any, mode: str) -> None:
         self._sim_graph.capture_begin(pool=pool, capture_error_mode=mode)
@@ -48,14 +48,14 @@ class PooledGraph(BareGraph):
 
 
 class VendorGraph(PooledGraph):
-    """Base of the vendors' classes that follow CUDAGraph."""
+    """The base of the vendors' classes that have the methods of `torch.cuda.CUDAGraph`."""
 
     def enable_debug_mode(self) -> None:
         self._sim_graph.enable_debug_mode()
 
 
 class Capture:
-    """Context manager that vendors call `graph`: it captures on a stream of its own."""
+    """The context manager that vendors call `graph`: it captures on `stream`, by default a new one."""
 
     def __init__(self, graph: Any, arguments: dict[str, Any], stream: Any) -> None:
         self._graph, self._arguments = graph, arguments

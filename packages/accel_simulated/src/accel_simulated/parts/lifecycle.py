@@ -1,4 +1,4 @@
-"""Start the vendor's runtime at its first use, and call what waits for that."""
+"""Start the vendor's runtime at its first use, and then call the functions that wait for the start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 _lock = threading.RLock()
-_waiting: list[Callable[[], Any]] = []
+_waiting_calls: list[Callable[[], Any]] = []
 _running = False
 _forked = False
 
@@ -66,19 +66,19 @@ def _lazy_init() -> None:
                 f"Cannot re-initialize {device.name()} in forked subprocess"
             )
         if not device.count:
-            raise RuntimeError(device.why_none())
+            raise RuntimeError(device.no_device_message())
         if not _running:
             _running = True
-            _publish(sys.modules[f"torch.{device.vendor.name}"])
+            _set_module_attributes(sys.modules[f"torch.{device.vendor.name}"])
             os.register_at_fork(
                 after_in_child=_mark_fork
             )  # the streams' threads do not survive it
-        while _waiting:
-            _waiting.pop(0)()
+        while _waiting_calls:
+            _waiting_calls.pop(0)()
 
 
-def _publish(module: Any) -> None:
-    """Show in the vendor's module that the runtime runs, as far as it has names for that."""
+def _set_module_attributes(module: Any) -> None:
+    """Set the attributes of the vendor's module that show that the runtime has started, if it has them."""
     if hasattr(module, "_initialized"):
         module._initialized = True
     if hasattr(module, "default_generators"):
@@ -94,4 +94,4 @@ def _lazy_call(callable: Callable[[], Any], **kwargs: Any) -> None:
     if is_initialized():
         callable()
     else:
-        _waiting.append(callable)
+        _waiting_calls.append(callable)

@@ -1,4 +1,4 @@
-"""The caching allocator, with `torch.accelerator` behind every function."""
+"""Memory statistics and the cache, by the functions of `torch.accelerator`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
-    """Return flat statistics with torch's keys; empty before the runtime has started, as at the vendors."""
+    """Return statistics by torch's keys; as on the vendors, empty before the runtime has started."""
     if not is_initialized():
         return {}
     return dict(
@@ -71,7 +71,7 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
     )
 
 
-# Old names. Where the surface file calls them deprecated, `shape.fill` adds the warning.
+# Old names. If the surface file marks them as deprecated, `shape.fill` adds the warning.
 
 
 def memory_cached(device: Any = None) -> int:

@@ -1,4 +1,7 @@
-"""Random numbers: one generator a device, seeded when the runtime starts if it has not yet."""
+"""Random numbers, from one generator for each device.
+
+A seed that is set before the runtime has started takes effect when it starts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A profiler's ranges. They do nothing but are counted, so that a test can see the calls."""
+"""Profiler ranges, which are counted and have no other effect, so that a test can check the calls."""
 
 from __future__ import annotations
 

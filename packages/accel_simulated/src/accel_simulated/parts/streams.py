@@ -1,4 +1,4 @@
-"""Streams and events as vendors wrap `torch.Stream` and `torch.Event`."""
+"""Streams and events: subclasses of `torch.Stream` and `torch.Event` with the vendors' methods."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Stream(torch.Stream):
 
 
 class Event(torch.Event):
-    """A mark in a stream."""
+    """A point in the work of a stream."""
 
     _plain: torch.Event
 
@@ -64,7 +64,7 @@ class Event(torch.Event):
         self = super().__new__(
             cls, device=simulated.vendor.name, enable_timing=enable_timing
         )
-        # torch measures between its own class only, so each event has one of that class beside it.
+        # torch measures the time between events of its base class only, so each event has such a one.
         self._plain = torch.Event(
             device=simulated.vendor.name, enable_timing=enable_timing
         )
@@ -94,23 +94,20 @@ class StreamContext:
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
-        self.before: Any = None
-        self.before_there: Any = (
-            None  # on the stream's device, as torch.cuda.StreamContext restores too
-        )
+        #: The streams to restore: the current device's, and that of the stream's device.
+        self.previous: Any = None
+        self.previous_on_device: Any = None
 
     def __enter__(self) -> None:
         if self.stream is not None:
-            self.before, self.before_there = (
-                current_stream(),
-                current_stream(self.stream.device),
-            )
+            self.previous = current_stream()
+            self.previous_on_device = current_stream(self.stream.device)
             running().set_stream(self.stream)
 
     def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
         if self.stream is not None:
-            running().set_stream(self.before_there)
-            running().set_stream(self.before)
+            running().set_stream(self.previous_on_device)
+            running().set_stream(self.previous)
 
 
 def stream(stream: Any) -> StreamContext:
@@ -127,20 +124,21 @@ def current_stream(device: Any = None) -> Stream:
 
 
 def default_stream(device: Any = None) -> Stream:
-    like = running().current_stream(_get_device_index(device, optional=True))
-    made: Stream = Stream(
-        stream_id=0, device_index=like.device_index, device_type=like.device_type
+    current = running().current_stream(_get_device_index(device, optional=True))
+    default: Stream = Stream(
+        stream_id=0, device_index=current.device_index, device_type=current.device_type
     )
-    return made
+    return default
 
 
 def _wrap(stream: torch.Stream) -> Stream:
-    made: Stream = Stream(
+    """Return the same stream as an instance of this module's class."""
+    wrapped: Stream = Stream(
         stream_id=stream.stream_id,
         device_index=stream.device_index,
         device_type=stream.device_type,
     )
-    return made
+    return wrapped
 
 
 def _sleep(cycles: int) -> None:

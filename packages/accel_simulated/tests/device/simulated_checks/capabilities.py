@@ -52,7 +52,7 @@ def _answers(rows, vendor):
     found = {}
     for row, probe in rows.items():
         try:
-            answer = probe(DEVICES[vendor].plays or vendor)
+            answer = probe(DEVICES[vendor].alias_of or vendor)
         except REFUSALS:
             answer = False
         found[row] = answer if isinstance(answer, str) else "yes" if answer else "no"

@@ -110,10 +110,12 @@ def _question_options(function: Any) -> Any:
     "--output",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The folder to write, which must not be there yet [./accel-NAME].",
+    help="The folder to create, which must not exist [./accel-NAME].",
 )
 @click.option(
-    "--defaults", is_flag=True, help="Ask nothing: what is not given is as in brackets."
+    "--defaults",
+    is_flag=True,
+    help="Do not ask: options that are not given have the values in brackets.",
 )
 @_question_options
 def command(
@@ -121,17 +123,15 @@ def command(
 ) -> None:
     """Write a plugin distribution for a device of your own.
 
-    It holds the declaration, the accelerator's class, tests by the checks of accel verify, CI, README,
-    licence and changelog: it builds, installs and passes as it is, on a simulated device where NAME's own
-    package is missing. Asks where there is a terminal; needs accel-testing[new].
+    The distribution has the declaration, the accelerator's class, tests by the checks of accel verify, CI,
+    README, licence and changelog. It builds, installs and passes its tests unchanged, on a simulated device
+    if NAME's own package is not installed. On a terminal, accel new asks for missing options. Needs
+    accel-testing[new].
     """
     answers = {
         question: answer for question, answer in options.items() if answer is not None
     }
-    _require_free(name, options["private_use1"])
-    torch_module = str(answers.get("torch_module", name))
-    if answers.get("private_use1", True) and torch_module not in TORCH_TYPES:
-        _require_no_torch_module(torch_module)
+    _require_usable_names(name, answers)
     if output is None:
         output = Path(f"accel-{name.replace('_', '-')}")
     _require_writable(output)
@@ -139,8 +139,8 @@ def command(
     missing = [_flag(question) for question in _QUESTIONS if question not in answers]
     if missing and not defaults and not sys.stdin.isatty():
         raise click.UsageError(
-            f"There is no terminal to ask at, and these are not given: {', '.join(missing)}. "
-            "Give them, or --defaults for what stands in brackets in accel new --help."
+            f"Without a terminal, accel new cannot ask for missing options: {', '.join(missing)}. Give them, "
+            "or use --defaults for the values in brackets in accel new --help."
         )
     _write(name, output, answers, defaults=defaults or not missing)
     click.echo(f"Written: {output}")
@@ -152,7 +152,7 @@ def _require_copier() -> None:
     if find_spec("copier") is None:
         install = vendors.install_command("accel-testing", extra="new")
         raise click.ClickException(
-            f"accel new needs copier, which is not installed: {install}"
+            f"accel new needs copier, which is not installed. Next step: {install}"
         )
 
 
@@ -162,12 +162,20 @@ _BUILT_IN_HINT = "for the plugin of that very device add --no-private-use1"
 # --- what must hold before anything is asked -----------------------------------------------------------
 
 
+def _require_usable_names(name: str, answers: dict[str, str | bool]) -> None:
+    """Raise `click.UsageError` if the device's name or the name of its torch module is in use."""
+    _require_free(name, answers.get("private_use1"))
+    torch_module = str(answers.get("torch_module", name))
+    if answers.get("private_use1", True) and torch_module not in TORCH_TYPES:
+        _require_no_torch_module(torch_module)
+
+
 def _require_free(name: str, private_use1: object) -> None:
-    """Raise `click.UsageError` for a name that is taken; `private_use1` is `None` if it was not given."""
+    """Raise `click.UsageError` for a name that is in use; `private_use1` is `None` if it was not given."""
     conflict = _conflict_with_package(name) or _conflict_with_torch(name, private_use1)
     if conflict:
         raise click.UsageError(
-            f"{name!r} is taken: {conflict}. Give another name, such as my_{name}."
+            f"{name!r} is in use: {conflict}. Give another name, such as my_{name}."
         )
 
 
@@ -187,7 +195,10 @@ def _conflict_with_package(name: str) -> str:
 def _conflict_with_torch(name: str, private_use1: object) -> str:
     """Return why the name cannot be a device type's; empty if it can."""
     if name in SERVED_BY_TORCH and private_use1:
-        return f"torch renames PrivateUse1 to no device type that it serves itself; {_BUILT_IN_HINT}"
+        return (
+            "torch has a device type of this name, to which PrivateUse1 cannot be renamed; "
+            f"{_BUILT_IN_HINT}"
+        )
     if name in TORCH_TYPES and private_use1 is None:
         conflict = f"torch has a device type of that name; {_BUILT_IN_HINT}"
         if name not in SERVED_BY_TORCH:
@@ -201,8 +212,8 @@ def _require_no_torch_module(name: str) -> None:
     for folder in map(Path, package_folders("torch")):
         if (folder / name).is_dir() or (folder / f"{name}.py").is_file():
             raise click.UsageError(
-                f"torch.{name} is a module of torch's own ({folder}): a device cannot have this name. "
-                "Give another with --torch-module, or another NAME."
+                f"torch.{name} is a module of torch ({folder}), so a device cannot have this name. "
+                "Give another name with --torch-module, or another NAME."
             )
 
 
@@ -210,21 +221,21 @@ def _require_writable(output: Path) -> None:
     """Raise `click.UsageError` if the folder exists, or cannot be created."""
     if os.path.lexists(output):
         raise click.UsageError(
-            f"{output} is there already, and was left alone. Give another with --output."
+            f"{output} already exists, and was not changed. Give another folder with --output."
         )
     try:
         parent = output.absolute().parent
     except FileNotFoundError:
         raise click.UsageError(
-            "The folder that you are in was deleted. Change to another, or give --output with its whole path."
+            "The current folder was deleted. Change to another, or give --output with an absolute path."
         ) from None
     if not parent.is_dir():
         raise click.UsageError(
-            f"{output}: there is no folder {parent}. Make it first: mkdir -p {parent}"
+            f"{output}: there is no folder {parent}. Create it first: mkdir -p {parent}"
         )
     if not os.access(parent, os.W_OK):
         raise click.UsageError(
-            f"{output}: {parent} cannot be written. Give another with --output."
+            f"{output}: {parent} cannot be written. Give another folder with --output."
         )
 
 

@@ -1,4 +1,4 @@
-"""`accel simulate`: any command, with simulated devices."""
+"""`accel simulate`: run a command with simulated devices."""
 
 from __future__ import annotations
 
@@ -54,26 +54,26 @@ def _complete(
     "--list",
     "listing",
     is_flag=True,
-    help="What can be simulated, and what is built already.",
+    help="List the devices that can be simulated, and whether each is built.",
 )
 @click.option(
     "--build",
     "building",
     is_flag=True,
-    help="Build these devices, or all, and run nothing.",
+    help="Build the named devices, or all, without running a command.",
 )
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Where --build puts the libraries, for machines without a compiler.",
+    help="Folder for the libraries of --build, for machines without a compiler.",
 )
 @click.option(
     "--report",
     "reports",
     multiple=True,
     metavar="FILE",
-    help="Write what in the command's code is for one vendor, by ending: .md, .json, .sarif. Repeatable.",
+    help="Report the vendor-specific places in the command's code: FILE.md, .json or .sarif. Repeatable.",
 )
 @click.argument(
     "words",
@@ -96,16 +96,16 @@ def command(
 
     accel simulate acme:2 -- pytest tests runs pytest with ACCEL_SIMULATE=acme:2, which child processes
     inherit: every Python process of the command sees two simulated devices. The exit status is the command's.
-    --report cuda.md lists each place outside torch that is written for one vendor. Needs the distribution
-    accel-simulated, and a C++ compiler the first time for each torch.
+    --report cuda.md lists each vendor-specific place outside torch. Needs the distribution accel-simulated,
+    and a C++ compiler at the first use with each torch.
     """
     if output is not None and not building:
         raise click.UsageError(
-            "--output goes with --build: accel simulate --build acme --output FOLDER"
+            "--output requires --build: accel simulate --build acme --output FOLDER"
         )
     if reports and (listing or building):
         raise click.UsageError(
-            "--report is of a command that is run, and --list and --build run none.",
+            "--report cannot be used with --list or --build, which run no command.",
             ctx,
         )
     try:
@@ -126,7 +126,8 @@ def _provider() -> Any:
     entry_point = simulator()
     if entry_point is None:
         raise IntegrationMissingError(
-            f"accel simulate needs accel-simulated: {vendors.install_command('accel-simulated')}"
+            "accel simulate needs accel-simulated, which is not installed. Next step: "
+            f"{vendors.install_command('accel-simulated')}"
         )
     return entry_point.load()
 
@@ -137,7 +138,7 @@ def _build(provider: Any, names: tuple[str, ...], folder: Path | None) -> None:
         click.echo(f"{name}: {library}")
     if folder is not None:
         setting = f"ACCEL_SIMULATE_LIBRARY={folder.resolve()}"
-        click.echo(f"Where there is the same torch and no compiler, set {setting}")
+        click.echo(f"On machines with the same torch and no compiler, set {setting}")
 
 
 def _list(provider: Any) -> None:
@@ -147,18 +148,22 @@ def _list(provider: Any) -> None:
             ("accel simulate acme:2 -- COMMAND runs a command on two acme.", "dim")
         )
         rows = []
-        devices = {**provider.devices(), **provider.declared()}
+        devices = {**provider.devices(), **provider.declared_devices()}
         for name, description in devices.items():
             try:
-                state = "built" if provider.built(name) else "not built"
+                state = "built" if provider.find_library(name) else "not built"
             except AccelError as error:
                 # A device that cannot be built here is listed with the others.
                 state = "-"
-                warning = f"Not everything can be built here: {error}"
+                warning = f"Some devices cannot be built here: {error}"
                 note = page.paragraph((warning, "yellow"))
             rows.append([(name, "bold"), (state, "dim"), (description, "")])
         output.write_page(
-            [page.table(("DEVICE", "HERE", "WHAT IT IS"), rows), page.paragraph(), note]
+            [
+                page.table(("DEVICE", "STATUS", "DESCRIPTION"), rows),
+                page.paragraph(),
+                note,
+            ]
         )
 
 
@@ -221,8 +226,8 @@ def _find_program(name: str) -> str:
     if name.endswith(".py") and Path(name).is_file():
         return name
     raise LaunchError(
-        f"{name}: there is no such command on PATH nor in {python_folder}. "
-        f"For a module write: python -m {_module_of(name)}"
+        f"{name}: there is no such command on PATH or in {python_folder}. "
+        f"For a module, use python -m {_module_of(name)}."
     )
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: N999 - it is called as its command is
-"""`accel try`: any command, on a vendor's own software without its device."""
+"""`accel try`: run a command with a vendor's own software, without the vendor's device."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ GROUP = "accel.trials"
 def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
     """Run a command on a vendor's package without its device.
 
-    Nothing is simulated: accel try tpu -- python train.py runs Google's TorchTPU on XLA's library for the
-    processor. The backend's plugin brings the variables, which all that the command starts inherits; messages
-    and `accel list` name the library. The exit status is the command's.
+    Nothing is simulated: accel try tpu -- python train.py runs Google's TorchTPU with XLA's library for the
+    CPU. The backend's plugin sets variables for the command, which its child processes inherit. Messages and
+    `accel list` name the library. The exit status is the command's.
     """
     program = words[1:] if words[:1] == ("--",) else words
     if not program:
@@ -47,9 +47,9 @@ def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
         if name not in entry_points:
             available = ", ".join(sorted(entry_points)) or "none"
             raise BackendNotFoundError(
-                f"accel try {name}: no installed plugin can be tried without its device under that name."
-                f"{did_you_mean(name, entry_points)} Those that can: {available}. "
-                "Next step: accel simulate --list names simulated devices"
+                f"accel try {name}: no installed plugin of that name can be tried without its device."
+                f"{did_you_mean(name, entry_points)} Plugins that can: {available}. "
+                "Next step: accel simulate --list lists simulated devices"
             )
         variables, description = entry_points[name].load()()
         arguments = runnable(program)

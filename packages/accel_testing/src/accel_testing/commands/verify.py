@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import groupby
@@ -80,7 +80,7 @@ def _require_folder(
     if value is not None and not value.absolute().parent.is_dir():
         folder = shlex.quote(str(value.parent))
         raise click.BadParameter(
-            f"there is no folder {folder}. Make it first: mkdir -p {folder}"
+            f"there is no folder {folder}. Create it first: mkdir -p {folder}"
         )
     return value
 
@@ -126,16 +126,18 @@ def _report_option(name: str, description: str) -> Callable[[Any], Any]:
     "--check-timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="How long one check may take [default: 60, and more for those that compile].",
+    help="Time limit for one check [default: 60, and more for checks that compile].",
 )
 @options.probe_timeout
 @click.option(
-    "--certify", is_flag=True, help="Skip nothing, and write results/… for publication."
+    "--certify",
+    is_flag=True,
+    help="Skip no check, and write results/… for publication.",
 )
 @_report_option("junit", "JUnit's XML")
 @_report_option("markdown", "Markdown")
 @click.option(
-    "--list", "listing", is_flag=True, help="Name the checks, and why each is there."
+    "--list", "listing", is_flag=True, help="List the checks, with the reason for each."
 )
 @options.as_json
 @click.pass_context
@@ -154,11 +156,11 @@ def command(
     listing: bool,
     as_json: bool,
 ) -> None:
-    """Check that the accelerator, or NAME, keeps the interface.
+    """Check that the accelerator, or NAME, conforms to the interface.
 
     Runs the checks of accel_testing.conformance level by level, each group in a process of its own. The exit
-    status is 0 if all passed, and 1 if something failed or could not run. After Ctrl-C or
-    SIGTERM the card has what was found until then.
+    status is 0 if all checks passed, and 1 if a check failed or could not run. After Ctrl-C or SIGTERM, the
+    report has the results up to then.
     """
     expected_file, expected_outcomes = expected or (None, NOTHING)
     if certify:
@@ -191,8 +193,13 @@ def command(
         raise KeyboardInterrupt
     if certify:
         _certify(report)
+    ctx.exit(_exit_status(report))
+
+
+def _exit_status(report: ConformanceReport) -> int:
+    """Return 0 if checks ran and no result is bad, otherwise 1."""
     all_good = all(result.outcome.is_good for result in report.results)
-    ctx.exit(0 if all_good and _has_run(report) else 1)
+    return 0 if all_good and _has_run(report) else 1
 
 
 def _interrupt_on_sigterm() -> None:
@@ -207,11 +214,11 @@ def _require_certifiable(
     """Raise `click.UsageError` for options with which nothing can be certified."""
     if expected.skip:
         raise click.UsageError(
-            f"--certify skips nothing, and {file} has [skip]; take that section out."
+            f"--certify runs every check, but {file} has a section [skip]. Remove that section."
         )
     if only:
         raise click.UsageError(
-            "--certify certifies a level, not single checks; leave --check out."
+            "--certify certifies a level, not single checks. Leave --check out."
         )
 
 
@@ -245,7 +252,7 @@ def _require_pytest() -> None:
     if find_spec("pytest") is None:
         install = vendors.install_command("accel-testing")
         raise IntegrationMissingError(
-            f"accel verify needs pytest, which is not installed: {install}"
+            f"accel verify needs pytest, which is not installed. Next step: {install}"
         )
 
 
@@ -284,7 +291,7 @@ def _write_if_requested(file: Path | None, text: str) -> None:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise click.ClickException(
-            f"{file}: {error.strerror}; nothing was written."
+            f"{file}: {error.strerror}. The report was not written."
         ) from None
 
 
@@ -294,7 +301,7 @@ def _certify(report: ConformanceReport) -> None:
         certificate = document.certify(report, _CERTIFICATES)
     except OSError as error:
         raise click.ClickException(
-            f"{_CERTIFICATES}: {error.strerror}; nothing was certified."
+            f"{_CERTIFICATES}: {error.strerror}. The certificate was not written."
         ) from None
     click.echo(f"Written: {certificate}", err=True)
 
@@ -304,23 +311,29 @@ def _certify(report: ConformanceReport) -> None:
 
 def _report_page(report: ConformanceReport) -> list[page.Part]:
     """Return the page of a report: the score, a row for each level, and the checks that did not pass."""
-    parts = _header(report)
     levels = [level for level in range(report.level + 1) if report.results_of(level)]
     rows = [_level_row(report, level) for level in levels]
-    parts += [page.paragraph(), page.table(_COLUMNS, rows)]
-    bad = [result for result in report.results if not result.outcome.is_good]
-    if bad:
-        parts.append(page.heading("What is not kept"))
-        parts += [_result_line(result) for result in _merge_not_run(bad)]
-    by_vendor = [
-        result
-        for result in report.results
-        if result.outcome in (Outcome.EXPECTED, Outcome.SKIPPED)
+    failed, expected = [], []
+    for result in report.results:
+        if not result.outcome.is_good:
+            failed.append(result)
+        elif result.outcome in (Outcome.EXPECTED, Outcome.SKIPPED):
+            expected.append(result)
+    return [
+        *_header(report),
+        page.paragraph(),
+        page.table(_COLUMNS, rows),
+        *_section("Failed", _merge_not_run(failed)),
+        *_section("Expected by the vendor's file", expected),
+        *_not_claimed(report),
     ]
-    if by_vendor:
-        parts.append(page.heading("As the vendor's file says"))
-        parts += [_result_line(result) for result in by_vendor]
-    return parts + _not_claimed(report)
+
+
+def _section(title: str, results: Sequence[Result]) -> list[page.Part]:
+    """Return a heading and a line for each result; empty if there are no results."""
+    if not results:
+        return []
+    return [page.heading(title), *[_result_line(result) for result in results]]
 
 
 def _header(report: ConformanceReport) -> list[page.Part]:
@@ -346,7 +359,7 @@ def _not_claimed(report: ConformanceReport) -> list[page.Part]:
             names_by_reason.setdefault(result.message, []).append(result.check.name)
     if not names_by_reason:
         return []
-    parts = [page.heading("Not claimed")]
+    parts = [page.heading("Not supported by the device")]
     for reason, names in names_by_reason.items():
         line = [(f"{reason}: ", ""), (", ".join(names), "dim")]
         parts.append(page.hanging([(("–", "dim"), line)], 2))
@@ -370,7 +383,7 @@ def _simulation_step(name: str) -> str:
         install = vendors.install_command("accel-simulated")
         return f"Without the device: {install}; accel simulate --list names what it simulates."
     provider = simulator.load()
-    if name not in provider.devices() and name not in provider.declared():
+    if name not in provider.devices() and name not in provider.declared_devices():
         return f"Without the device: `accel simulate --list` has no {name}, run this where it is."
     return f"Without the device: accel simulate {name} -- accel verify {name}"
 

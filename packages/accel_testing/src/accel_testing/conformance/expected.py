@@ -55,7 +55,7 @@ def read(path: Path) -> Expected:
         ]
     if problems:
         raise SettingError(
-            f"{path}: {'; '.join(problems)}. `accel verify --list` names the checks."
+            f"{path}: {'; '.join(problems)}. `accel verify --list` lists the checks."
         )
     return Expected(dict(document.get("skip", {})), dict(document.get("fails", {})))
 
@@ -70,7 +70,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise SettingError(
-            f"{path} is no TOML: {error}. Expected [skip] and [fails] with reasons."
+            f"{path} is not valid TOML: {error}. Expected [skip] and [fails] with reasons."
         ) from error
     return document
 

@@ -168,7 +168,7 @@ class _Settings(NamedTuple):
 
 
 def _run_process(members: list[Check], settings: _Settings) -> tuple[list[Result], str]:
-    """Return the results of one process's checks, and why no later check can run.
+    """Return the results of one process's checks, and the reason why no later check can run; else empty.
 
     If a check ends the process, or loses the connection to its device, another process runs the rest.
     """
@@ -181,18 +181,32 @@ def _run_process(members: list[Check], settings: _Settings) -> tuple[list[Result
         results += records.results
         remaining = [check for check in remaining if check not in records.ended]
         fruitless = 0 if records.ended else fruitless + 1
-        if not records.is_lost:
-            if records.current is None or ending.reason == INTERRUPTED:
-                return results + _not_run(remaining, ending.reason), ""
+        if _has_ended_between_checks(records, ending):
+            return results + _not_run(remaining, ending.reason), ""
+        if records.current is not None and not records.is_lost:
             results.append(_fatal_result(records.current, ending))
             remaining.remove(records.current)
-        if records.is_lost or ending.is_hung:
-            failure = device_failure(settings.pin)
-            if failure:
-                return results + _not_run(remaining, failure), failure
+        failure = _device_failure_after(records, ending, settings)
+        if failure:
+            return results + _not_run(remaining, failure), failure
         if fruitless > _MAX_FRUITLESS:
             return results + _not_run(remaining, ending.reason), ""
     return results, ""
+
+
+def _has_ended_between_checks(records: _Records, ending: _Ending) -> bool:
+    """Return whether the process ended outside of a check, or was interrupted, and its device is not lost."""
+    is_between = records.current is None or ending.reason == INTERRUPTED
+    return is_between and not records.is_lost
+
+
+def _device_failure_after(
+    records: _Records, ending: _Ending, settings: _Settings
+) -> str:
+    """Return why the device no longer works, if a check lost it or hung; empty if it works."""
+    if records.is_lost or ending.is_hung:
+        return device_failure(settings.pin)
+    return ""
 
 
 def _fatal_result(check: Check, ending: _Ending) -> Result:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -57,18 +57,12 @@ def set_up(request: Request, form: str, torch: str, driver: str, *, yes: bool) -
     Raises `SettingError` if a build or a package has no version that fits; then nothing is downloaded.
     """
     into = request.folder
-    if fault := folder.problem(into, request.requirements):
+    fault = folder.problem(into, request.requirements)
+    if fault:
         raise SettingError(fault)
     machine = machines.here()
     wanted = folder.wanted(request.names, machine, torch, driver)
-    into.mkdir(parents=True, exist_ok=True)
-    with (into / ".setup").open("w") as alone:
-        try:
-            fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise SettingError(
-                f"another accel setup works on {into}: {error.strerror}"
-            ) from None
+    with _alone(into):
         missing = [each for each in wanted if not folder.is_whole(_place(into, each))]
         locked = _locked(request, missing)
         if missing:
@@ -81,6 +75,27 @@ def set_up(request: Request, form: str, torch: str, driver: str, *, yes: bool) -
             _make(into, each, locked[each.name], form, machine.architecture)
         folder.write_launchers(into)
     click.echo(f"Done. Next: accel doctor {shlex.quote(str(into))}", err=True)
+
+
+@contextmanager
+def _alone(into: Path) -> Iterator[None]:
+    """Make the folder, and let nobody else set it up in this context.
+
+    Raises `SettingError` if it cannot be written, or if another `accel setup` works on it.
+    """
+    import fcntl  # here, as Windows has none
+
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        file = (into / ".setup").open("w")
+    except OSError as error:
+        raise SettingError(f"{into} cannot be written: {error.strerror}") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SettingError(f"another accel setup works on {into}") from error
+        yield
 
 
 def _place(into: Path, each: Wanted) -> Path:

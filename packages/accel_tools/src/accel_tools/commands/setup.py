@@ -17,7 +17,7 @@ from accel_core.text import one_line
 from accel_tools.commands import into as into_folder
 from accel_tools.setup import environment, installed, machines
 from accel_tools.setup.formats import FORMATS, HERE
-from accel_tools.setup.formats import command as line_of
+from accel_tools.setup.formats import command as format_plan
 from accel_tools.setup.machines import Machine
 from accel_tools.setup.plan import Plan, for_installation, for_uv
 from accel_tools.setup.planning import names, planned, toolkits
@@ -25,8 +25,8 @@ from accel_tools.setup.recipes import parsed_version
 
 __all__ = ["command"]
 
-#: What else people call the hardware, and the name that plans for it.
-_MAKERS = {
+#: Other names of hardware, and the name to plan for.
+_ALIASES = {
     "nvidia": "cuda",
     "amd": "rocm",
     "hip": "rocm",
@@ -49,40 +49,44 @@ _MAKERS = {
     "aws": "neuron",
     "trainium": "neuron",
 }
-#: The first number of any driver of NVIDIA's for which torch has a build; no toolkit's is as high.
-_FIRST_DRIVER = 300
+#: Every NVIDIA driver with a build of torch has a higher major version, and every toolkit a lower one.
+_MIN_DRIVER = 300
 _INTO = (
-    "--into takes names, such as: accel setup --into FOLDER cuda=12.6 rocm=7.2 cpu. It takes neither --run, "
-    "--python, --toolkit nor --json."
+    "--into needs names, such as: accel setup --into FOLDER cuda=12.6 rocm=7.2 cpu. It does not go with "
+    "--run, --python, --toolkit or --json."
 )
-_SUCH = {"driver": "570.86", "toolkit": "12.8", "python": "3.12", "torch": "2.9.1"}
+#: A valid value of each option, for messages.
+_EXAMPLES = {"driver": "570.86", "toolkit": "12.8", "python": "3.12", "torch": "2.9.1"}
 
 
 def _version(_ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    expression = r"\d+(\.\w+)*" if param.name == "toolkit" else r"\d+\.\d+(\.\d+)*"
-    if value and not re.fullmatch(expression, value):
-        such = _SUCH[param.name or ""]
+    """Return the version; raises `click.BadParameter` if it is malformed."""
+    pattern = r"\d+(\.\w+)*" if param.name == "toolkit" else r"\d+\.\d+(\.\d+)*"
+    if value and not re.fullmatch(pattern, value):
+        example = _EXAMPLES[param.name or ""]
         raise click.BadParameter(
-            f"{value!r} is not a version, expected one such as {such}."
+            f"{value!r} is not a version, expected one such as {example}."
         )
     return value or ""
 
 
 def _name(value: str) -> str:
+    """Return the name in lower case; raises `click.UsageError` if it is unknown."""
     name = value.lower()
     if not name or name in names():
         return name
-    close = _MAKERS.get(name) or next(
-        iter(difflib.get_close_matches(name, [*names(), *_MAKERS], n=1)), ""
-    )
-    meant = f" Did you mean {_MAKERS.get(close, close)!r}?" if close else ""
-    raise click.UsageError(
-        f"NAME: {value!r} is not known, expected one of {', '.join(names())}.{meant}"
-    )
+    suggestion = _ALIASES.get(name, "")
+    if not suggestion:
+        close = difflib.get_close_matches(name, [*names(), *_ALIASES], n=1)
+        suggestion = _ALIASES.get(close[0], close[0]) if close else ""
+    message = f"NAME: unknown {value!r}, expected one of {', '.join(names())}."
+    if suggestion:
+        message += f" Did you mean {suggestion!r}?"
+    raise click.UsageError(message)
 
 
 @click.command("setup", cls=into_folder.SetupCommand)
-@click.argument("given", nargs=-1, metavar="[NAME]... [-- PACKAGES]")
+@click.argument("requested", nargs=-1, metavar="[NAME]... [-- PACKAGES]")
 @click.option(
     "--into",
     type=click.Path(file_okay=False, path_type=Path),
@@ -135,7 +139,7 @@ def _name(value: str) -> str:
 @click.pass_context
 def command(
     ctx: click.Context,
-    given: tuple[str, ...],
+    requested: tuple[str, ...],
     *,
     into: Path | None,
     requirements: Path | None,
@@ -154,30 +158,29 @@ def command(
     The command is for the best accelerator of this machine, or for NAME, a backend or `rocm`. For hardware on
     another machine, give --driver or --toolkit; these versions are not checked. It reads /sys, /dev and the
     files of drivers and toolkits, and runs nvidia-smi on Windows and in WSL2. It does not import torch, and
-    installs nothing without --run. The command goes to stdout, the reasons to stderr. Exit status: 0 with a
-    command, 1 without one.
+    installs nothing without --run. The command goes to stdout, the reasons to stderr. Exit status: 0 =
+    success, 1 = no command is known, or it failed, 2 = usage error.
 
     With --into FOLDER, each NAME (`cuda`, or `cuda=12.6` with the toolkit's version) gets an environment in
     FOLDER, with the same PACKAGES in each. `FOLDER/bin/python` starts the one that fits the machine.
     """
     if into is not None:
-        if run or python or toolkit or as_json or not given:
+        if run or python or toolkit or as_json or not requested:
             raise click.UsageError(_INTO)
-        for each in given:
-            name, _, version = each.partition("=")
-            _check_given(_name(name), "", version)
-        request = into_folder.Request(into, given, ctx.obj, requirements, torch_index)
+        _check_names(requested)
+        request = into_folder.Request(
+            into, requested, ctx.obj, requirements, torch_index
+        )
         with answering(as_json=False):
-            chosen = into_folder.default_form(form)
-            into_folder.set_up(request, chosen, torch, driver, yes=yes)
+            installer = into_folder.default_form(form)
+            into_folder.set_up(request, installer, torch, driver, yes=yes)
         return
-    if len(given) > 1 or ctx.obj or requirements or torch_index:
+    if len(requested) > 1 or ctx.obj or requirements or torch_index:
         raise click.UsageError(
             "Several names, packages and an index need --into FOLDER."
         )
-    name = "".join(given)
-    _check(run=run, yes=yes, form=form, python=python, as_json=as_json)
-    name = _name(name)
+    _check_options(run=run, yes=yes, form=form, python=python, as_json=as_json)
+    name = _name("".join(requested))
     _check_given(name, driver, toolkit)
     with answering(as_json=as_json) as output:
         machine = machines.here(python)
@@ -186,20 +189,17 @@ def command(
         plan = for_installation(plan, is_new=chosen not in HERE)
         if chosen == "uv":
             plan = for_uv(plan)
-        line = line_of(plan, chosen)
+        line = format_plan(plan, chosen)
         wrong = installed.faults(plan, machine)
         blocked: tuple[str, ...] = ()
         if chosen in HERE and line:
             blocked = tuple(environment.problems(chosen))
         if as_json:
             output.write_json(_document(plan, machine, chosen, line, wrong, blocked))
-        else:  # the command alone on stdout: accel setup --format dockerfile > Dockerfile
-            click.echo(
-                page.to_text(
-                    _page(plan, machine, wrong, blocked), output.width, in_colour=False
-                ),
-                err=True,
-            )
+        else:
+            # Only the command goes to stdout: accel setup --format dockerfile > Dockerfile
+            parts = _page(plan, machine, wrong, blocked)
+            click.echo(page.to_text(parts, output.width, in_colour=False), err=True)
             if line:
                 output.write(line)
     if run and line:
@@ -207,7 +207,10 @@ def command(
     ctx.exit(0 if line else 1)
 
 
-def _check(
+# --- Options -------------------------------------------------------------------------
+
+
+def _check_options(
     *,
     run: bool,
     yes: bool,
@@ -215,6 +218,7 @@ def _check(
     python: str,
     as_json: bool,
 ) -> None:
+    """Raise `click.UsageError` for options that contradict each other."""
     if yes and not run:
         raise click.UsageError("--yes needs --run.")
     if run and as_json:
@@ -227,100 +231,135 @@ def _check(
         )
 
 
+def _check_names(names: tuple[str, ...]) -> None:
+    """Raise `click.UsageError` for a malformed name of `--into`, such as `cuda=12.6`."""
+    for each in names:
+        name, _, toolkit = each.partition("=")
+        _check_given(_name(name), "", toolkit)
+
+
 def _check_given(name: str, driver: str, toolkit: str) -> None:
-    if (driver or toolkit) and not name:
-        option = f"--driver {driver}" if driver else f"--toolkit {toolkit}"
-        meant = "cuda" if driver else "NAME"
+    """Raise `click.UsageError` if the driver or the toolkit does not go with the name."""
+    if driver:
+        _check_driver(name, driver)
+    if toolkit:
+        _check_toolkit(name, toolkit)
+
+
+def _check_driver(name: str, driver: str) -> None:
+    if not name:
+        raise _needs_name(f"--driver {driver}", "cuda")
+    if name != "cuda":
         raise click.UsageError(
-            f"{option} needs the name of its backend: accel setup {meant} {option}"
+            f"--driver is the version of NVIDIA's driver, for cuda, not for {name}."
         )
-    if driver and name != "cuda":
+    if int(driver.partition(".")[0]) < _MIN_DRIVER:
         raise click.UsageError(
-            f"--driver is the version of NVIDIA's driver, and goes with cuda, not {name}."
+            f"--driver: {driver!r} is not a version of NVIDIA's driver, expected one such "
+            f"as {_EXAMPLES['driver']}. Did you mean --toolkit {driver}?"
         )
-    if driver and float(driver.split(".", maxsplit=1)[0]) < _FIRST_DRIVER:
-        what = f"--driver: {driver!r} is not a version of NVIDIA's driver, expected one such as 570.86."
-        raise click.UsageError(f"{what} Did you mean --toolkit {driver}?")
-    if not toolkit:
-        return
+
+
+def _check_toolkit(name: str, toolkit: str) -> None:
+    if not name:
+        raise _needs_name(f"--toolkit {toolkit}", "NAME")
     known = toolkits()
     if name not in known:
-        named = ", ".join(f"{label} ({key})" for key, label in known.items())
-        raise click.UsageError(f"--toolkit has no effect on {name}; it is for {named}.")
-    major = parsed_version(toolkit)
-    if name == "cuda" and major and major.major >= _FIRST_DRIVER:
-        what = f"--toolkit: {toolkit!r} is not a version of CUDA, expected one such as 12.8."
-        raise click.UsageError(f"{what} Did you mean --driver {toolkit}?")
-    if name in ("cuda", "rocm") and not re.fullmatch(r"\d+\.\d+(\.\d+)*", toolkit):
-        such = "12.8" if name == "cuda" else "6.4"
+        listed = ", ".join(f"{label} ({key})" for key, label in known.items())
         raise click.UsageError(
-            f"--toolkit: {toolkit!r} is not a version of {known[name]}, expected one such as {such}."
+            f"--toolkit has no effect on {name}; it is for {listed}."
         )
+    version = parsed_version(toolkit)
+    if name == "cuda" and version is not None and version.major >= _MIN_DRIVER:
+        raise click.UsageError(
+            f"--toolkit: {toolkit!r} is not a version of CUDA, expected one such as 12.8. "
+            f"Did you mean --driver {toolkit}?"
+        )
+    if name in ("cuda", "rocm") and not re.fullmatch(r"\d+\.\d+(\.\d+)*", toolkit):
+        example = "12.8" if name == "cuda" else "6.4"
+        raise click.UsageError(
+            f"--toolkit: {toolkit!r} is not a version of {known[name]}, expected one such "
+            f"as {example}."
+        )
+
+
+def _needs_name(option: str, name: str) -> click.UsageError:
+    return click.UsageError(
+        f"{option} needs the name of its backend: accel setup {name} {option}"
+    )
+
+
+# --- Running -------------------------------------------------------------------------
 
 
 def _run(plan: Plan, line: str, blocked: tuple[str, ...], *, yes: bool) -> None:
-    """Run the command's parts one after the other; the first that fails ends it."""
+    """Run the commands one after the other, after a question unless `yes`.
+
+    Raises `click.ClickException` at the first command that fails, or if none can run.
+    """
     if blocked:
         raise click.ClickException(blocked[0])
-    if trouble := environment.unreachable(plan):
-        raise click.ClickException(f"nothing was run: {trouble}")
+    unreachable = environment.unreachable(plan)
+    if unreachable:
+        raise click.ClickException(f"nothing was run: {unreachable}")
     commands = environment.runnable(line)
     for words in commands:
         click.echo(f"$ {shlex.join(words)}", err=True)
     if not yes:
         click.confirm("Run it?", abort=True, err=True)
     for words in commands:
-        done = subprocess.run(words, check=False)
-        if done.returncode:
+        status = subprocess.run(words, check=False).returncode
+        if status:
             raise click.ClickException(
-                f"{shlex.join(words)} ended with {done.returncode}"
+                f"{shlex.join(words)} exited with status {status}"
             )
-    click.echo("Done. Next: accel list", err=True)
+    click.echo("Done. Next step: accel list", err=True)
 
 
-def _seen(plan: Plan, machine: Machine) -> str:
-    hardware = plan.hardware
-    labels = [
-        f"{present.label} ({present.evidence})" for present in hardware.present
-    ] or ["no accelerator"]
-    drivers = [f"NVIDIA's driver {hardware.nvidia}"] if hardware.nvidia else []
-    drivers += [f"GPU architecture {', '.join(hardware.gfx)}"] if hardware.gfx else []
-    kind = [hardware.kind] if hardware.kind else []
-    where = f"{machine.system} on {machine.architecture}, Python {machine.python}"
-    return "; ".join([*labels, *drivers, *kind, where])
+# --- The page ------------------------------------------------------------------------
 
 
 def _page(
     plan: Plan, machine: Machine, wrong: tuple[str, ...], blocked: tuple[str, ...]
 ) -> list[page.Part]:
-    given = ", ".join(plan.given)
-    parts: list[page.Part] = [
-        page.paragraph(("Seen: ", "bold"), (one_line(_seen(plan, machine)), "")),
-        *(
-            [page.paragraph(("As given, not found here: ", "bold"), (given, ""))]
-            if given
-            else []
-        ),
-        *(page.paragraph(("Wrong: ", "bold yellow"), (fault, "")) for fault in wrong),
-        page.paragraph(),
-    ]
+    parts = [_labelled("Detected", one_line(_detected(plan, machine)))]
+    if plan.given:
+        parts.append(_labelled("Assumed (not detected)", ", ".join(plan.given)))
+    parts += [_labelled("Problem", fault, "bold yellow") for fault in wrong]
+    parts.append(page.paragraph())
     if plan.unknown:
-        parts.append(
-            page.paragraph(
-                ("Unknown: ", "bold"), (f"{plan.unknown}. See {plan.url}", "")
-            )
-        )
+        parts.append(_labelled("Unknown", f"{plan.unknown}. See {plan.url}"))
     else:
-        rows = [
-            [(part.what, "bold"), (part.why, ""), (part.source, "dim")]
-            for part in plan.parts
-        ]
+        rows: list[list[page.Cell]] = []
+        for part in plan.parts:
+            rows.append([(part.what, "bold"), (part.why, ""), (part.source, "dim")])
         parts.append(page.table(("PART", "WHY", "SOURCE"), rows))
     parts += [page.paragraph((f"Note: {note}", "dim")) for note in plan.notes]
-    parts += [
-        page.paragraph(("First: ", "bold yellow"), (problem, "")) for problem in blocked
-    ]
+    parts += [_labelled("First", problem, "bold yellow") for problem in blocked]
     return [*parts, page.paragraph()]
+
+
+def _labelled(label: str, text: str, style: str = "bold") -> page.Part:
+    return page.paragraph((f"{label}: ", style), (text, ""))
+
+
+def _detected(plan: Plan, machine: Machine) -> str:
+    """Return the hardware, drivers and platform that were detected."""
+    hardware = plan.hardware
+    facts = [f"{device.label} ({device.evidence})" for device in hardware.present]
+    if not facts:
+        facts.append("no accelerator")
+    if hardware.nvidia:
+        facts.append(f"NVIDIA's driver {hardware.nvidia}")
+    if hardware.gfx:
+        facts.append(f"GPU architecture {', '.join(hardware.gfx)}")
+    if hardware.kind:
+        facts.append(hardware.kind)
+    facts.append(f"{machine.system} on {machine.architecture}, Python {machine.python}")
+    return "; ".join(facts)
+
+
+# --- The document --------------------------------------------------------------------
 
 
 def _document(
@@ -339,7 +378,7 @@ def _document(
             "kind": plan.hardware.kind,
             "nvidia_driver": plan.hardware.nvidia,
             "gfx": list(plan.hardware.gfx),
-            "hardware": [present._asdict() for present in plan.hardware.present],
+            "hardware": [device._asdict() for device in plan.hardware.present],
         },
         "given": list(plan.given),
         "target": plan.target,

@@ -34,8 +34,8 @@ from accel_core.torch_import import AUTOLOAD
 from accel_tools.doctor.records import DiagnosticContext, Finding, Topic
 from accel_tools.doctor.run import run_topics
 from accel_tools.doctor.topics import machine, visible_devices
-from accel_train.launch.agreement import enumerated, exchange
-from accel_train.launch.rendezvous import Meeting, Rank, meet, read_rank
+from accel_train.launch.agreement import enumerated, exchange_records
+from accel_train.launch.rendezvous import Rank, Rendezvous, read_rank, rendezvous
 from accel_train.launch.worker import REFUSED
 
 __all__ = ["RankReport", "compare_ranks", "main"]
@@ -223,23 +223,23 @@ def _exchange_reports(rank: Rank, report: RankReport, timeout: float) -> int:
         return REFUSED if judge({}) == _REFUSED else 0
     # Hides torch's warning about the closed store, which is awaited below.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    meeting = meet(rank, None, None, timedelta(seconds=timeout))
-    exchanged = exchange(meeting.store, rank, report.to_json(), judge, timeout)
+    met = rendezvous(rank, None, None, timedelta(seconds=timeout))
+    exchange = exchange_records(met.store, rank, report.to_json(), judge, timeout)
     if rank.rank == 0:
-        exchanged.wait_for_readers()
+        exchange.wait_for_readers()
     else:
-        _wait_until_closed(meeting)
-    return REFUSED if exchanged.verdict == _REFUSED.encode() else 0
+        _wait_until_closed(met)
+    return REFUSED if exchange.verdict == _REFUSED.encode() else 0
 
 
-def _wait_until_closed(meeting: Meeting) -> None:
+def _wait_until_closed(met: Rendezvous) -> None:
     """Wait until the store in rank 0's process is closed: otherwise the scripts would meet in it."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return
     deadline = time.monotonic() + _CLOSE_SECONDS
     with contextlib.suppress(RuntimeError):
         while time.monotonic() < deadline:
-            meeting.store.check(["closed"])
+            met.store.check(["closed"])
             time.sleep(0.02)
 
 

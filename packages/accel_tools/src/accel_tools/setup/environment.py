@@ -1,8 +1,9 @@
-"""Check the environment that the command would change, and report what forbids it, before anything runs."""
+"""Check the environment that the command would change, before anything runs."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import struct
 import sys
@@ -18,7 +19,8 @@ from accel_tools.setup.plan import AUTO, Plan
 
 __all__ = ["default_format", "problems", "runnable", "unreachable"]
 
-_PATIENCE = 5.0
+#: Seconds to wait for an index.
+_INDEX_SECONDS = 5.0
 
 
 def default_format() -> str:
@@ -26,45 +28,55 @@ def default_format() -> str:
     return "uv" if shutil.which("uv") else "pip"
 
 
+_VENV = "python3 -m venv .venv && . .venv/bin/activate"
+
+
 def problems(form: str) -> Iterator[str]:
-    """Yield reasons why the command cannot change this Python's environment, each with a remedy."""
+    """Yield reasons why the command cannot change this Python's environment, each with a remedy.
+
+    `form`: `"pip"` or `"uv"`.
+    """
     if struct.calcsize("P") == 4:
-        yield "this Python is 32-bit, and PyTorch has wheels for 64-bit Pythons alone: use a 64-bit Python"
+        yield (
+            "this Python is 32-bit, but PyTorch has wheels only for 64-bit Pythons: "
+            "use a 64-bit Python"
+        )
     if form == "uv" and shutil.which("uv") is None:
         yield "uv is not installed: pip install uv"
     if form == "pip" and find_spec("pip") is None:
         yield "this environment has no pip: python -m ensurepip, or use --format uv"
+    yield from _environment_problems()
+
+
+def _environment_problems() -> Iterator[str]:
+    """Yield why packages of this environment cannot be changed: only the first reason."""
     site = sysconfig.get_path("purelib")
-    in_venv = sys.prefix != sys.base_prefix
-    is_conda = Path(sys.prefix, "conda-meta").is_dir()
-    if (
-        not in_venv
-        and Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED").is_file()
-    ):
-        what = (
-            f"the system manages {sys.prefix}, and pip refuses to change it (PEP 668)"
+    if _is_externally_managed():
+        yield (
+            f"the system manages {sys.prefix}, and pip rejects changes to it (PEP 668): "
+            f"{_VENV}"
         )
-        yield f"{what}: python3 -m venv .venv && . .venv/bin/activate"
     elif not os.access(site, os.W_OK):
-        yield f"{site} may not be written: python3 -m venv .venv && . .venv/bin/activate"
-    elif (
-        is_conda
-        and form in ("pip", "uv")
-        and find_spec("torch") is not None
-        and _is_condas("pytorch")
-    ):
-        what = "conda manages the torch of this environment, and pip would install a second one over it"
-        yield f"{what}: conda create --name torch python=3.12 pip"
+        yield f"{site} is not writable: {_VENV}"
+    elif find_spec("torch") is not None and _is_from_conda("pytorch"):
+        yield (
+            "conda manages the torch of this environment, and pip would install a second "
+            "one over it: conda create --name torch python=3.12 pip"
+        )
 
 
-def _is_condas(package: str) -> bool:
+def _is_externally_managed() -> bool:
+    in_venv = sys.prefix != sys.base_prefix
+    marker = Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
+    return not in_venv and marker.is_file()
+
+
+def _is_from_conda(package: str) -> bool:
     return any(Path(sys.prefix, "conda-meta").glob(f"{package}-[0-9]*.json"))
 
 
 def runnable(line: str) -> list[list[str]]:
-    """Return the commands of a line for pip or uv as argument lists that run with this Python."""
-    import shlex
-
+    """Return the commands of a line as argument lists; pip and uv install into this Python's environment."""
     commands = []
     for part in line.split(" && "):
         words = shlex.split(part)
@@ -82,14 +94,15 @@ def unreachable(plan: Plan) -> str:
     """
     if not plan.torch_backend:
         return ""
-    # All of PyTorch's indexes are on one server, so any answers for the one that uv will choose.
+    # All of PyTorch's indexes are on one server, so any of them stands for the one that uv will choose.
     index = builds.CPU if plan.torch_backend == AUTO else plan.torch_backend
     address = f"{builds.index_of(index)}/torch/"
     try:
-        with urllib.request.urlopen(address, timeout=_PATIENCE):
+        with urllib.request.urlopen(address, timeout=_INDEX_SECONDS):
             return ""
     except urllib.error.HTTPError as error:
-        is_refused = error.code in (401, 403)
-        return f"{address} refuses access ({error.code})" if is_refused else ""
+        if error.code in (401, 403):
+            return f"{address} denies access ({error.code})"
+        return ""
     except (OSError, ValueError) as error:
         return f"{address} cannot be reached: {getattr(error, 'reason', error)}"

@@ -41,8 +41,8 @@ __all__ = [
 
 #: How to name the version of a toolkit, for hardware that this machine does not have.
 _TOOLKITS = {
-    "cuda": "cuda=VERSION with the version of CUDA that nvidia-smi shows on a node that has the GPU",
-    "rocm": "rocm=VERSION with the version in /opt/rocm/.info/version on a node that has the GPU",
+    "cuda": "name it cuda=VERSION, with the version of CUDA that nvidia-smi shows on a node that has the GPU",
+    "rocm": "name it rocm=VERSION, with the version in /opt/rocm/.info/version on a node that has the GPU",
 }
 _LAUNCHER = """\
 #!/bin/sh

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from accel_core.hardware import vendors
@@ -12,56 +12,55 @@ from accel_tools.setup.plan import AUTO, Plan
 
 __all__ = ["FORMATS", "HERE", "command"]
 
-#: The formats that install into the environment that runs; others make one of their own.
+#: Formats that install into the current environment; the others create one.
 HERE = ("pip", "uv")
-#: Where the image's build has the checkout.
+#: The mount point of the checkout while the image is built.
 _MOUNTED = "/accel"
-#: An image keeps what pip would cache.
+#: Otherwise the image would contain pip's cache.
 _NO_CACHE = "--no-cache-dir"
 
 
 def command(plan: Plan, form: str) -> str:
     """Return the plan in the format `form`, a key of `FORMATS`; empty if the plan has no torch."""
-    return FORMATS[form](plan) if plan.torch else ""
+    if not plan.torch:
+        return ""
+    return FORMATS[form](plan)
 
 
-def _reference(package: str) -> str:
-    """The requirement as a file of requirements names it, PEP 508."""
+def _pep508(package: str) -> str:
+    """Return a requirement as in a requirements file; a folder as an address."""
     place = vendors.pip_argument(package)
-    return f"{package} @ {Path(place).as_uri()}" if Path(place).is_absolute() else place
+    if Path(place).is_absolute():
+        return f"{package} @ {Path(place).as_uri()}"
+    return place
 
 
-def _quoted(*words: str) -> str:
-    return shlex.join(words)
-
-
-def _arguments(plan: Plan) -> list[str]:
-    """The packages as pip takes them: ours by the folder or the address that accel-core came from."""
+def _pip_arguments(plan: Plan) -> list[str]:
+    """Return the packages as arguments for pip; accel's by the folder or address of accel-core."""
     return [vendors.pip_argument(package) for package in plan.packages]
 
 
 def _index_options(plan: Plan) -> list[str]:
-    """The options that add the vendor's index to PyPI, from which the rest comes.
+    """Return the options that add the vendor's index to PyPI; empty if PyPI has all packages.
 
-    Either index can then supply any name: only the vendor's instructions are reason enough.
+    Either index can then supply any name, so this is only for vendors whose instructions require it.
     """
-    return ["--extra-index-url", plan.package_index] if plan.package_index else []
+    if not plan.package_index:
+        return []
+    return ["--extra-index-url", plan.package_index]
 
 
 def _pip_commands(plan: Plan, *options: str) -> list[str]:
-    """Two commands where torch comes from an index of its own: that has no other packages."""
-    packages = _arguments(plan)
-    install = ("pip", "install", *options)
-    more = _index_options(plan)
+    """Return the commands of pip: two if torch is from its own index, which lacks other packages."""
+    packages = _pip_arguments(plan)
+    install = ["pip", "install", *options]
+    index_options = _index_options(plan)
     if not plan.torch_backend:
-        return [_quoted(*install, plan.torch, *packages, *more)]
-    commands = [
-        _quoted(
-            *install, plan.torch, "--index-url", builds.index_of(plan.torch_backend)
-        )
-    ]
+        return [shlex.join([*install, plan.torch, *packages, *index_options])]
+    index = builds.index_of(plan.torch_backend)
+    commands = [shlex.join([*install, plan.torch, "--index-url", index])]
     if packages:
-        commands.append(_quoted(*install, *packages, *more))
+        commands.append(shlex.join([*install, *packages, *index_options]))
     return commands
 
 
@@ -70,52 +69,57 @@ def _pip(plan: Plan) -> str:
 
 
 def _uv(plan: Plan) -> str:
-    backend = [f"--torch-backend={plan.torch_backend}"] if plan.torch_backend else []
-    install = _quoted(
-        "uv", "pip", "install", plan.torch, *_arguments(plan), *backend,
-        *_index_options(plan),
-    )  # fmt: skip
+    words = ["uv", "pip", "install", plan.torch, *_pip_arguments(plan)]
+    if plan.torch_backend:
+        words.append(f"--torch-backend={plan.torch_backend}")
+    words += _index_options(plan)
     if plan.torch_backend == AUTO and plan.uv and plan.uv.variables:
-        return f"{_quoted('env', *plan.uv.variables)} {install}"
-    return install
+        words = ["env", *plan.uv.variables, *words]
+    return shlex.join(words)
 
 
 def _conda(plan: Plan) -> str:
-    """An environment of conda's with pip's packages: PyTorch publishes none for conda since 2.6."""
-    return " && ".join(
-        [
-            f"conda create --yes --name torch python={plan.python} pip",
-            *(f"conda run --name torch {line}" for line in _pip_commands(plan)),
-        ]
-    )
+    """Return commands for a conda environment with pip's packages.
+
+    PyTorch publishes no packages for conda since 2.6.
+    """
+    commands = [f"conda create --yes --name torch python={plan.python} pip"]
+    for command in _pip_commands(plan):
+        commands.append(f"conda run --name torch {command}")
+    return " && ".join(commands)
 
 
 def _dockerfile(plan: Plan) -> str:
-    """An image; a checkout of ours is mounted while it is built, as no registry has it."""
+    """Return a Dockerfile; a checkout of accel is mounted for the build, as no registry has it."""
     checkout = vendors.pip_argument("accel-core")
-    ours = [package for package in plan.packages if package in vendors.FOLDERS]
-    is_mounted = bool(ours) and Path(checkout).is_absolute()
-    theirs = tuple(
-        package for package in plan.packages if not is_mounted or package not in ours
-    )
-    lines = _pip_commands(plan._replace(packages=theirs), _NO_CACHE)
-    slim = "" if "git+" in checkout else "-slim"  # which has no git
-    text = [f"# The image needs {plan.needs}"] if plan.needs else []
-    text += [f"FROM python:{plan.python}{slim}", *(f"RUN {line}" for line in lines)]
-    if is_mounted:
-        folders = [f"{_MOUNTED}/{vendors.FOLDERS[name]}".rstrip("/") for name in ours]
-        text += [
-            f"# docker build --build-context accel={shlex.quote(checkout)} .",
-            f"RUN --mount=from=accel,target={_MOUNTED},rw {_quoted('pip', 'install', _NO_CACHE, *folders)}",
-        ]
-    return "\n".join(text)
+    mounted = []
+    if Path(checkout).is_absolute():
+        mounted = [package for package in plan.packages if package in vendors.FOLDERS]
+    others = tuple(package for package in plan.packages if package not in mounted)
+    commands = _pip_commands(plan._replace(packages=others), _NO_CACHE)
+    needs_git = "git+" in checkout
+    tag = plan.python if needs_git else f"{plan.python}-slim"  # which has no git
+    lines = [f"# The image needs {plan.needs}"] if plan.needs else []
+    lines.append(f"FROM python:{tag}")
+    lines += [f"RUN {command}" for command in commands]
+    if mounted:
+        lines += _mounted_install(checkout, mounted)
+    return "\n".join(lines)
+
+
+def _mounted_install(checkout: str, packages: Sequence[str]) -> list[str]:
+    """Return lines of a Dockerfile that install packages from a checkout."""
+    folders = [f"{_MOUNTED}/{vendors.FOLDERS[name]}".rstrip("/") for name in packages]
+    install = shlex.join(["pip", "install", _NO_CACHE, *folders])
+    return [
+        f"# docker build --build-context accel={shlex.quote(checkout)} .",
+        f"RUN --mount=from=accel,target={_MOUNTED},rw {install}",
+    ]
 
 
 def _pyproject(plan: Plan) -> str:
-    listed = ", ".join(
-        f'"{requirement}"'
-        for requirement in (plan.torch, *map(_reference, plan.packages))
-    )
+    requirements = [plan.torch, *map(_pep508, plan.packages)]
+    listed = ", ".join(f'"{requirement}"' for requirement in requirements)
     lines = ["[project]", f"dependencies = [{listed}]"]
     if plan.torch_backend:
         name = f"pytorch-{plan.torch_backend}"
@@ -130,7 +134,7 @@ def _pyproject(plan: Plan) -> str:
             "explicit = true",
         ]
     if plan.package_index:
-        # Not explicit: what the vendor's package needs is there too.
+        # Not explicit: the index also has the dependencies of the vendor's package.
         lines += [
             "",
             "[[tool.uv.index]]",
@@ -141,17 +145,21 @@ def _pyproject(plan: Plan) -> str:
 
 
 def _requirements(plan: Plan) -> str:
-    """A file's lines: torch's index beside PyPI could serve any other name, so that it stands alone."""
+    """Return a requirements file; torch is alone in it if it is from its own index.
+
+    Otherwise that index could serve other names than torch, too.
+    """
+    index_options = _index_options(plan)
     if not plan.torch_backend:
-        index = " ".join(_index_options(plan))
-        lines = [index, plan.torch, *map(_reference, plan.packages)]
-        return "\n".join(filter(None, lines))
-    packages = _arguments(plan)
-    command = _quoted("pip", "install", *packages, *_index_options(plan))
-    then = [f"# then: {command}"] if packages else []
-    return "\n".join(
-        [f"--index-url {builds.index_of(plan.torch_backend)}", plan.torch, *then]
-    )
+        lines = [" ".join(index_options)] if index_options else []
+        lines += [plan.torch, *map(_pep508, plan.packages)]
+        return "\n".join(lines)
+    lines = [f"--index-url {builds.index_of(plan.torch_backend)}", plan.torch]
+    packages = _pip_arguments(plan)
+    if packages:
+        install = shlex.join(["pip", "install", *packages, *index_options])
+        lines.append(f"# then: {install}")
+    return "\n".join(lines)
 
 
 FORMATS: Mapping[str, Callable[[Plan], str]] = {

@@ -1,4 +1,4 @@
-"""Accelerators of a machine and their drivers, read from its files without torch and without a vendor."""
+"""Accelerators of a machine and their drivers, read from files without torch or a vendor's package."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = [
     "TURING",
     "UNNAMED",
     "VOLTA",
+    "DetectedDevice",
     "Hardware",
-    "Present",
-    "seen",
+    "detect_hardware",
 ]
 
-#: Kinds of hardware that a plan can be for, best first: accelerators that were bought to train on, then GPUs
-#: in accel's order, then what most CPUs bring along. Names as `Vendor.label` has them.
+#: Kinds of hardware that a plan can be for, best first: training accelerators, then GPUs in
+#: accel's order, then GPUs that are part of a CPU. Names are those of `Vendor.label`.
 RANKED = (
     "Ascend NPU",
     "Tecorigin SDAA card",
@@ -61,7 +61,7 @@ TURING = "the generation Turing"
 _FIRST_IDS = (0x1340, 0x1E00, 0x2080)
 _TU116 = range(0x2180, 0x2200)
 _GENERATIONS = (KEPLER, VOLTA, TURING, "")
-#: What is known of Intel's GPUs where PyTorch may lack support for them.
+#: Descriptions of Intel GPUs that PyTorch may not support.
 BEFORE_ARC = "older than Arc"
 UNNAMED = "of a model that no file names"
 #: The first bytes of the PCI ids of Intel's GPUs before Arc: Linux, include/drm/intel/pciids.h. For these
@@ -73,26 +73,26 @@ INTEL_BEFORE_ARC = frozenset(
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 
 
-class Present(NamedTuple):
+class DetectedDevice(NamedTuple):
     """One kind of hardware on the machine."""
 
     #: For people: `"NVIDIA GPU"`.
     label: str
     #: The backend that drives it: `"cuda"`.
     backend: str
-    #: The sign of it: `"PCI 10de:2330 at 0000:17:00.0"`.
+    #: How it was detected: `"PCI 10de:2330 at 0000:17:00.0"`; empty if it is not on this machine.
     evidence: str
 
 
 class Hardware(NamedTuple):
     """The accelerators of a machine; the best one for training comes first."""
 
-    present: tuple[Present, ...] = ()
-    #: The version of NVIDIA's driver, `"580.65.06"`; empty where neither a file nor `nvidia-smi` has it.
+    present: tuple[DetectedDevice, ...] = ()
+    #: The version of NVIDIA's driver, `"580.65.06"`; empty if neither a file nor `nvidia-smi` has it.
     nvidia: str = ""
     #: AMD's GPU architectures as the driver reports them: `("gfx90a",)`.
     gfx: tuple[str, ...] = ()
-    #: A machine of its own kind: `"WSL2"`, `"NVIDIA Jetson AGX Orin"`, `"macOS 15.3"`; else empty.
+    #: A special kind of machine: `"WSL2"`, `"NVIDIA Jetson AGX Orin"`, `"macOS 15.3"`; else empty.
     kind: str = ""
     #: `KEPLER`, `VOLTA` or `TURING` if the newest of NVIDIA's GPUs is that old.
     generation: str = ""
@@ -100,115 +100,123 @@ class Hardware(NamedTuple):
     intel: str = ""
 
 
-def seen(machine: Machine) -> Hardware:
+def detect_hardware(machine: Machine) -> Hardware:
     """Return the accelerators of the machine and their drivers."""
-    present = {found.label: found for found in _present(machine)}
-    ranked = sorted(present.values(), key=lambda found: RANKED.index(found.label))
+    by_label = {device.label: device for device in _devices(machine)}
+    devices = sorted(by_label.values(), key=lambda device: RANKED.index(device.label))
+    from_nvidia_smi = re.split("[,\n]", machine.nvidia_smi)[0]
     return Hardware(
-        tuple(ranked),
-        driver_version(machine.root) or re.split("[,\n]", machine.nvidia_smi)[0],
-        _architectures(machine),
-        _kind(machine),
-        _generation(machine),
-        _intel(machine, [found.label for found in ranked]),
+        present=tuple(devices),
+        nvidia=driver_version(machine.root) or from_nvidia_smi,
+        gfx=_amd_architectures(machine),
+        kind=_kind(machine),
+        generation=_nvidia_generation(machine),
+        intel=_intel_support(machine, set(by_label)),
     )
 
 
-def _present(machine: Machine) -> Iterator[Present]:
+def _devices(machine: Machine) -> Iterator[DetectedDevice]:
     if machine.system == "darwin":
         if machine.architecture == "arm64":
-            yield Present("Apple GPU", "mps", "Apple silicon")
-        return
-    if machine.system == "win32":
-        yield from _on_windows(machine, WINDOWS_DRIVERS)
-        return
-    for known in vendors.known_hardware(machine.root):
-        yield Present(known.label, known.backend, str(known.evidence))
-    yield from _on_windows(machine, WSL_DRIVERS)
+            yield DetectedDevice("Apple GPU", "mps", "Apple silicon")
+    elif machine.system == "win32":
+        yield from _windows_devices(machine, WINDOWS_DRIVERS)
+    else:
+        for vendor in vendors.known_hardware(machine.root):
+            yield DetectedDevice(vendor.label, vendor.backend, str(vendor.evidence))
+        yield from _windows_devices(machine, WSL_DRIVERS)
 
 
-def _on_windows(machine: Machine, folder: str) -> Iterator[Present]:
-    """The GPUs whose Windows drivers lie in that folder: the bus of WSL2 names none."""
+#: Prefixes of the folders of Windows drivers, with label and backend; the first that matches counts.
+_WINDOWS_DRIVER_PREFIXES = (
+    ("nv_disp", "NVIDIA GPU", "cuda"),
+    ("nvd", "NVIDIA GPU", "cuda"),
+    ("u0", "AMD GPU", "cuda"),
+    ("c0", "AMD GPU", "cuda"),
+    ("iigd_dch_d", "Intel discrete GPU", "xpu"),
+    ("iigd_dch", "Intel integrated GPU", "xpu"),
+)
+
+
+def _windows_devices(machine: Machine, folder: str) -> Iterator[DetectedDevice]:
+    """Yield the GPUs whose Windows drivers are in that folder; the bus of WSL2 has none."""
     for name in sorted(hardware.names_in(folder, machine.root)):
-        for start, label, backend in (
-            ("nv_disp", "NVIDIA GPU", "cuda"),
-            ("nvd", "NVIDIA GPU", "cuda"),
-            ("u0", "AMD GPU", "cuda"),
-            ("c0", "AMD GPU", "cuda"),
-            ("iigd_dch_d", "Intel discrete GPU", "xpu"),
-            ("iigd_dch", "Intel integrated GPU", "xpu"),
-        ):
-            if name.lower().startswith(start) and ".inf_" in name.lower():
-                yield Present(label, backend, f"{folder}/{name}")
+        if ".inf_" not in name.lower():
+            continue
+        for prefix, label, backend in _WINDOWS_DRIVER_PREFIXES:
+            if name.lower().startswith(prefix):
+                yield DetectedDevice(label, backend, f"{folder}/{name}")
                 break
 
 
 def _kind(machine: Machine) -> str:
-    if version := re.search(
+    version = re.search(
         r"<key>ProductVersion</key>\s*<string>([\d.]+)", machine.text(MACOS)
-    ):
+    )
+    if version:
         return f"macOS {version[1]}"
     model = machine.text("/proc/device-tree/model")
     kernel = machine.text("/proc/version").lower()
     if "Jetson" in model:
         return model
-    if (
-        machine.text("/etc/nv_tegra_release") or "tegra" in kernel
-    ):  # an Orin Nano's model lacks the word
+    # The model of an Orin Nano lacks the word.
+    if machine.text("/etc/nv_tegra_release") or "tegra" in kernel:
         return f"NVIDIA Jetson ({model})" if model else "NVIDIA Jetson"
     return "WSL2" if "microsoft" in kernel else ""
 
 
-def _architectures(machine: Machine) -> tuple[str, ...]:
-    """AMD's GPUs as amdgpu reports them; processors are nodes too, with version 0.
+def _amd_architectures(machine: Machine) -> tuple[str, ...]:
+    """Return AMD's GPU architectures as amdgpu reports them; CPUs are nodes too, with version 0.
 
-    Linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c: `gfx_target_version` is 10000 x major + 100 x minor +
-    stepping; ROCm writes the last two in hexadecimal: 90010 is gfx90a.
+    Linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c: `gfx_target_version` is 10000 x major
+    + 100 x minor + stepping; ROCm writes the last two in hexadecimal: 90010 is gfx90a.
     """
-    found = []
-    for name in sorted(
-        hardware.names_in(_TOPOLOGY, machine.root), key=lambda n: (len(n), n)
-    ):
-        properties = machine.text(f"{_TOPOLOGY}/{name}/properties")
+    architectures = []
+    nodes = hardware.names_in(_TOPOLOGY, machine.root)
+    for node in sorted(nodes, key=lambda name: (len(name), name)):
+        properties = machine.text(f"{_TOPOLOGY}/{node}/properties")
         match = re.search(r"(?m)^gfx_target_version (\d+)$", properties)
-        if match and (number := int(match[1])):
-            found.append(f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}")
-    return tuple(dict.fromkeys(found))
+        version = int(match[1]) if match else 0
+        if version:
+            major, minor, stepping = (
+                version // 10000,
+                version // 100 % 100,
+                version % 100,
+            )
+            architectures.append(f"gfx{major}{minor:x}{stepping:x}")
+    return tuple(dict.fromkeys(architectures))
 
 
-def _ids(machine: Machine, pattern: str) -> list[int]:
-    """The device ids of the PCI functions that fit, `"10de/03"`."""
-    return [
-        int(d.device, 16)
-        for d in bus.pci_devices(machine.root)
-        if bus.matches_pci(d, [pattern])
-    ]
+def _pci_ids(machine: Machine, pattern: str) -> list[int]:
+    """Return the device ids of the PCI devices that match a pattern such as `"10de/03"`."""
+    ids = []
+    for device in bus.pci_devices(machine.root):
+        if bus.matches_pci(device, [pattern]):
+            ids.append(int(device.device, 16))
+    return ids
 
 
-def _intel(machine: Machine, labels: list[str]) -> str:
-    ids = _ids(machine, "8086/03")
-    if (
-        "Intel integrated GPU" in labels
-        and "Intel discrete GPU" not in labels
-        and not ids
-    ):
-        return (
-            UNNAMED  # by Windows' driver, which is the same for old ones and new ones
-        )
-    return (
-        BEFORE_ARC
-        if ids and all(number >> 8 in INTEL_BEFORE_ARC for number in ids)
-        else ""
-    )
+def _intel_support(machine: Machine, labels: set[str]) -> str:
+    """Return `BEFORE_ARC` or `UNNAMED` if PyTorch may not support Intel's GPUs; else empty."""
+    ids = _pci_ids(machine, "8086/03")
+    if ids:
+        is_old = all(number >> 8 in INTEL_BEFORE_ARC for number in ids)
+        return BEFORE_ARC if is_old else ""
+    # Detected by its Windows driver, which is the same for old and new models.
+    is_integrated = "Intel integrated GPU" in labels
+    return UNNAMED if is_integrated and "Intel discrete GPU" not in labels else ""
 
 
-def _generation(machine: Machine) -> str:
-    by_driver = [
-        int(device, 16)
-        for device in re.findall("(?i)0x([0-9a-f]{4})10de", machine.nvidia_smi)
-    ]
-    ids = [*_ids(machine, "10de/03"), *by_driver]
-    ages = (
-        2 if number in _TU116 else bisect.bisect(_FIRST_IDS, number) for number in ids
-    )
-    return _GENERATIONS[max(ages, default=len(_FIRST_IDS))]
+def _nvidia_generation(machine: Machine) -> str:
+    """Return the generation of the newest NVIDIA GPU, if it is old; else empty."""
+    ids = _pci_ids(machine, "10de/03")
+    for device in re.findall("(?i)0x([0-9a-f]{4})10de", machine.nvidia_smi):
+        ids.append(int(device, 16))
+    newest = max(map(_generation_index, ids), default=len(_FIRST_IDS))
+    return _GENERATIONS[newest]
+
+
+def _generation_index(pci_id: int) -> int:
+    if pci_id in _TU116:
+        return _GENERATIONS.index(TURING)
+    return bisect.bisect(_FIRST_IDS, pci_id)

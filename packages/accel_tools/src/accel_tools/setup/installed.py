@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
 from accel_core import TorchBuild, packages, torch_build
 from accel_core.hardware import bus
 from accel_tools.setup.machines import Machine
@@ -10,14 +15,14 @@ from accel_tools.setup.recipes import Recipe, installed_toolkit, recipes
 
 __all__ = ["BUILDS", "OLDEST_DRIVER", "OWN_BUILDS", "faults", "too_old", "unfit"]
 
-#: Builds of torch that drive a maker's hardware, by `Vendor.label`, as `TorchBuild` names them. Other makers'
-#: hardware is driven by torch's CPU build and a package of theirs.
+#: The build of torch for a vendor's hardware, by `Vendor.label`: the field of `TorchBuild`, and its name.
+#: Hardware of other vendors needs torch's CPU build and the vendor's package.
 BUILDS = {
     "NVIDIA GPU": ("cuda", "CUDA"),
     "AMD GPU": ("hip", "ROCm"),
     "Intel discrete GPU": ("xpu", "XPU"),
 }
-#: Makers who build torch for their own GPUs under CUDA's or ROCm's name: the mark in its version, and its
+#: Vendors that build torch for their own GPUs under CUDA's or ROCm's name: the mark in the version, and the
 #: address. accel-cuda declares the same.
 OWN_BUILDS = {
     "MetaX GPU": ("metax", "https://developer.metax-tech.com/softnova"),
@@ -33,37 +38,40 @@ _IPEX = "intel-extension-for-pytorch"
 def faults(plan: Plan, machine: Machine) -> tuple[str, ...]:
     """Return a sentence for each installed package that does not fit, the most basic first."""
     build = torch_build()
-    found = []
+    sentences = []
     if build is not None:
-        for present in plan.hardware.present:
-            with_driver = plan.hardware.nvidia if present.label == "NVIDIA GPU" else ""
-            found.append(unfit(build, present.label, present.evidence, with_driver))
-            found.append(too_old(build, with_driver) if with_driver else "")
-    if plan.backend == "xpu" and (ipex := packages.version(_IPEX)):
-        found.append(
-            f"{_IPEX} {ipex} is installed, which torch 2.8 and later do not need: pip uninstall {_IPEX}"
+        for device in plan.hardware.present:
+            driver = plan.hardware.nvidia if device.label == "NVIDIA GPU" else ""
+            sentences.append(unfit(build, device.label, device.evidence, driver))
+            if driver:
+                sentences.append(too_old(build, driver))
+    ipex = packages.version(_IPEX)
+    if plan.backend == "xpu" and ipex:
+        sentences.append(
+            f"{_IPEX} {ipex} is installed, but torch 2.8 and later do not need it: "
+            f"pip uninstall {_IPEX}"
         )
     tables, _ = recipes()
     for recipe in tables.values():
-        found += _of_packages(recipe, build, machine)
-    return tuple(dict.fromkeys(sentence for sentence in found if sentence))
+        sentences += _row_faults(recipe, build, machine)
+    return tuple(dict.fromkeys(filter(None, sentences)))
 
 
 def unfit(build: TorchBuild, label: str, evidence: str, driver: str = "") -> str:
     """Return that torch's build cannot use that hardware, as a sentence; empty if it can."""
-    mark, _ = OWN_BUILDS.get(label, ("", ""))
-    if mark:
-        fits = (
-            mark in f"{build.version} {packages.version('torch')}"
-        )  # Iluvatar's torch.version may lack it
-        maker = label.partition(" ")[0]
+    if label in OWN_BUILDS:
+        mark, _ = OWN_BUILDS[label]
+        # torch.version of Iluvatar's build may lack the mark.
+        if mark in build.version or mark in str(packages.version("torch")):
+            return ""
+        vendor = label.partition(" ")[0]
         here = f"{bus.with_article(label)} is here ({evidence})"
-        return "" if fits else f"torch {build.version} is not {maker}'s build; {here}"
-    field, _ = BUILDS.get(label, ("", ""))
-    if not field or getattr(build, field):
+        return f"torch {build.version} is not {vendor}'s build; {here}"
+    if label not in BUILDS or getattr(build, BUILDS[label][0]):
         return ""
     with_driver = f", with driver {driver}" if driver else ""
-    return f"torch {build.version} is {build.kind}; an {label} is here ({evidence}{with_driver})"
+    here = f"{bus.with_article(label)} is here ({evidence}{with_driver})"
+    return f"torch {build.version} is {build.kind}; {here}"
 
 
 def too_old(build: TorchBuild, driver: str) -> str:
@@ -72,35 +80,35 @@ def too_old(build: TorchBuild, driver: str) -> str:
     oldest = OLDEST_DRIVER.get(int(major), 0) if major.isdigit() else 0
     if int(driver.partition(".")[0]) >= oldest:
         return ""
-    return f"NVIDIA's driver {driver} is too old for torch's CUDA {build.cuda}, which needs {oldest} or newer"
+    return (
+        f"NVIDIA's driver {driver} is too old for torch's CUDA {build.cuda}, "
+        f"which needs {oldest} or newer"
+    )
 
 
-def _of_packages(
+def _row_faults(
     recipe: Recipe, build: TorchBuild | None, machine: Machine
-) -> list[str]:
-    """A vendor's package beside another torch than its row has, or beside another toolkit."""
-    found = []
+) -> Iterator[str]:
+    """Yield that a vendor's installed package requires another torch or another toolkit."""
+    toolkit = installed_toolkit(recipe, machine)
     for row in recipe.rows:
         for package in row.packages:
-            name, _, wanted = package.partition("==")
-            if not wanted or packages.version(name) != wanted:
+            name, _, version = package.partition("==")
+            if not version or packages.version(name) != version:
                 continue
             if build is not None and build.version.partition("+")[0] != row.torch:
-                what = f"{name} {wanted} wants torch {row.torch}"
-                found.append(f"{what}, and {build.version} is installed")
-            toolkit = installed_toolkit(recipe, machine)
-            if (
-                recipe.toolkit
-                and toolkit
-                and row.toolkit
-                and not _has(row.toolkit, toolkit)
-            ):
-                what = f"{name} {wanted} wants {recipe.toolkit.name} {row.toolkit.removeprefix('==')}"
-                found.append(f"{what}, and {toolkit} is installed")
-    return found
+                yield (
+                    f"{name} {version} requires torch {row.torch}, "
+                    f"but {build.version} is installed"
+                )
+            if toolkit is not None and not _is_in_range(toolkit, row.toolkit):
+                toolkit_name = recipe.toolkit.name if recipe.toolkit else "the toolkit"
+                yield (
+                    f"{name} {version} requires {toolkit_name} "
+                    f"{row.toolkit.removeprefix('==')}, but {toolkit} is installed"
+                )
 
 
-def _has(text: str, version: object) -> bool:
-    from packaging.specifiers import SpecifierSet
-
-    return SpecifierSet(text, prereleases=True).contains(str(version))
+def _is_in_range(version: Version, text: str) -> bool:
+    """Return whether the version is in a range such as `">=8.1,<9"`; an empty range has all."""
+    return not text or version in SpecifierSet(text, prereleases=True)

@@ -1,6 +1,6 @@
-"""The machine that torch is to be set up on.
+"""The machine on which torch is to be installed.
 
-All files are read below a folder, `Machine.root`: `/` for this machine, and another folder in tests.
+All files are read below a folder, `Machine.root`: `/` for this machine, another folder in tests.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ __all__ = [
     "unknown_devices",
 ]
 
-#: PCI classes of what may be an accelerator of a vendor that we do not know: 3D controller, processing
-#: accelerator (pci.ids).
-_MAY_COUNT = ("0302", "1200")
+#: PCI classes of possible accelerators: 3D controller, processing accelerator (pci.ids).
+_ACCELERATOR_CLASSES = ("0302", "1200")
 _NVIDIA_VERSION = r"\b[0-9]{3,}\.[0-9]+(\.[0-9]+)?\b"
 #: The file with the version of macOS, and the one that Alpine Linux has.
 MACOS = "/System/Library/CoreServices/SystemVersion.plist"
@@ -37,26 +36,26 @@ ALPINE = "/etc/alpine-release"
 WSL_DRIVERS = "/usr/lib/wsl/drivers"
 WINDOWS_DRIVERS = "/Windows/System32/DriverStore/FileRepository"
 _WSL_NVIDIA_SMI = "/usr/lib/wsl/lib/nvidia-smi"
-#: A GPU's line of its answer: the driver's version, and the GPU's PCI id, device before vendor.
+#: A GPU's line in the output of `nvidia-smi`: the driver's version, and the PCI id, device before vendor.
 _NVIDIA_SMI = r"(?im)^[0-9]{3,}\.[0-9]+(\.[0-9]+)?(, *0x[0-9a-f]{4}10de)?"
 #: Seconds that `nvidia-smi` may take.
-_PATIENCE = 5.0
+_NVIDIA_SMI_SECONDS = 5.0
 
 
 class Machine(NamedTuple):
     """A machine, and the folder that its files are in."""
 
-    #: The folder below which its `/sys`, `/dev` and `/proc` lie.
+    #: The folder that contains its `/sys`, `/dev` and `/proc`.
     root: str
-    #: As `sys.platform` calls it: `"linux"`, `"darwin"`, `"win32"`.
+    #: The value of `sys.platform`: `"linux"`, `"darwin"`, `"win32"`.
     system: str
-    #: As `platform.machine()` calls it: `"x86_64"`, `"aarch64"`, `"arm64"`.
+    #: The value of `platform.machine()`: `"x86_64"`, `"aarch64"`, `"arm64"`.
     architecture: str
     #: The Python that torch is for: `"3.11"`.
     python: str
-    #: Driver and GPUs by `nvidia-smi`, `"560.94, 0x268410DE"`; empty where a file has the driver's version.
+    #: Driver and GPUs by `nvidia-smi`, `"560.94, 0x268410DE"`; empty if a file has the driver's version.
     nvidia_smi: str = ""
-    #: The version of the GNU C library, `"2.35"`; empty where there is none, or nobody knows it.
+    #: The version of the GNU C library, `"2.35"`; empty if there is none, or if it is unknown.
     glibc: str = ""
 
     def text(self, path: str) -> str:
@@ -69,57 +68,66 @@ def here(python: str = "", root: str = "/") -> Machine:
     version = python or "{}.{}".format(*sys.version_info)
     library, release = platform.libc_ver()
     glibc = release if library == "glibc" else ""
-    about = {"nvidia_smi": _by_nvidia_smi(root), "glibc": glibc}
-    return Machine(root, sys.platform, platform.machine(), version, **about)
+    return Machine(
+        root=root,
+        system=sys.platform,
+        architecture=platform.machine(),
+        python=version,
+        nvidia_smi=_query_nvidia_smi(root),
+        glibc=glibc,
+    )
 
 
 def driver_version(root: str = "/") -> str:
     """Return the version of NVIDIA's kernel driver, `"550.54.15"`; empty if no file has it."""
     for path in ("/sys/module/nvidia/version", "/proc/driver/nvidia/version"):
-        if found := re.search(_NVIDIA_VERSION, hardware.read_text(path, root)):
-            return found[0]
+        version = re.search(_NVIDIA_VERSION, hardware.read_text(path, root))
+        if version:
+            return version[0]
     return ""
 
 
 def unknown_devices(machine: Machine) -> tuple[bus.PciDevice, ...]:
-    """Return PCI functions that may be accelerators, but are from no vendor that we know."""
-    found = bus.pci_devices(machine.root) if machine.system == "linux" else ()
-    return tuple(
-        device for device in found if _may_count(device) and not _is_known(device)
-    )
+    """Return PCI devices that may be accelerators of an unknown vendor."""
+    if machine.system != "linux":
+        return ()
+    known: list[str] = []
+    for vendor in vendors.VENDORS:
+        known += vendor.pci
+    found = []
+    for device in bus.pci_devices(machine.root):
+        is_candidate = device.class_code.startswith(_ACCELERATOR_CLASSES)
+        if is_candidate and not bus.matches_pci(device, known):
+            found.append(device)
+    return tuple(found)
 
 
-def _is_known(device: bus.PciDevice) -> bool:
-    return bus.matches_pci(
-        device, [pattern for vendor in vendors.VENDORS for pattern in vendor.pci]
-    )
+def _query_nvidia_smi(root: str) -> str:
+    """Return the output of `nvidia-smi` on Windows and in WSL2, if no file has the driver's version.
 
-
-def _may_count(device: bus.PciDevice) -> bool:
-    return device.class_code.startswith(_MAY_COUNT)
-
-
-def _by_nvidia_smi(root: str) -> str:
-    """Ask `nvidia-smi` on Windows and in WSL2, if no file has the driver's version; empty on any failure."""
+    Empty on any failure.
+    """
     in_wsl = "microsoft" in hardware.read_text("/proc/version", root).lower()
-    if not (in_wsl or sys.platform == "win32") or driver_version(root):
+    is_needed = in_wsl or sys.platform == "win32"
+    if not is_needed or driver_version(root):
         return ""
-    places = ("nvidia-smi", *([_WSL_NVIDIA_SMI] if in_wsl else []))
-    program = next(filter(None, map(shutil.which, places)), None)
-    if not program:
+    program = shutil.which("nvidia-smi")
+    if program is None and in_wsl:
+        program = shutil.which(_WSL_NVIDIA_SMI)
+    if program is None:
         return ""
-    ask = [program, "--query-gpu=driver_version,pci.device_id", "--format=csv,noheader"]
+    query = "--query-gpu=driver_version,pci.device_id"
     try:
-        done = subprocess.run(
-            ask,
+        completed = subprocess.run(
+            [program, query, "--format=csv,noheader"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_PATIENCE,
+            timeout=_NVIDIA_SMI_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    if done.returncode:
+    if completed.returncode:
         return ""
-    gpus = re.finditer(_NVIDIA_SMI, done.stdout.decode(errors="replace"))
-    return "\n".join(gpu[0] for gpu in gpus)
+    output = completed.stdout.decode(errors="replace")
+    return "\n".join(gpu[0] for gpu in re.finditer(_NVIDIA_SMI, output))

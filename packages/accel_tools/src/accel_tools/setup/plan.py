@@ -29,7 +29,7 @@ class Part(NamedTuple):
     #: A requirement, `"torch-npu==2.12.0"`, or a thing, `"CANN 9.1.0"`.
     what: str
     why: str
-    #: Who says so: an address, `"uv"`, or a dated table.
+    #: The source: an address, `"uv"`, or a dated table.
     source: str = ""
 
 
@@ -38,7 +38,7 @@ class UvChoice(NamedTuple):
 
     #: `"NVIDIA's driver 550.54.15"`.
     hardware: str
-    #: Variables that tell uv what it does not find itself: `("UV_AMD_GPU_ARCHITECTURE=gfx942",)`.
+    #: Variables with what uv does not detect itself: `("UV_AMD_GPU_ARCHITECTURE=gfx942",)`.
     variables: tuple[str, ...] = ()
 
 
@@ -50,9 +50,9 @@ class Plan(NamedTuple):
     target: str
     #: Name of the backend: `"cuda"`.
     backend: str
-    #: The Python that it is for: `"3.12"`.
+    #: The Python that torch is for: `"3.12"`.
     python: str
-    #: torch's requirement: `"torch==2.12.0"`; empty where nothing is known to fit.
+    #: The requirement of torch: `"torch==2.12.0"`; empty if none is known to fit.
     torch: str = ""
     #: PyTorch's index by name, `"cu130"`; empty for PyPI; `AUTO` if uv chooses.
     torch_backend: str = ""
@@ -61,24 +61,24 @@ class Plan(NamedTuple):
     #: The vendor's index that has some of them; empty if PyPI has all.
     package_index: str = ""
     parts: tuple[Part, ...] = ()
-    #: Why there is no command, and the address to read on at.
+    #: Why there is no command, and the address of the documentation.
     unknown: str = ""
     url: str = ""
-    #: What pip does not install, and where it is: `"CANN 8.5.0: https://www.hiascend.com/cann"`.
+    #: What pip does not install, and its address: `"CANN 8.5.0: https://www.hiascend.com/cann"`.
     needs: str = ""
     notes: tuple[str, ...] = ()
-    #: The version of NVIDIA's driver that counts: the one that was given, else the one found.
+    #: The version of NVIDIA's driver to plan for: from the command line, else from the machine.
     driver: str = ""
-    #: The version of the toolkit that was given: `"12.8"`; empty where none was.
+    #: The version of the toolkit from the command line: `"12.8"`; empty if there is none.
     toolkit: str = ""
-    #: What was given and is not found here: `("NVIDIA GPU", "NVIDIA's driver 570.86")`.
+    #: What is assumed, and was not detected here: `("NVIDIA GPU", "NVIDIA's driver 570.86")`.
     given: tuple[str, ...] = ()
     #: The hardware for which uv chooses the index itself, if uv installs; else `None`.
     uv: UvChoice | None = None
 
     @property
     def kind(self) -> str:
-        """Return the kind of machine to plan for; it is not known for another machine."""
+        """Return the kind of machine to plan for; empty for another machine."""
         return "" if self.target in self.given else self.hardware.kind
 
 
@@ -88,7 +88,7 @@ def requirement(torch: str) -> str:
 
 
 def with_plugin(plan: Plan) -> Plan:
-    """Add our plugin, unless the target is the CPU or there is no plugin for it."""
+    """Add accel's plugin, unless the target is the CPU or there is no plugin for it."""
     plugin = vendors.FIRST_PARTY.get(plan.backend, "")
     if not plugin or plan.unknown:
         return plan
@@ -97,7 +97,7 @@ def with_plugin(plan: Plan) -> Plan:
 
 
 def for_uv(plan: Plan) -> Plan:
-    """Leave the choice of PyTorch's index to uv, if it knows the hardware."""
+    """Leave the choice of PyTorch's index to uv, if uv detects the hardware."""
     if plan.uv is None or plan.unknown:
         return plan
     torch, *others = plan.parts
@@ -108,22 +108,25 @@ def for_uv(plan: Plan) -> Plan:
 
 
 def for_installation(plan: Plan, *, is_new: bool) -> Plan:
-    """Add accel-core for a new environment; leave out what is installed in this one.
+    """Add accel-core for a new environment; leave out plugins that are installed in this one.
 
     `is_new`: the environment belongs to another machine, or the command creates it.
     """
     if plan.unknown:
         return plan
-    plugins = set(vendors.FIRST_PARTY.values())
-    kept = {name for name in plugins if is_new or not packages.version(name)}
-    core = (
-        (Part("accel-core", "the interface that the plugins serve"),) if is_new else ()
-    )
-    ours = (*core, *(part for part in plan.parts if part.what in kept))
-    return plan._replace(
-        packages=(
-            *(p for p in plan.packages if p not in plugins),
-            *(part.what for part in ours),
-        ),
-        parts=(*(part for part in plan.parts if part.what not in plugins), *ours),
-    )
+    parts: list[Part] = []
+    own: list[Part] = []
+    if is_new:
+        own.append(Part("accel-core", "the interface that the plugins serve"))
+    for part in plan.parts:
+        if not _is_plugin(part.what):
+            parts.append(part)
+        elif is_new or not packages.version(part.what):
+            own.append(part)
+    requirements = [name for name in plan.packages if not _is_plugin(name)]
+    requirements += [part.what for part in own]
+    return plan._replace(packages=tuple(requirements), parts=(*parts, *own))
+
+
+def _is_plugin(distribution: str) -> bool:
+    return distribution in vendors.FIRST_PARTY.values()

@@ -1,8 +1,8 @@
-"""Plan for a machine: choose its hardware, and the source that knows the packages."""
+"""Plan for a machine: choose its hardware, and the source of the packages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from packaging.version import Version
 
@@ -13,35 +13,42 @@ from accel_core.plugins import find_backends, installed_names
 from accel_core.settings import Pin
 from accel_core.settings import read as read_settings
 from accel_tools.setup.builds import OLDEST_GLIBC
-from accel_tools.setup.by_build import PYTORCH, by_build
-from accel_tools.setup.by_table import by_table
-from accel_tools.setup.hardware import UNNAMED, Hardware, Present, seen
+from accel_tools.setup.hardware import (
+    UNNAMED,
+    DetectedDevice,
+    Hardware,
+    detect_hardware,
+)
 from accel_tools.setup.machines import ALPINE, Machine, unknown_devices
 from accel_tools.setup.plan import Plan
+from accel_tools.setup.pytorch_indexes import PYTORCH, plan_with_pytorch
 from accel_tools.setup.recipes import Recipe, recipes
+from accel_tools.setup.vendor_tables import plan_with_table
 
 __all__ = ["names", "planned", "toolkits"]
 
-#: AMD's GPUs, which the backend `cuda` drives too.
+#: The name for AMD's GPUs, which the backend `cuda` drives too.
 _ROCM = "rocm"
 
 
 def names() -> tuple[str, ...]:
     """Return the names that can be requested: the backends, and `rocm`."""
     tables, _ = recipes()
-    declared = {
-        name for name in installed_names() if name != "generic" and "." not in name
-    }
-    return tuple(sorted({"cpu", _ROCM, *vendors.FIRST_PARTY, *tables, *declared}))
+    result = {"cpu", _ROCM, *vendors.FIRST_PARTY, *tables}
+    for name in installed_names():
+        if name != "generic" and "." not in name:
+            result.add(name)
+    return tuple(sorted(result))
 
 
 def toolkits() -> dict[str, str]:
     """Return the toolkit whose version decides, by backend: CUDA for `cuda`."""
     tables, _ = recipes()
-    own = {
-        name: recipe.toolkit.name for name, recipe in tables.items() if recipe.toolkit
-    }
-    return {"cuda": "CUDA", _ROCM: "ROCm", **own}
+    result = {"cuda": "CUDA", _ROCM: "ROCm"}
+    for name, recipe in tables.items():
+        if recipe.toolkit:
+            result[name] = recipe.toolkit.name
+    return result
 
 
 def planned(
@@ -54,134 +61,175 @@ def planned(
 ) -> Plan:
     """Return a plan for the best hardware of the machine, or for `name`, present or not.
 
-    `torch`: the required version; empty for the newest that fits. `driver` and `toolkit`: versions of
-    NVIDIA's driver and of the vendor's toolkit, used instead of those on the machine.
+    `torch`: the required version; empty for the newest that fits. `driver` and `toolkit`:
+    versions of NVIDIA's driver and of the vendor's toolkit, used instead of those on the
+    machine.
     """
-    hardware = seen(machine)
+    hardware = detect_hardware(machine)
     tables, problems = recipes()
-    here = _wanted(hardware, name, is_given=bool(driver or toolkit))
+    target = _target(hardware, name, has_version=bool(driver or toolkit))
     if name == "xpu" and hardware.intel == UNNAMED:
         hardware = hardware._replace(intel="")
-    plan = _for(
-        _start(machine, hardware, here, driver, toolkit), machine, tables, torch
-    )
-    card = next((p for p in hardware.present if p.label == "Intel discrete GPU"), None)
-    if plan.unknown and not name and plan.target == "AMD GPU" and hardware.gfx and card:
-        here = card  # AMD's is a part of the CPU
-        plan = _for(_start(machine, hardware, card), machine, tables, torch)
-    others = [p for p in hardware.present if here is not None and p is not here]
-    notes = (*plan.notes, *_of_others(plan, others), *_of_unknown(machine), *problems)
-    return plan._replace(notes=notes)
+    start = _start(machine, hardware, target, driver, toolkit)
+    plan = _complete(start, machine, tables, torch)
+    intel = _intel_card(hardware)
+    is_amd_unknown = plan.unknown and plan.target == "AMD GPU" and hardware.gfx
+    if is_amd_unknown and not name and intel:  # AMD's GPU is part of the CPU
+        target = intel
+        start = _start(machine, hardware, intel)
+        plan = _complete(start, machine, tables, torch)
+    notes = [*plan.notes]
+    if target is not None:
+        notes += _other_devices(plan, hardware, target)
+    notes += _unknown_devices(machine)
+    return plan._replace(notes=(*notes, *problems))
 
 
-def _wanted(hardware: Hardware, name: str, *, is_given: bool) -> Present | None:
-    """The hardware that the plan is for; `None` for the CPU. It has no evidence if it is not here."""
+# --- The target ----------------------------------------------------------------------
+
+
+def _target(
+    hardware: Hardware, name: str, *, has_version: bool
+) -> DetectedDevice | None:
+    """Return the hardware to plan for; `None` for the CPU. It has no evidence if it is not here.
+
+    `has_version`: a driver or a toolkit is given, so the plan may be for another machine.
+    """
     if name == "cpu":
         return None
-    if (
-        "Jetson" in hardware.kind and name in ("", "cuda") and not is_given
-    ):  # its GPU is on no bus
-        return Present("NVIDIA GPU", "cuda", hardware.kind)
-    backend = "cuda" if name == _ROCM else name
-    fitting = [
-        found for found in hardware.present if not name or found.backend == backend
-    ]
-    label = (
-        "AMD GPU"
-        if name == _ROCM
-        else next((v.label for v in vendors.VENDORS if v.backend == name), name)
-    )
-    if name == _ROCM or (
-        name == "cuda" and is_given
-    ):  # by its label, as `cuda` has two makers
-        fitting = [found for found in fitting if found.label == label]
-    if fitting or not name:
-        return fitting[0] if fitting else None
-    return Present(label, backend, "")
+    if "Jetson" in hardware.kind and name in ("", "cuda") and not has_version:
+        # The GPU of a Jetson is not on the PCI bus.
+        return DetectedDevice("NVIDIA GPU", "cuda", hardware.kind)
+    if not name:
+        return hardware.present[0] if hardware.present else None
+    return _requested_device(hardware, name, has_version=has_version)
 
 
-def _of_others(plan: Plan, others: Sequence[Present]) -> tuple[str, ...]:
-    labels = list(dict.fromkeys(o.label for o in others if o.label != plan.target))
-    if not labels:
-        return ()
-    return (
-        f"also here: {', '.join(labels)}. An environment holds one build of torch, so each needs its own.",
-    )
+def _requested_device(
+    hardware: Hardware, name: str, *, has_version: bool
+) -> DetectedDevice:
+    backend, label = _backend_and_label(name)
+    devices = [device for device in hardware.present if device.backend == backend]
+    # `cuda` drives the GPUs of two vendors.
+    if name == _ROCM or (name == "cuda" and has_version):
+        devices = [device for device in devices if device.label == label]
+    return devices[0] if devices else DetectedDevice(label, backend, "")
 
 
-def _of_unknown(machine: Machine) -> tuple[str, ...]:
-    found = ", ".join(map(str, unknown_devices(machine)))
-    return (
-        (
-            f"here is what may be an accelerator, for which no plugin is known: PCI {found}",
-        )
-        if found
-        else ()
-    )
+def _backend_and_label(name: str) -> tuple[str, str]:
+    """Return the backend and the hardware of a requested name."""
+    if name == _ROCM:
+        return "cuda", "AMD GPU"
+    for vendor in vendors.VENDORS:
+        if vendor.backend == name:
+            return name, vendor.label
+    return name, name
 
 
-def _for(plan: Plan, machine: Machine, tables: dict[str, Recipe], torch: str) -> Plan:
-    if unfit := _unfit(machine, torch):
-        return plan._replace(unknown=unfit, url=PYTORCH)
-    if plan.backend in tables and plan.target not in ("NVIDIA GPU", "AMD GPU"):
-        return by_table(plan, tables[plan.backend], machine, torch)
-    if plan.backend not in ("cpu", *vendors.FIRST_PARTY):
-        return _by_declaration(plan)
-    return by_build(plan, machine, torch)
-
-
-def _by_declaration(plan: Plan) -> Plan:
-    """A plugin without a table: what its declaration says, in its words."""
-    settings = read_settings()
-    found = find_backends(
-        Pin(plan.backend), settings, IsolatedLoader(settings.probe_timeout)
-    )
-    backend = next((c.backend for c in found if c.backend is not None), None)
-    hint, url = (backend.install_hint, backend.url) if backend else ("", "")
-    what = f"the plugin of {plan.target} has no table that says which packages it needs"
-    notes = (f"Its plugin says: {hint}",) if hint else ()
-    return plan._replace(unknown=what, url=url or PYTORCH, notes=notes)
+def _intel_card(hardware: Hardware) -> DetectedDevice | None:
+    for device in hardware.present:
+        if device.label == "Intel discrete GPU":
+            return device
+    return None
 
 
 def _start(
     machine: Machine,
     hardware: Hardware,
-    here: Present | None,
+    device: DetectedDevice | None,
     driver: str = "",
     toolkit: str = "",
 ) -> Plan:
-    """A plan's beginning: for what it is, and what of it was given and is not found on the machine."""
-    target, backend = (here.label, here.backend) if here else ("CPU", "cpu")
-    given = [target] if here and not here.evidence else []
-    given += (
-        [f"NVIDIA's driver {driver}"] if driver not in ("", hardware.nvidia) else []
-    )
-    given += (
-        [f"{toolkits()[_ROCM if target == 'AMD GPU' else backend]} {toolkit}"]
-        if toolkit
-        else []
-    )
+    """Return a plan without packages: its target, and what is assumed but not detected."""
+    target, backend = (device.label, device.backend) if device else ("CPU", "cpu")
+    given = []
+    if device is not None and not device.evidence:
+        given.append(target)
+    if driver not in ("", hardware.nvidia):
+        given.append(f"NVIDIA's driver {driver}")
+    if toolkit:
+        name = _ROCM if target == "AMD GPU" else backend
+        given.append(f"{toolkits()[name]} {toolkit}")
     return Plan(
-        hardware,
-        target,
-        backend,
-        machine.python,
+        hardware=hardware,
+        target=target,
+        backend=backend,
+        python=machine.python,
         driver=driver or hardware.nvidia,
         toolkit=toolkit,
         given=tuple(given),
     )
 
 
-def _unfit(machine: Machine, torch: str) -> str:
-    """Why no wheel of torch fits the system, whichever its hardware; empty where one may."""
+# --- The packages --------------------------------------------------------------------
+
+
+def _complete(
+    plan: Plan, machine: Machine, tables: dict[str, Recipe], torch: str
+) -> Plan:
+    """Return the plan with packages, or with the reason why none is known to fit."""
+    reason = _why_no_wheel(machine, torch)
+    if reason:
+        return plan._replace(unknown=reason, url=PYTORCH)
+    if plan.backend in tables and plan.target not in ("NVIDIA GPU", "AMD GPU"):
+        return plan_with_table(plan, tables[plan.backend], machine, torch)
+    if plan.backend not in ("cpu", *vendors.FIRST_PARTY):
+        return _from_declaration(plan)
+    return plan_with_pytorch(plan, machine, torch)
+
+
+def _why_no_wheel(machine: Machine, torch: str) -> str:
+    """Return why no wheel of torch fits the system, whatever its hardware; empty if one may."""
     if machine.system == "darwin" and machine.architecture != "arm64":
         return (
-            "PyTorch has no wheels for Macs with Intel processors since torch 2.3; Apple silicon needs a "
-            "Python built for arm64"
+            "PyTorch has no wheels for Macs with Intel CPUs since torch 2.3; Apple silicon "
+            "needs a Python built for arm64"
         )
     if hardware.path_exists(ALPINE, machine.root):
-        return "this is Alpine Linux, whose C library is musl, and PyTorch's wheels need glibc"
+        return "this is Alpine Linux, whose C library is musl, but PyTorch's wheels need glibc"
     is_old = machine.glibc and Version(machine.glibc) < Version(OLDEST_GLIBC)
     if is_old and (not torch or Version(torch) >= Version("2.7")):
-        return f"PyTorch's wheels since torch 2.7 need glibc {OLDEST_GLIBC}; this system has {machine.glibc}"
+        return (
+            f"PyTorch's wheels since torch 2.7 need glibc {OLDEST_GLIBC}, "
+            f"but this system has {machine.glibc}"
+        )
     return ""
+
+
+def _from_declaration(plan: Plan) -> Plan:
+    """Return a plan without packages for a plugin without a table, with the plugin's own hint."""
+    settings = read_settings()
+    load = IsolatedLoader(settings.probe_timeout)
+    reason = f"the plugin of {plan.target} has no table of the packages that it needs"
+    for verdict in find_backends(Pin(plan.backend), settings, load):
+        backend = verdict.backend
+        if backend is not None:
+            hint = backend.install_hint
+            notes = (f"The plugin's instructions: {hint}",) if hint else ()
+            url = backend.url or PYTORCH
+            return plan._replace(unknown=reason, url=url, notes=notes)
+    return plan._replace(unknown=reason, url=PYTORCH)
+
+
+# --- Notes ---------------------------------------------------------------------------
+
+
+def _other_devices(
+    plan: Plan, hardware: Hardware, target: DetectedDevice
+) -> Iterator[str]:
+    """Yield a note on other hardware of the machine."""
+    labels: dict[str, None] = {}
+    for device in hardware.present:
+        if device is not target and device.label != plan.target:
+            labels[device.label] = None
+    if labels:
+        yield (
+            f"also here: {', '.join(labels)}. One environment can hold only one build of "
+            "torch; use a separate environment for each."
+        )
+
+
+def _unknown_devices(machine: Machine) -> Iterator[str]:
+    devices = ", ".join(map(str, unknown_devices(machine)))
+    if devices:
+        yield f"an unknown device may be an accelerator, without a known plugin: PCI {devices}"

@@ -1,8 +1,9 @@
-"""Vendors' tables: which torch, vendor package, toolkit and Python go together.
+"""Vendors' tables: the supported combinations of torch, vendor package, toolkit and Python.
 
-A plugin declares its table as an entry point of group `accel.recipes`, named as its backend, that leads to a
-`dict` of strings, lists and numbers (docs/howto/writing-a-plugin.md). Tables of our own plugins are in
-`first_party.json` too, so that a machine without any plugin gets an answer; `./dev docs --write` copies them.
+A plugin declares its table as an entry point of the group `accel.recipes`, with the name of
+its backend; the value is a `dict` of strings, lists and numbers (docs/howto/writing-a-plugin.md). The
+tables of accel's plugins are in `first_party.json` too, for machines without any plugin;
+`./dev docs --write` copies them.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ __all__ = [
 
 #: Entry points named as the backend: `npu = "accel_npu.recipes:RECIPE"`.
 GROUP = "accel.recipes"
-_OURS = "first_party.json"
+_FIRST_PARTY = "first_party.json"
 
 
 class Toolkit(NamedTuple):
-    """A vendor's software beside pip's packages, and the files that have its version."""
+    """A vendor's software that pip does not install, and the files that have its version."""
 
     name: str
     url: str
@@ -54,9 +55,9 @@ class Row(NamedTuple):
 
     #: `"2.9.0"`.
     torch: str
-    #: Requirements beside torch: `("torch-npu==2.9.0",)`.
+    #: Requirements in addition to torch: `("torch-npu==2.9.0",)`.
     packages: tuple[str, ...]
-    #: Versions, as PEP 440 writes ranges: `">=3.10,<3.14"`; empty for any.
+    #: Version ranges as in PEP 440: `">=3.10,<3.14"`; empty for any.
     python: str = ""
     toolkit: str = ""
     #: Empty for any.
@@ -69,15 +70,15 @@ class Recipe(NamedTuple):
     """A backend's table."""
 
     backend: str
-    #: Where the vendor describes the installation.
+    #: The vendor's instructions for the installation.
     url: str
     rows: tuple[Row, ...] = ()
     toolkit: Toolkit | None = None
-    #: Index that has the right build of torch, by architecture; others take PyPI's.
+    #: Index of torch by architecture; others take torch from PyPI.
     torch_index: Mapping[str, str] = {}
-    #: Index that has the vendor's package, which PyPI lacks; empty for PyPI.
+    #: Index of the vendor's package if PyPI lacks it; empty for PyPI.
     package_index: str = ""
-    #: What a user must know besides.
+    #: A remark for users.
     note: str = ""
 
     def is_old(self, today: dt.date) -> bool:
@@ -91,13 +92,12 @@ class Recipe(NamedTuple):
 def recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
     """Return the tables by backend, and a sentence on each malformed one.
 
-    A table of an installed plugin takes precedence over our copy.
+    A table of an installed plugin takes precedence over the copy in `first_party.json`.
     """
-    found = {name: parsed(name, table) for name, table in _ours().items()}
+    found = {name: parsed(name, table) for name, table in _first_party().items()}
     problems = []
-    for entry_point in reversed(
-        permitted_entry_points(GROUP)
-    ):  # ours count, of two with one name
+    # Reversed, because of two with one name the first one counts.
+    for entry_point in reversed(permitted_entry_points(GROUP)):
         try:
             found[entry_point.name] = parsed(entry_point.name, entry_point.load())
         except PLUGIN_ERRORS as error:
@@ -109,8 +109,10 @@ def recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
 
 
 @lru_cache(maxsize=1)
-def _ours() -> dict[str, Any]:
-    text = resources.files("accel_tools.setup").joinpath(_OURS).read_text("utf-8")
+def _first_party() -> dict[str, Any]:
+    text = (
+        resources.files("accel_tools.setup").joinpath(_FIRST_PARTY).read_text("utf-8")
+    )
     tables: dict[str, Any] = json.loads(text)
     return tables
 
@@ -123,9 +125,10 @@ def parsed(backend: str, table: Any) -> Recipe:
     if not isinstance(table, Mapping):
         raise ValueError(f"expected a dict, got {type(table).__name__}")
     known = {"url", "rows", "toolkit", "torch_index", "package_index", "note"}
-    if unknown := sorted(set(table) - known):
+    unknown = sorted(set(table) - known)
+    if unknown:
         raise ValueError(
-            f"unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}"
+            f"unknown key {unknown[0]!r}, expected {', '.join(sorted(known))}"
         )
     if not str(table.get("url", "")).startswith(("https://", "http://")):
         raise ValueError("url: expected the address of the vendor's instructions")
@@ -142,22 +145,24 @@ def parsed(backend: str, table: Any) -> Recipe:
 
 
 def _row(number: int, row: Any) -> Row:
+    """Return a row of a table; raises `ValueError` with the row's number."""
     try:
-        given: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in dict(row).items()
-        }
-        made = Row(**given)
-        Version(made.torch)
-        SpecifierSet(made.python)
-        SpecifierSet(made.toolkit)
-        dt.date.fromisoformat(made.date)
+        fields: dict[str, Any] = dict(row)
+        for name, value in fields.items():
+            if isinstance(value, list):
+                fields[name] = tuple(value)
+        result = Row(**fields)
+        Version(result.torch)
+        SpecifierSet(result.python)
+        SpecifierSet(result.toolkit)
+        dt.date.fromisoformat(result.date)
     except (TypeError, ValueError, InvalidVersion, InvalidSpecifier) as error:
         raise ValueError(f"row {number}: {error}") from None
-    if not made.source.startswith("https://"):
+    if not result.source.startswith("https://"):
         raise ValueError(
-            f"row {number}: source: expected the https address of the page that says so"
+            f"row {number}: source: expected the https address of the vendor's page"
         )
-    return made
+    return result
 
 
 def installed_toolkit(recipe: Recipe, machine: Machine) -> Version | None:
@@ -166,25 +171,27 @@ def installed_toolkit(recipe: Recipe, machine: Machine) -> Version | None:
 
 
 def _versions(recipe: Recipe, machine: Machine) -> Iterator[Version]:
-    for pattern, expression in (recipe.toolkit.files if recipe.toolkit else {}).items():
+    """Yield the versions in the toolkit's files."""
+    if recipe.toolkit is None:
+        return
+    for pattern, expression in recipe.toolkit.files.items():
         for path in bus.device_nodes((pattern,), machine.root):
             match = re.search(expression, machine.text(str(Path(path).as_posix())))
-            if match and (version := parsed_version(match[1])):
+            version = parsed_version(match[1]) if match else None
+            if version is not None:
                 yield version
 
 
 def parsed_version(text: str) -> Version | None:
-    """Return the version of a toolkit that `text` names; `None` if it names none.
+    """Return the version of a toolkit that `text` contains; `None` if it contains none.
 
-    What PEP 440 rejects, such as `8.1.RC1.alpha001`, counts as older than the release 8.1.
+    A version that PEP 440 rejects, such as `8.1.RC1.alpha001`, counts as older than the release 8.1.
     """
     try:
         return Version(text)
     except InvalidVersion:
-        numbers = re.match(r"[0-9]+(\.[0-9]+)*", text)
-        rest = re.findall(r"[a-zA-Z0-9]+", text[numbers.end() :] if numbers else "")
-        return (
-            Version(f"{numbers[0]}.dev0+{'.'.join(rest) or 'unknown'}")
-            if numbers
-            else None
-        )
+        release = re.match(r"[0-9]+(\.[0-9]+)*", text)
+    if release is None:
+        return None
+    suffix = ".".join(re.findall(r"[a-zA-Z0-9]+", text[release.end() :]))
+    return Version(f"{release[0]}.dev0+{suffix or 'unknown'}")

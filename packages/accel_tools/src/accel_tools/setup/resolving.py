@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import shutil
 import subprocess
@@ -96,30 +98,36 @@ def resolve(
     ]
 
 
+@functools.cache
 def _pip() -> list[str]:
-    if find_spec("pip") is None and shutil.which("uv"):
-        return ["uv", "tool", "run", "pip", "--python", sys.executable]
-    return [sys.executable, "-m", "pip"]
+    """Return the command of pip: this Python's, or that of a temporary environment."""
+    if find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    folder = tempfile.mkdtemp(prefix="accel-pip-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    command = [base_python(), "-m", "venv", folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SettingError(
+            f"this Python has no pip, and venv makes none: {done.stdout or done.stderr}"
+        )
+    return [f"{folder}/bin/python", "-m", "pip"]
 
 
 def _report(*arguments: str) -> dict[str, Any]:
     """Return what pip would install, by name, without installing it: pip's "installation report"."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "report.json")
-        words = [
-            "install",
-            "--dry-run",
-            "--quiet",
-            "--ignore-installed",
-            "--report",
-            str(file),
-        ]
-        done = subprocess.run(
-            [*_pip(), *words, *arguments], capture_output=True, text=True, check=False
-        )
+        options = ["--dry-run", "--ignore-installed", "--report", str(file)]
+        command = [*_pip(), "install", *options, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if line.strip()]
-            raise SettingError("no versions fit, by pip:\n" + "\n".join(lines[-12:]))
+            _, _, conflict = done.stdout.partition("The conflict is caused by:\n")
+            lines = conflict.partition("\n\n")[0].splitlines()
+            lines += [
+                line for line in done.stderr.splitlines() if line.startswith("ERROR")
+            ]
+            raise SettingError("no versions fit, by pip:\n" + "\n".join(lines))
         items = json.loads(file.read_text("utf-8"))["install"]
     return {canonicalize_name(item["metadata"]["name"]): item for item in items}
 

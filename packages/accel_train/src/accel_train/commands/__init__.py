@@ -10,5 +10,5 @@ SUMMARIES = {
     "env": "Print the variables that ranks on other hosts need.",
     "frameworks": "List the installed frameworks, and how each supports the device.",
     "ops": "List the operators of a backend, and who provides each.",
-    "run": "Start the ranks of a script on this host, as torchrun does.",
+    "run": "Launch one process per device on this host, like torchrun.",
 }

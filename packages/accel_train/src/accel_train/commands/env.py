@@ -24,10 +24,10 @@ from accel_train.launch import environment, formats
 __all__ = ["command"]
 
 
-#: Seconds that reading the variables in a child process may take, at least: it also searches for other
-#: plugins of the same name, and each plugin that hangs takes the time of one probe.
+#: Seconds after which the child process is ended, at least. It also searches for other plugins of the same
+#: name, and a plugin that hangs takes the time of one probe.
 _MIN_TIMEOUT = 60.0
-#: By format: the function that makes its text of the variables and the backend's declaration.
+#: By format: the function that formats the variables, given the backend's declaration too.
 _FORMATTERS: dict[str, Callable[[dict[str, str], Backend], str]] = {
     "shell": lambda variables, _: environment.as_shell(variables),
     "deepspeed": lambda variables, _: environment.as_deepspeed(variables),
@@ -58,24 +58,25 @@ _FORMATTERS: dict[str, Callable[[dict[str, str], Backend], str]] = {
 def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
     """Print the variables that ranks on other hosts need.
 
-    For the chosen accelerator or NAME: DS_ACCELERATOR with its name; LD_LIBRARY_PATH, PATH and the variables
-    of ACCEL_*, GLOO_*, OMP_*, PYTHON*, TORCH_* and the vendor that are set here; and the setting that stops
-    another vendor's package from breaking `import torch` on the other hosts. `accel -v env` says what is left
-    out. With NAME it needs neither a device nor the vendor's package, and uses the plugin's declaration, so
-    it works on a login node.
+    The variables are: DS_ACCELERATOR with the name of the chosen accelerator or NAME; LD_LIBRARY_PATH, PATH,
+    ACCEL_*, GLOO_*, OMP_*, PYTHON*, TORCH_* and the vendor's variables, as set here; and the setting that
+    stops another vendor's package from breaking `import torch` on the other hosts. `accel -v env` lists the
+    variables that are left out, with the reasons. With NAME, the command also works on a login node: it
+    reads the plugin's declaration, and needs neither a device nor the vendor's package.
 
-    A value that a format cannot hold is an error. Docker's, Slurm's and DeepSpeed's leave out search paths.
+    A value that the format cannot hold is an error. The formats of Docker, Slurm and DeepSpeed leave out
+    search paths.
     """
     with answering(as_json=form == "json") as output:
         settings = options.read_settings(timeout)
         environ = dict(os.environ)  # before a vendor's package adds its own
         variables, backend = _variables(name, settings, environ)
-        import_breakers = autoload_conflicts(backend, settings.probe_timeout)
-        if import_breakers:
-            click.echo(environment.isolation_reason(import_breakers), err=True)
-        variables |= environment.for_ranks(backend, import_breakers, environ)
-        variables = formats.written(form, dict(sorted(variables.items())))
-        LOGGER.debug("%s", environment.difference(variables, environ, backend))
+        conflicts = autoload_conflicts(backend, settings.probe_timeout)
+        if conflicts:
+            click.echo(environment.isolation_reason(conflicts), err=True)
+        variables |= environment.import_variables(backend, conflicts, environ)
+        variables = formats.variables_in_format(form, dict(sorted(variables.items())))
+        LOGGER.debug("%s", environment.describe_difference(variables, environ, backend))
         if form == "json":
             # Only the variables, for a program that sets them.
             output.write(json.dumps(variables, indent=2))
@@ -83,8 +84,8 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
             text = _FORMATTERS[form](variables, backend)
             if not output.can_write(text):
                 raise LaunchError(
-                    "stdout's encoding would change some of the values. Set "
-                    "PYTHONIOENCODING=utf-8, or use --format shell"
+                    "stdout's encoding cannot write some of the values. Set "
+                    "PYTHONIOENCODING=utf-8, or use --format shell."
                 )
             output.write(text)
 
@@ -92,9 +93,9 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
 def _variables(
     name: Pin | None, settings: Settings, environ: dict[str, str]
 ) -> tuple[dict[str, str], Backend]:
-    """Return the variables to forward and the backend's declaration.
+    """Return the variables to forward, and the backend's declaration.
 
-    A named backend that cannot be used here is read from its declaration alone.
+    If the backend `name` cannot be used here, the variables come from its declaration alone.
     """
     try:
         result = run_in_child(
@@ -108,7 +109,7 @@ def _variables(
         backend = _declared_backend(name, settings)
         if backend is None:
             raise
-        # For code that searches for plugins again: one of them has crashed or cannot be used.
+        # A plugin may have crashed, so later searches for plugins must not import them in this process.
         os.environ[ACCEL_PROBE.name] = "isolated"
         return environment.forwarded(backend, environ), backend
     return result.value["variables"], result.backend
@@ -128,7 +129,7 @@ def _declared_backend(name: Pin | None, settings: Settings) -> Backend | None:
 def variables_in_child(
     chosen: Chosen, arguments: dict[str, Any], report_progress: Progress
 ) -> dict[str, Any]:
-    """In the child process: return the variables to forward for the accelerator, as `variables`."""
+    """Return the variables to forward for the accelerator, as `variables`; runs in the child process."""
     report_progress("export_envs()")
     return {
         "variables": environment.forwarded(chosen.accelerator, arguments["environ"])

@@ -35,19 +35,20 @@ _BEFORE_RANKS_GROUP = "accel.before_ranks"
 @click.command("run", cls=launcher.Launcher, add_help_option=False)
 @launcher.all_arguments(*_COMPLETED_OPTIONS)
 def command(arguments: tuple[str, ...]) -> None:
-    """Start the ranks of a script on this host, as torchrun does.
+    """Launch one process per device on this host, like torchrun.
 
-    It accepts its own options and torchrun's in any order. accel run --help shows its own and the most used
-    of torchrun's; --help-all shows all. The exit status is torchrun's: 0 if every rank succeeded.
+    Options of accel run and of torchrun may be mixed in any order. accel run --help shows accel run's own
+    options and torchrun's most used ones; --help-all shows all. The exit status is torchrun's: 0 if every
+    rank succeeded.
     """
     try:
         if arguments[:1] == ("--folder",):
             _start_in_folder(arguments)
-        start = forked.way_to_start()  # before the parser imports torch
-        # Not click's parser: torchrun's is what knows torchrun's options, and takes ours beside them.
+        start = forked.child_starter()  # before the parser imports torch
+        # Not click's parser: torchrun's parser has torchrun's options, and our options can be added to it.
         parsed = command_line.parse(arguments)
         launch.check_script(parsed)
-        machine = launch.ask_machine(
+        machine = launch.examine_machine(
             parsed.backend, parsed.communication_backend, parsed.timeout, start
         )
         plans = plan.plan_ranks(parsed, machine)
@@ -76,7 +77,7 @@ def _start_in_folder(arguments: tuple[str, ...]) -> None:
 
 
 def _print_notices(machine: Machine) -> None:
-    """Print to stderr the warnings of the choice, and what is set to keep other vendors' packages out."""
+    """Print to stderr the warnings about the choice, the visible devices, and other vendors' packages."""
     if machine.warning:
         click.echo(f"Warning: {machine.warning}\n", err=True)
     if machine.visibility_problem:
@@ -89,13 +90,14 @@ def _print_notices(machine: Machine) -> None:
 
 
 def _print_defaults(machine: Machine) -> None:
-    """Print to stderr the variables that are set because the vendor wants them set."""
+    """Print to stderr the variables that get the declaration's default values."""
     if machine.defaults:
         assignments = " ".join(
             f"{name}={value}" for name, value in machine.defaults.items()
         )
         click.echo(
-            f"Set for {machine.name}: {assignments} (set one yourself to keep your value)\n",
+            f"Defaults for {machine.name}, set for the ranks: {assignments}. To use another value, set the "
+            "variable yourself.\n",
             err=True,
         )
 
@@ -110,28 +112,28 @@ def _module_before_script(parsed: argparse.Namespace) -> str:
     entry_points = permitted_entry_points(_BEFORE_RANKS_GROUP)
     if not entry_points:
         raise IntegrationMissingError(
-            f"accel run --doctor needs accel-tools: {vendors.install_command('accel-tools')}"
+            "accel run --doctor needs accel-tools, which is not installed. Next step: "
+            f"{vendors.install_command('accel-tools')}"
         )
     return entry_points[0].value
 
 
 def _apply_network_settings(parsed: argparse.Namespace) -> None:
-    """Set variables and torchrun's options that a job on several hosts needs; print notes about them."""
-    settings = network.for_several_hosts(parsed)
+    """Set the variables and torchrun's option that a job on several hosts needs; print notes about them."""
+    settings = network.network_settings(parsed)
     for sentence in settings.notes:
         click.echo(f"Note: {sentence}", err=True)
     os.environ.update(settings.variables)
-    if settings.configuration:
-        configurations = [settings.configuration]
-        if parsed.rdzv_conf:
-            configurations.insert(0, parsed.rdzv_conf)
-        parsed.rdzv_conf = ",".join(configurations)
+    if settings.rdzv_conf and parsed.rdzv_conf:
+        parsed.rdzv_conf = f"{parsed.rdzv_conf},{settings.rdzv_conf}"
+    elif settings.rdzv_conf:
+        parsed.rdzv_conf = settings.rdzv_conf
 
 
 def _launch_ranks(
     parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan]
 ) -> None:
-    """Start the ranks by torchrun, and wait for them.
+    """Start the ranks with torchrun, and wait until they end.
 
     Exits with 1 if a rank failed, and with 128 plus the signal's number if a signal ended the job. Raises
     `LaunchError` if torchrun itself failed.
@@ -152,7 +154,7 @@ def _launch_ranks(
     except (SignalException, KeyboardInterrupt) as error:
         number = getattr(error, "sigval", signal.SIGINT)
         click.echo(
-            f"accel run: ended by {signal.Signals(number).name}, and its ranks with it",
+            f"accel run: {signal.Signals(number).name} ended the launcher and its ranks",
             err=True,
         )
         sys.exit(128 + number)
@@ -176,7 +178,7 @@ def _launch_error(
     message = _first_line(cause or error)
     if has_started:
         return LaunchError(
-            f"the ranks of this host were running, and torchrun ended the job: {message}"
+            f"torchrun ended the job while the ranks of this host were running: {message}"
         )
     if "EADDRINUSE" in message:  # torch's DistNetworkError has it in its text alone
         return LaunchError(
@@ -188,25 +190,28 @@ def _launch_error(
 
 
 def _rendezvous_address(parsed: argparse.Namespace) -> str:
-    """Return where the hosts meet."""
-    return _endpoint(*network.meeting_point(parsed))
+    """Return the rendezvous endpoint as `HOST:PORT`."""
+    return _endpoint(*network.rendezvous_endpoint(parsed))
 
 
 def _next_port_option(parsed: argparse.Namespace) -> str:
-    """Return torchrun's option for the port, with the next port."""
-    host, port = network.meeting_point(parsed)
+    """Return the torchrun option that changes the port, with a port one higher."""
+    host, port = network.rendezvous_endpoint(parsed)
     if not parsed.rdzv_endpoint:
         return f"--master-port {port + 1}"
     return f"--rdzv-endpoint {_endpoint(host, port + 1)}"
 
 
 def _endpoint(host: str, port: int) -> str:
-    """Return host and port as torchrun reads them: an IPv6 address in brackets."""
+    """Join host and port in torchrun's form, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of the error's message, after its class unless the message explains itself."""
+    """Return the first line of the error's message, after the class of the error.
+
+    The class is left out for an `OSError` and a `ValueError`, whose messages are clear without it.
+    """
     line = one_line(str(error).strip().partition("\n")[0])
     if line and isinstance(error, (OSError, ValueError)):
         return line

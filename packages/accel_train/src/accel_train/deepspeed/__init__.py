@@ -98,7 +98,7 @@ def _log_vendor_defaults(
     if applied_defaults and os.environ.get("RANK", "0") == "0":
         lines = "".join(f"\n  - {entry}" for entry in applied_defaults)
         _log.warning(
-            "Set for %s, as its vendor wants it (activate(vendor_defaults=False) leaves it out):%s",
+            "Defaults for %s, set in this process (activate(vendor_defaults=False) leaves them out):%s",
             accelerator.name,
             lines,
         )

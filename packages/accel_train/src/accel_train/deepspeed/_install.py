@@ -92,13 +92,13 @@ def set_up(
     module that provides the communication backend is imported, because DeepSpeed only asks for its name.
     """
     # Imported here: a process that only imports DeepSpeed does not need it.
-    from accel_train.launch.communication import prepared
+    from accel_train.launch.communication import prepare_communication
 
     for name, patch in _PATCHES.items():
         module = sys.modules.get(name)
         if module is not None:
             patch(module)
-    prepared(accelerator)
+    prepare_communication(accelerator)
     vars(accelerator)["_pins"] = _native_pinned_memory
     if vendor_defaults and ACCEL_VENDOR_DEFAULTS.read(os.environ):
         return accelerator.apply_vendor_defaults()
@@ -373,10 +373,11 @@ def _require_same_device(replaced: list[Any], accelerator: Accelerator) -> None:
     for other in replaced:
         if other.device_name() != accelerator.device_name():
             raise IntegrationError(
-                f"DeepSpeed was imported before and has chosen {_described(other)}, accel-core has chosen "
-                f"{accelerator!r}. DeepSpeed's modules, and objects made since, still use the first "
-                "one. Call activate() before `import deepspeed`; or activate(force=True) if no engine, "
-                "tensor or process group was made yet; or set DS_ACCELERATOR so that both choose the same."
+                f"DeepSpeed was imported before and has chosen {_described(other)}, but accel-core has "
+                f"chosen {accelerator!r}. DeepSpeed's modules, and objects created since then, still use "
+                "DeepSpeed's choice. Call activate() before `import deepspeed`; or activate(force=True) if "
+                "no engine, tensor or process group exists yet; or set DS_ACCELERATOR so that both choose "
+                "the same."
             )
 
 

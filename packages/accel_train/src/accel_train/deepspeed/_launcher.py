@@ -13,7 +13,7 @@ from accel_core.errors import IntegrationError
 from accel_core.explain.autoload import autoload_conflicts
 from accel_core.settings import read as read_settings
 from accel_train.deepspeed import _child_activation, activate
-from accel_train.launch.environment import for_ranks, isolation_reason
+from accel_train.launch.environment import import_variables, isolation_reason
 
 __all__ = ["run_launcher"]
 
@@ -26,12 +26,10 @@ def run_launcher(arguments: Sequence[str]) -> None:
     if reason := _child_activation.missing_activation():
         raise IntegrationError(f"{reason}.")
     accelerator = activate().accelerator
-    import_breakers = autoload_conflicts(
-        accelerator.backend, read_settings().probe_timeout
-    )
-    if import_breakers:
-        sys.stderr.write(f"{isolation_reason(import_breakers)}\n\n")
-    os.environ.update(for_ranks(accelerator.backend, import_breakers))
+    conflicts = autoload_conflicts(accelerator.backend, read_settings().probe_timeout)
+    if conflicts:
+        sys.stderr.write(f"{isolation_reason(conflicts)}\n\n")
+    os.environ.update(import_variables(accelerator.backend, conflicts))
     # The launcher's parser takes its name from here, and its autotuner repeats the command.
     sys.argv[:] = ["accel deepspeed", *arguments]
     from deepspeed.launcher import runner

@@ -118,7 +118,7 @@ class _LauncherMembers:
             return [ids[int(position)] for position in positions]
         except IndexError:
             raise ValueError(
-                f"{variable}={value!r} names {len(ids)} devices, and the launcher was asked for "
+                f"{variable}={value!r} names {len(ids)} devices, but the launcher's options select "
                 f"{', '.join(map(str, positions))}. If {variable} holds no plain indices, --include and "
                 "--num_gpus refer to positions in its list, from 0."
             ) from None

@@ -37,7 +37,7 @@ def require_supported_version() -> str:
         )
     if version != UNKNOWN_VERSION and _is_too_old(version):
         raise IntegrationMissingError(
-            f"DeepSpeed {version} is installed, accel-core needs {OLDEST_SUPPORTED} or newer: "
+            f"DeepSpeed {version} is installed, but accel-train needs {OLDEST_SUPPORTED} or newer: "
             f"pip install 'deepspeed>={OLDEST_SUPPORTED}'"
         )
     return version

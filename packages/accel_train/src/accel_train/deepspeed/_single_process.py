@@ -52,19 +52,19 @@ def patch_mpi_discovery(comm_module: Any) -> None:
 
 
 def _require_single_process(environ: Mapping[str, str]) -> None:
-    """Raise `IntegrationMissingError` if a variable says that this is one of several processes."""
+    """Raise `IntegrationMissingError` if a variable shows that this is one of several processes."""
     variable = _variable_of_several_processes(environ)
     if variable:
         missing = [name for name in _RANK_VARIABLES if name not in environ]
         raise IntegrationMissingError(
-            f"{variable}={environ[variable]} says that this is one of several processes, and DeepSpeed needs "
-            f"{', '.join(missing)} in each. Start it with `accel deepspeed` or torchrun, which set them, or "
-            "let DeepSpeed ask MPI: `pip install mpi4py`."
+            f"{variable}={environ[variable]} shows that this is one of several processes, and DeepSpeed "
+            f"needs {', '.join(missing)} in each. Start the script with `accel deepspeed` or torchrun, which "
+            "set these variables, or let DeepSpeed get them from MPI: `pip install mpi4py`."
         )
 
 
 def _variable_of_several_processes(environ: Mapping[str, str]) -> str:
-    """Return the variable that says that this is one of several processes; empty if none does."""
+    """Return the variable that shows that this is one of several processes; empty if none does."""
     if environ.get("WORLD_SIZE", "1") not in ("", "1"):
         return "WORLD_SIZE"
     if environ.get("RANK", "0") != "0":

@@ -60,9 +60,9 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
         backend = _declaration_from(instance, foreign_class, device_type)
     elif backend.device_type != device_type:
         raise InvalidAcceleratorError(
-            f"backend {backend.name!r} is declared for the device type {backend.device_type!r}, and its "
-            f"class {_qualified_name(foreign_class)} is for {device_type!r}: "
-            f"declare device_type={device_type!r}"
+            f"backend {backend.name!r} is declared for the device type {backend.device_type!r}, but its "
+            f"class {_qualified_name(foreign_class)} is for {device_type!r}. Declare "
+            f"device_type={device_type!r}."
         )
     adapted: Any = _adapted_class(foreign_class, device_type)(backend, instance)
     adapted._op_providers = providers  # DeepSpeed reads the operators at once
@@ -81,9 +81,9 @@ def _instance_of(foreign_class: type) -> Any:
         return foreign_class()
     except Exception as error:
         raise InvalidAcceleratorError(
-            f"{_qualified_name(foreign_class)} cannot be made without arguments: "
-            f"{type(error).__name__}: {error}. Give "
-            "accel_core.set_accelerator() an object of it, or declare a class that takes none"
+            f"{_qualified_name(foreign_class)} cannot be created without arguments: "
+            f"{type(error).__name__}: {error}. Pass an instance to accel_core.set_accelerator(), or declare "
+            "a class that needs no arguments."
         ) from error
 
 

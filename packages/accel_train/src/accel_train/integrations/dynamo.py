@@ -43,6 +43,19 @@ def accel(
     compiler = listed_compiler(accelerator)
     if compiler != "inductor":
         return lookup_backend(compiler)(graph, inputs, **options)
+    return _compile_with_inductor(accelerator, graph, inputs, device_types, options)
+
+
+def _compile_with_inductor(
+    accelerator: Accelerator,
+    graph: torch.fx.GraphModule,
+    inputs: list[Any],
+    device_types: list[str],
+    options: dict[str, Any],
+) -> Callable[..., Any]:
+    """Compile `graph` with inductor. Raises `UnsupportedError` if it has no code for a device type."""
+    import torch
+
     # A vendor that declares inductor may register its code only when inductor is called.
     declared_type = None
     if accelerator.backend.compile_backend == "inductor":
@@ -50,7 +63,7 @@ def accel(
     for device_type in device_types:
         if device_type != declared_type and not has_inductor_code(device_type):
             raise no_inductor_code_error(device_type)
-    # torch's own wrapper: it reads mode and options, and vendors patch it.
+    # torch's own wrapper reads mode and options, and vendors patch it.
     wrapper: Any = torch._TorchCompileInductorWrapper
     try:
         compile_graph = wrapper(options.get("mode"), options.get("options"), None)

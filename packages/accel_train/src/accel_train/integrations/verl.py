@@ -143,7 +143,8 @@ def _register() -> None:
     missing_members = platform_class.__abstractmethods__
     if missing_members:
         raise TypeError(
-            f"this verl needs members that accel-train lacks: {', '.join(missing_members)}"
+            "the installed verl needs platform members that accel-train does not have: "
+            f"{', '.join(missing_members)}"
         )
     platforms.PlatformRegistry.register(platform="accel")(platform_class)
     # Read here: accel_core's settings are not loaded for a program that pins nothing.

@@ -3,6 +3,10 @@
 A job in which one rank chose nccl and another gloo would hang; here every rank raises the same error instead.
 Rank 0 reads all records and publishes one verdict, so the work grows with the number of ranks, not with its
 square.
+
+torchrun's agents keep one store across restarts, so the store may have keys of ranks that have ended, and no
+variable of torchrun's numbers the rounds. So there is a handshake: each rank writes a new random word, and
+rank 0 answers that word with the name of the round, the prefix of all other keys.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,20 +29,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLOSING",
-    "Exchanged",
+    "AgreementRound",
+    "Exchange",
     "OldStoreError",
     "Record",
-    "Round",
     "agree",
     "enumerated",
-    "exchange",
+    "exchange_records",
 ]
 
-#: Seconds by which the others wait longer than rank 0, whose verdict may come at its last moment.
+#: Seconds that the other ranks wait longer than rank 0, which may publish its verdict at the last moment.
 _GRACE = 5.0
+#: Seconds between two looks at the store.
+_POLL = 0.02
 
-
-#: Set in the store of rank 0's process before that is closed; a job that begins must not use it.
+#: The key that rank 0 sets in its store before it closes it; a new job must not start in that store.
 CLOSING = "accel/closing"
 
 
@@ -51,30 +56,30 @@ class Record(NamedTuple):
     distribution: str = ""
     version: str = ""
     communication: str = ""
-    #: `"a CUDA build"` or `"a ROCm build"` where the communication is the vendor's: both are `nccl`, and one
-    #: cannot speak with the other. Else empty.
+    #: `"a CUDA build"` or `"a ROCm build"` if the communication is the vendor's: both are `nccl`, but they
+    #: cannot exchange data. Empty for other communication.
     build: str = ""
-    #: How it came to that, as a clause.
-    how: str = ""
-    #: Why it did not choose others: reason by backend.
-    others: dict[str, str] = {}  # noqa: RUF012 - never written to
-    #: Why this rank cannot start at all.
+    #: How the backend was selected, as a clause.
+    selection_reason: str = ""
+    #: The reason against each backend that was not selected, by name.
+    rejected: dict[str, str] = {}  # noqa: RUF012 - never written to
+    #: The reason why this rank cannot start; empty if it can.
     problem: str = ""
 
     @classmethod
     def read(cls, rank: int, data: bytes) -> Record:
-        """Return the record that `rank` left in the store.
+        """Return the record that `rank` wrote to the store.
 
-        Another version of this package may write other fields; the record returned then says so.
+        Another version of this package may write other fields. The result then has that as its `problem`.
         """
         try:
             return cls(**json.loads(data))
         except (ValueError, TypeError) as error:
             problem = (
                 f"its record in the store cannot be read: {one_line(str(error))}. Install the same "
-                "accel-core on every host"
+                "accel-train on every host"
             )
-            return cls(rank, "not known", problem=problem)
+            return cls(rank, "unknown", problem=problem)
 
     @property
     def choice(self) -> tuple[str, ...]:
@@ -93,236 +98,274 @@ class Record(NamedTuple):
         return f"{self.backend} ({origin}) over {self.communication}{build}"
 
 
-class Round(NamedTuple):
-    """The common knowledge of all ranks after they agree."""
+class AgreementRound(NamedTuple):
+    """The result of an agreement, the same on every rank."""
 
-    #: A word that no other round has; the prefix of this round's keys.
+    #: A word that no other round has: the prefix of this round's keys in the store.
     name: str
     #: The host of every rank.
     hosts: list[str]
 
 
 class OldStoreError(RankLostError):
-    """The store was closed before rank 0 wrote to it; it may be the store of an earlier round."""
+    """The store was closed before rank 0 wrote to it; it may be the store of an earlier job."""
 
 
-def agree(store: Store, record: Record, world_size: int, timeout: float) -> Round:
-    """Wait until all ranks have the same choice, and return the name of this round with what all must know.
-
-    torchrun's agents keep one store across restarts, so the store may hold entries of ranks that have ended,
-    and nothing that torchrun gives a rank numbers the rounds. So there is a handshake: each rank writes a new
-    random word, and accepts the round's name only from an answer to that word.
+def agree(
+    store: Store, record: Record, world_size: int, timeout: float
+) -> AgreementRound:
+    """Wait until all ranks have written their records, and check that they made the same choice.
 
     Raises `RankMismatchError`, the same on every rank, if the choices differ or a rank cannot start. Raises
-    `RankLostError` if a rank does not arrive within `timeout` seconds.
+    `RankLostError` if a rank does not write its record within `timeout` seconds.
     """
 
     def judge(others: Mapping[int, bytes]) -> str:
-        records = {
-            0: record,
-            **{rank: Record.read(rank, data) for rank, data in others.items()},
-        }
-        return json.dumps(_judged(records, world_size, timeout))
+        records = {0: record}
+        for rank, data in others.items():
+            records[rank] = Record.read(rank, data)
+        return json.dumps(_build_verdict(records, world_size, timeout))
 
     me = Rank(record.rank, world_size, None, record.host)
-    exchanged = exchange(store, me, json.dumps(record._asdict()), judge, timeout)
-    verdict = json.loads(exchanged.verdict)
+    own_record = json.dumps(record._asdict())
+    exchange = exchange_records(store, me, own_record, judge, timeout)
+    verdict = json.loads(exchange.verdict)
     if record.rank == 0 and verdict["error"]:
-        exchanged.wait_for_readers()
+        exchange.wait_for_readers()
     if verdict["absent"]:
         raise RankLostError(verdict["error"], ranks=tuple(verdict["absent"]))
     if verdict["error"]:
         raise RankMismatchError(verdict["error"])
-    return Round(exchanged.name, verdict["hosts"])
+    return AgreementRound(exchange.round_name, verdict["hosts"])
 
 
-def _judged(
+def _build_verdict(
     records: Mapping[int, Record], world_size: int, timeout: float
 ) -> dict[str, Any]:
-    """Rank 0's verdict on the records that came."""
+    """Return rank 0's verdict on `records`, which are by rank, as values for JSON.
+
+    `error`: the message of the error that every rank raises; may be empty. `absent`: the ranks without a
+    record. `hosts`: the host of each rank with a record.
+    """
     absent = [rank for rank in range(world_size) if rank not in records]
-    in_order = [_cleaned(records[rank]) for rank in sorted(records)]
-    return {
-        "error": _not_there(absent, world_size, timeout)
-        or _problems(in_order)
-        or _differences(in_order),
-        "absent": absent,
-        "hosts": [r.host for r in in_order],
-    }
+    in_order = [_escaped(records[rank]) for rank in sorted(records)]
+    error = ""
+    if absent:
+        error = _absent_message(absent, world_size, timeout)
+    if not error:
+        error = _problems_message(in_order)
+    if not error:
+        error = _differences_message(in_order)
+    hosts = [record.host for record in in_order]
+    return {"error": error, "absent": absent, "hosts": hosts}
 
 
-class Exchanged(NamedTuple):
-    """The result of an exchange on one rank: rank 0's verdict on the records of all ranks."""
+class Exchange(NamedTuple):
+    """The result of `exchange_records` on one rank."""
 
-    #: A word that no other round has.
-    name: str
+    #: A word that no other round has: the prefix of this round's keys in the store.
+    round_name: str
+    #: Rank 0's verdict on the records of all ranks.
     verdict: bytes
     world_size: int
+    #: The job's store, below the round's prefix.
     store: Store
 
     def wait_for_readers(self) -> None:
-        """On rank 0, whose process may hold the store: wait briefly until all others have read it."""
+        """Wait briefly until all other ranks have read the verdict.
+
+        For rank 0, whose process may have the store, and ends it.
+        """
         end = time.monotonic() + _GRACE
-        with suppress(RuntimeError):  # the store is closed: nobody can be waited for
+        with suppress(RuntimeError):  # the store is closed, so no rank can be awaited
             while time.monotonic() < end:
-                readers = self.store.add("verdict-read", 0)  # adding 0 reads it
+                readers = self.store.add("verdict-read", 0)  # adding 0 reads the number
                 if readers >= self.world_size - 1:
                     return
-                time.sleep(0.02)
+                time.sleep(_POLL)
 
 
-def exchange(
+def exchange_records(
     store: Store,
     me: Rank,
-    mine: str,
+    own_record: str,
     judge: Callable[[Mapping[int, bytes]], str],
     timeout: float,
-) -> Exchanged:
-    """Give `mine` to rank 0 and return rank 0's verdict, which is the same on every rank.
+) -> Exchange:
+    """Give `own_record` to rank 0, and return rank 0's verdict, which is the same on every rank.
 
-    On rank 0, `judge` gets the records by rank and returns the verdict. It is called when all ranks have left
-    a record, or after `timeout` seconds with those that have. Entries that an earlier round left in the store
-    are ignored. Raises `RankLostError` if rank 0 does not answer.
+    On rank 0, `judge` gets the other ranks' records, by rank, and returns the verdict. It is called when all
+    ranks have written a record, or after `timeout` seconds with the records that exist. Keys of an earlier
+    round in the store are ignored. Raises `RankLostError` if rank 0 does not answer.
     """
     from torch._C._distributed_c10d import PrefixStore
 
-    if me.rank == 0:
-        name = uuid.uuid4().hex
-        round_store = PrefixStore(name, store)
-        verdict = judge(_collected(store, round_store, name, me.world_size, timeout))
-        round_store.set("verdict", verdict)
-        return Exchanged(name, verdict.encode(), me.world_size, round_store)
-    return _attend(store, me, mine, timeout + _GRACE)
+    if me.rank != 0:
+        return _send_record(store, me, own_record, timeout + _GRACE)
+    name = uuid.uuid4().hex
+    round_store = PrefixStore(name, store)
+    records = _collect_records(store, round_store, name, me.world_size, timeout)
+    verdict = judge(records)
+    round_store.set("verdict", verdict)
+    return Exchange(name, verdict.encode(), me.world_size, round_store)
 
 
-def _collected(
+def _collect_records(
     store: Store, round_store: Store, name: str, world_size: int, timeout: float
 ) -> dict[int, bytes]:
-    """Rank 0: answer the others until all have left their records, by rank."""
+    """On rank 0: answer the words of the other ranks until all records are there; return these by rank.
+
+    After `timeout` seconds the result has the records that are there.
+    """
     end = time.monotonic() + timeout
-    left: dict[int, bytes] = {}
+    records: dict[int, bytes] = {}
     answered: dict[int, bytes] = {}
     while True:
-        for rank in range(1, world_size):
-            if rank in left:
-                continue
+        missing = [rank for rank in range(1, world_size) if rank not in records]
+        for rank in missing:
             if round_store.check([f"record/{rank}"]):
-                left[rank] = round_store.get(f"record/{rank}")
-            elif store.check([f"word/{rank}"]):
-                word = store.get(f"word/{rank}")
-                if (
-                    answered.get(rank) != word
-                ):  # the first may have been of a rank that is no more
-                    answered[rank] = word
-                    store.set(f"answer/{word.decode()}", name)
-        if len(left) == world_size - 1 or time.monotonic() > end:
-            return left
-        time.sleep(0.02)
+                records[rank] = round_store.get(f"record/{rank}")
+            else:
+                _answer_word(store, rank, name, answered)
+        if len(records) == world_size - 1 or time.monotonic() > end:
+            return records
+        time.sleep(_POLL)
 
 
-def _attend(store: Store, me: Rank, mine: str, patience: float) -> Exchanged:
-    """Any other rank: learn the round's name, leave the record, read rank 0's verdict."""
+def _answer_word(
+    store: Store, rank: int, name: str, answered: dict[int, bytes]
+) -> None:
+    """On rank 0: answer the word of `rank` with the round's name, unless it is in `answered`.
+
+    A word may be that of an earlier rank that has ended. Then the present rank's word follows.
+    """
+    if not store.check([f"word/{rank}"]):
+        return
+    word = store.get(f"word/{rank}")
+    if answered.get(rank) != word:
+        answered[rank] = word
+        store.set(f"answer/{word.decode()}", name)
+
+
+def _send_record(store: Store, me: Rank, own_record: str, timeout: float) -> Exchange:
+    """On any other rank: get the round's name, write the record, and read rank 0's verdict.
+
+    Raises `OldStoreError` if the store closes before rank 0 answers, and `RankLostError` if rank 0 is not
+    reached within `timeout` seconds.
+    """
     from torch._C._distributed_c10d import PrefixStore
 
     word = uuid.uuid4().hex
-    wait = timedelta(seconds=patience)
-    kind: type[RankLostError] = OldStoreError
+    wait = timedelta(seconds=timeout)
+    has_answer = False
     try:
         if store.check([CLOSING]):
             raise OldStoreError(f"{me}: the store of an earlier job is being closed")
         store.set(f"word/{me.rank}", word)
         store.wait([f"answer/{word}"], wait)
         name = store.get(f"answer/{word}").decode()
-        kind = RankLostError
+        has_answer = True
         round_store = PrefixStore(name, store)
-        round_store.set(f"record/{me.rank}", mine)
+        round_store.set(f"record/{me.rank}", own_record)
         round_store.wait(["verdict"], wait)
-        said = round_store.get("verdict")
+        verdict = round_store.get("verdict")
         round_store.add("verdict-read", 1)
     except OldStoreError:
         raise
     except RuntimeError as error:
-        closed = isinstance(error, import_torch().distributed.DistNetworkError)
-        did = (
-            "closed the store early"
-            if closed
-            else f"did not answer within {patience:g} s"
-        )
-        raise (kind if closed else RankLostError)(
-            f"{me}: rank 0 {did}: {_first_line(error)}. See what rank 0 "
-            "printed, and that its host can be reached.",
+        error_class: type[RankLostError] = RankLostError
+        event = f"did not answer within {timeout:g} s"
+        if isinstance(error, import_torch().distributed.DistNetworkError):
+            event = "closed the store early"
+            if not has_answer:
+                error_class = OldStoreError
+        raise error_class(
+            f"{me}: rank 0 {event}: {_first_line(error)}. Read what rank 0 printed, and check that its host "
+            "can be reached.",
             ranks=(0,),
         ) from error
-    return Exchanged(name, said, me.world_size, round_store)
+    return Exchange(name, verdict, me.world_size, round_store)
 
 
-def _cleaned(record: Record) -> Record:
-    """The record, whose texts are another host's, without what a terminal would obey."""
-    texts: dict[str, Any] = {
-        k: one_line(v) for k, v in record._asdict().items() if isinstance(v, str)
+def _escaped(record: Record) -> Record:
+    """Return the record with control characters escaped: its texts come from another host."""
+    texts: dict[str, Any] = {}
+    for name, value in record._asdict().items():
+        if isinstance(value, str):
+            texts[name] = one_line(value)
+    rejected = {
+        one_line(name): one_line(reason) for name, reason in record.rejected.items()
     }
-    return record._replace(
-        **texts, others={one_line(k): one_line(v) for k, v in record.others.items()}
-    )
+    return record._replace(**texts, rejected=rejected)
 
 
-def _not_there(absent: list[int], world_size: int, timeout: float) -> str:
-    if not absent:
-        return ""
+def _absent_message(absent: list[int], world_size: int, timeout: float) -> str:
+    """Return the message for ranks that wrote no record."""
     return (
-        f"{enumerated(absent)} of {world_size} did not reach the start within {timeout:g} s. See what "
-        "it printed, and whether its host can reach MASTER_ADDR at MASTER_PORT."
+        f"{enumerated(absent)} of {world_size} did not start within {timeout:g} s. Read what "
+        f"{enumerated(absent)} printed, and check that MASTER_ADDR and MASTER_PORT can be reached from there."
     )
 
 
-def _problems(records: Iterable[Record]) -> str:
-    faulty = [
-        f"rank {r.rank} (host {r.host}) cannot start: {r.problem}"
-        for r in records
-        if r.problem
+def _problems_message(records: Iterable[Record]) -> str:
+    """Return a line for each rank that cannot start; empty if all can."""
+    lines = [
+        f"rank {record.rank} (host {record.host}) cannot start: {record.problem}"
+        for record in records
+        if record.problem
     ]
-    return "\n".join(faulty)
+    return "\n".join(lines)
 
 
-def _differences(records: list[Record]) -> str:
-    first = records[0]
-    groups: dict[tuple[str, ...], list[Record]] = {}
+def _differences_message(records: Sequence[Record]) -> str:
+    """Return the message for different choices, with a line for each choice; empty if all are equal."""
+    ranks_by_choice: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
-        groups.setdefault(record.choice, []).append(record)
-    if len(groups) == 1:
+        ranks_by_choice.setdefault(record.choice, []).append(record)
+    if len(ranks_by_choice) == 1:
         return ""
+    backend_of_rank_0 = records[0].backend
     lines = ["the ranks did not choose the same accelerator:"]
-    for group in groups.values():
-        hosts = ", ".join(dict.fromkeys(record.host for record in group))
-        why = (
-            group[0].others.get(first.backend, "")
-            if group[0].backend != first.backend
-            else ""
-        )
+    for group in ranks_by_choice.values():
+        lines.append(f"  {_choice_line(group, backend_of_rank_0)}")
+    choices_without_build = {choice[:-1] for choice in ranks_by_choice}
+    if len(choices_without_build) == 1:
         lines.append(
-            f"  {enumerated([record.rank for record in group])} (host {hosts}): {group[0]}, "
-            f"{group[0].how}" + (f"; {first.backend} there: {why}" if why else "")
-        )
-    if len({choice[:-1] for choice in groups}) == 1:
-        lines.append(
-            f"{first.communication} of one build of torch cannot exchange data with that of another. Start a "
-            "job on the hosts of each maker, or set ACCEL_COMMUNICATION_BACKEND=gloo"
+            f"{records[0].communication} of one build of torch cannot exchange data with that of another. "
+            "Start one job on the hosts of each vendor, or set ACCEL_COMMUNICATION_BACKEND=gloo"
         )
         return "\n".join(lines)
+    pin = f"DS_ACCELERATOR={backend_of_rank_0}"
     lines.append(
-        f"Install the same version everywhere, or pin what all hosts have: DS_ACCELERATOR={first.backend} "
-        "(on each host, accel why shows what is chosen there)."
+        f"Install the same version everywhere, or pin a backend that all hosts have: {pin} (on each host, "
+        "accel why shows the choice there)."
     )
     return "\n".join(lines)
 
 
-def enumerated(ranks: list[int], most: int = 8) -> str:
-    """Return `"rank 1"` or `"ranks 1, 2"`, at most `most` of them: a job may have a thousand ranks."""
-    rest = f" and {len(ranks) - most} more" if len(ranks) > most else ""
-    return (
-        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{rest}"
-    )
+def _choice_line(group: Sequence[Record], backend_of_rank_0: str) -> str:
+    """Return a line about ranks with the same choice, with the reason against rank 0's backend there."""
+    first = group[0]
+    hosts = ", ".join(dict.fromkeys(record.host for record in group))
+    ranks = enumerated([record.rank for record in group])
+    line = f"{ranks} (host {hosts}): {first}, {first.selection_reason}"
+    if first.backend != backend_of_rank_0:
+        reason = first.rejected.get(backend_of_rank_0, "")
+        if reason:
+            line += f"; {backend_of_rank_0} there: {reason}"
+    return line
+
+
+def enumerated(ranks: Sequence[int], max_ranks: int = 8) -> str:
+    """Return `"rank 1"`, or `"ranks 1, 2 and 30 more"` with the first `max_ranks` ranks."""
+    listed = ", ".join(str(rank) for rank in ranks[:max_ranks])
+    text = f"ranks {listed}" if len(ranks) > 1 else f"rank {listed}"
+    if len(ranks) > max_ranks:
+        text += f" and {len(ranks) - max_ranks} more"
+    return text
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    """Return the first line of the error's message without its full stop; its class if it has no message."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0].rstrip(".")

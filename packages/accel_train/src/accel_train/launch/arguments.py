@@ -7,47 +7,55 @@ from typing import Any
 
 from accel_core.errors import InvalidArgumentError, LaunchError
 
-__all__ = ["duration", "of_type", "seconds"]
+__all__ = ["check_seconds", "check_type", "to_timedelta"]
 
 
-def duration(name: str, value: Any) -> timedelta | None:
-    """Return `value`, a `timedelta` or seconds, as a `timedelta`; `None` stays `None`.
+def to_timedelta(name: str, value: Any) -> timedelta | None:
+    """Convert the argument `name`, a `timedelta` or seconds, to a `timedelta`; `None` stays `None`.
 
     Raises `InvalidArgumentError`, a `TypeError`, for any other type. Raises `LaunchError`, a `ValueError`,
     for a time of 0 or less.
     """
     if value is None:
         return None
-    given = value.total_seconds() if isinstance(value, timedelta) else value
-    amount = seconds(name, given, "a datetime.timedelta, or seconds above 0")
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    else:
+        seconds = value
+    check_seconds(name, seconds, "a datetime.timedelta, or seconds above 0")
+    if isinstance(value, timedelta):
+        return value
     try:
-        return value if isinstance(value, timedelta) else timedelta(seconds=amount)
+        return timedelta(seconds=seconds)
     except OverflowError:
         raise _invalid(
             name, value, "a time that a datetime.timedelta can hold"
         ) from None
 
 
-def seconds(name: str, value: Any, expected: str = "seconds above 0") -> float:
-    """Return `value` in seconds. Raises what `duration` raises."""
+def check_seconds(name: str, value: Any, expected: str = "seconds above 0") -> None:
+    """Check that the argument `name` is a number of seconds above 0. Raises what `to_timedelta` raises."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidArgumentError(
-            f"init_process_group({name}={value!r}) is not valid, expected {expected}, not "
-            f"{type(value).__name__}"
-        )
-    if not value > 0:  # not a number is not above it
+        raise _wrong_type(name, value, expected)
+    if not value > 0:  # also true for NaN
         raise _invalid(name, value, expected)
-    return value
+
+
+def check_type(name: str, value: Any, kind: type, expected: str) -> None:
+    """Check that the argument `name` is `None` or an instance of `kind`.
+
+    Raises `InvalidArgumentError`, a `TypeError`, for anything else; also for `True` as an `int`.
+    """
+    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        raise _wrong_type(name, value, expected)
+
+
+def _wrong_type(name: str, value: Any, expected: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"init_process_group({name}={value!r}) is not valid, expected {expected}, not "
+        f"{type(value).__name__}"
+    )
 
 
 def _invalid(name: str, value: Any, expected: str) -> LaunchError:
     return LaunchError(f"{name}={value!r} is not valid, expected {expected}")
-
-
-def of_type(name: str, value: Any, kind: type, expected: str) -> None:
-    """Raise `InvalidArgumentError` unless `value` is `None` or an instance of `kind`."""
-    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-        raise InvalidArgumentError(
-            f"init_process_group({name}={value!r}) is not valid, expected {expected}, not "
-            f"{type(value).__name__}"
-        )

@@ -19,35 +19,37 @@ from accel_core.torch_import import import_torch
 __all__ = ["FLAGS", "OPTIONS", "TORCHRUN_OPTIONS", "parse"]
 
 _USAGE = "accel run [options of accel or torchrun] SCRIPT [arguments of the script]"
-_ABOUT = """Start the ranks of a distributed job on this host: torchrun, for whatever accelerator is chosen.
+_ABOUT = """Start one process per device on this host, like torchrun, on the chosen accelerator.
 
-Without --nproc-per-node, one rank for each device (on the CPU: for each NUMA node). Each rank is bound to
-cores near its device. DS_ACCELERATOR is set to what was chosen here, so that all ranks choose the same."""
+Without --nproc-per-node, one rank is started for each device (on the CPU: for each NUMA node). Each rank is
+bound to cores near its device. DS_ACCELERATOR is set to the accelerator chosen here, so that all ranks use
+the same one."""
 
-#: `accel run`'s own options that take a value: a word for the value, and the help text.
+#: `accel run`'s own options with a value: the metavar and the help text of each.
 OPTIONS = {
     "--backend": ("NAME", "accelerator to use: a name as in DS_ACCELERATOR"),
     "--communication-backend": (
         "NAME",
         "torch.distributed's backend [the accelerator's own]",
     ),
-    "--timeout": ("SECONDS", "how long each probe may take, as for accel list"),
+    "--timeout": ("SECONDS", "time limit for each probe, as for accel list"),
     "--folder": (
         "FOLDER",
         "as the first option: use the environment in FOLDER (accel setup --into) that fits this machine",
     ),
 }
-#: Its own options without a value, and their help texts.
+#: `accel run`'s own options without a value: the help text of each.
 FLAGS = {
     "--one-device-per-rank": (
-        "each rank sees only its own device, as device 0; default: it sees all, and uses number LOCAL_RANK"
+        "show each rank only its own device, as device 0 [each rank sees all devices, and uses the one with "
+        "the number LOCAL_RANK]"
     ),
     "--no-bind": "do not bind ranks to cores",
     "--no-integrations": "do not prepare frameworks (Accelerate, DeepSpeed) that the ranks import",
-    "--doctor": "every rank examines its machine first, and rank 0 reports the differences",
-    "--dry-run": "print the plan for each rank, start nothing",
+    "--doctor": "first examine the machine of each rank, and report the differences on rank 0",
+    "--dry-run": "print the plan for each rank, and start no rank",
 }
-#: torchrun's options that most jobs need, as in `OPTIONS`. They are copied here to be shown without torch.
+#: torchrun's most used options, in the form of `OPTIONS`. The copy is shown where torch is not installed.
 TORCHRUN_OPTIONS = {
     "--nproc-per-node": ("N", "ranks on this host [one for each device]"),
     "--nnodes": ("N", "number of hosts, or minimum and maximum: 2:4"),
@@ -60,64 +62,66 @@ TORCHRUN_OPTIONS = {
     "--rdzv-id": ("ID", "the job's name, the same on all hosts"),
     "--max-restarts": ("N", "how often to restart the ranks after one failed"),
     "--log-dir": ("FOLDER", "folder for the output of the ranks"),
-    "--module": ("", "SCRIPT is a module (-m)"),
-    "--no-python": ("", "SCRIPT is a command"),
+    "--module": ("", "SCRIPT is the name of a module (-m)"),
+    "--no-python": ("", "SCRIPT is a command, not run by Python"),
 }
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse torchrun's options and `accel run`'s own, in any order; exit for help and for bad usage.
+    """Parse torchrun's options and `accel run`'s own, in any order.
 
-    Raises `BackendUnavailableError` if torch, and so torchrun's parser, is missing.
+    Exits with status 0 after printing a help text, and with 2 for bad usage. Raises
+    `BackendUnavailableError` if torch, which has torchrun's parser, is not installed, and `LaunchError` if
+    torch has no torchrun.
     """
-    # Shown at once: importing torch takes a second or more.
+    # First, because the import of torch takes a second or more.
     if arguments and arguments[0] in ("-h", "--help"):
         _print_and_exit(_help())
     try:
         parser = _combined_parser([_torchrun_parser()])
     except (BackendUnavailableError, ImportError) as error:
-        # Exits if the arguments only ask for help.
+        # Prints the help and exits, if --help or --help-all is among the arguments.
         _combined_parser([], missing_reason=str(error)).parse_known_args(arguments)
         if isinstance(error, BackendUnavailableError):
             raise
         raise LaunchError(
-            f"this torch has no torch.distributed.run: {error}"
+            f"the installed torch has no torch.distributed.run: {error}"
         ) from error
     _set_defaults(parser)
     parsed, unknown = parser.parse_known_args(arguments)
     if unknown:
         parser.error(
-            f"{_unknown_option_message(unknown[0], parser)} accel run --help-all names them all."
+            f"{_unknown_option_message(unknown[0], parser)} accel run --help-all lists all options."
         )
     return parsed
 
 
-def _unknown_option_message(word: str, parser: argparse.ArgumentParser) -> str:
-    """Return the message for an option that does not exist, with the closest one that does."""
+def _unknown_option_message(argument: str, parser: argparse.ArgumentParser) -> str:
+    """Return the message for an option that does not exist, with the most similar option that does."""
     known = set(re.findall(r"--[a-z][\w-]*", parser.format_help()))
-    typed = word.partition("=")[0]
-    matches = difflib.get_close_matches(typed.replace("_", "-"), known, n=1)
-    message = f"there is no option {typed}."
+    option = argument.partition("=")[0]
+    matches = difflib.get_close_matches(option.replace("_", "-"), known, n=1)
+    message = f"there is no option {option}."
     if matches:
         message += f" Did you mean {matches[0]}?"
     return message
 
 
 def _set_defaults(parser: argparse.ArgumentParser) -> None:
-    """Set defaults of torchrun's options, unless its own variables (`PET_…`) set them."""
+    """Set `accel run`'s defaults of two torchrun options, unless torchrun's `PET_…` variables set them."""
     if "PET_NPROC_PER_NODE" not in os.environ:
         parser.set_defaults(nproc_per_node="auto")
     signals = parser.get_default("signals_to_handle")
-    # torch 2.6 has no such option.
+    # torch 2.6 does not have this option.
     if signals and os.name != "nt" and "PET_SIGNALS_TO_HANDLE" not in os.environ:
-        # Slurm announces the end of a job's time by one of these, for the script to save its work.
+        # Slurm sends one of these before the end of the job's time, so that the script can save a checkpoint.
         parser.set_defaults(signals_to_handle=f"{signals},SIGUSR1,SIGUSR2")
 
 
 def _torchrun_parser() -> argparse.ArgumentParser:
     """Return torchrun's parser.
 
-    Raises `BackendUnavailableError` without torch, and `ImportError` if this torch has no torchrun.
+    Raises `BackendUnavailableError` if torch is not installed, and `ImportError` if torch has no torchrun.
     """
     import_torch()
     from torch.distributed.run import get_args_parser
@@ -129,9 +133,9 @@ def _torchrun_parser() -> argparse.ArgumentParser:
 def _combined_parser(
     parsers: list[argparse.ArgumentParser], missing_reason: str = ""
 ) -> argparse.ArgumentParser:
-    """Return a parser with the options of `parsers` and of `accel run`, and with help for both.
+    """Return a parser with the options of `parsers`, those of `accel run`, `--help` and `--help-all`.
 
-    `missing_reason`: why torchrun's options are missing, for the help; empty if they are not.
+    `missing_reason`: the reason why torchrun's options are not among them, for the help; otherwise empty.
     """
     parser = argparse.ArgumentParser(
         prog="accel run",
@@ -139,7 +143,7 @@ def _combined_parser(
         parents=parsers,
         conflict_handler="resolve",
         add_help=False,
-        # With abbreviations, an option of the script that begins like two of torchrun's is an error.
+        # Otherwise an option of the script is an error if two options of torchrun begin like it.
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -157,7 +161,7 @@ def _combined_parser(
 
 
 def _add_own_options(parser: Any) -> None:
-    """Add `accel run`'s own options to a parser, or to a group of one."""
+    """Add `accel run`'s own options to a parser or to an argument group."""
     for name, (metavar, text) in OPTIONS.items():
         value_type = _seconds if metavar == "SECONDS" else str
         parser.add_argument(name, metavar=metavar, help=text, type=value_type)
@@ -166,7 +170,7 @@ def _add_own_options(parser: Any) -> None:
 
 
 def _seconds(text: str) -> float:
-    """Return a number of seconds above 0. Raises `ArgumentTypeError` for other text."""
+    """Parse a number of seconds above 0. Raises `ArgumentTypeError` for other text."""
     with contextlib.suppress(ValueError):
         seconds = float(text)
         if 0 < seconds < float("inf"):
@@ -203,9 +207,9 @@ def _print_and_exit(text: str) -> NoReturn:
 
 
 def _help(*, show_all: bool = False, missing_reason: str = "") -> str:
-    """Return the help: `accel run`'s own options, and torchrun's most used ones, or all if `show_all`.
+    """Return the help text: `accel run`'s own options, and torchrun's most used ones, or all if `show_all`.
 
-    `missing_reason`: why torchrun's options cannot be shown; empty if they can.
+    `missing_reason`: the reason why torchrun's options cannot be shown; empty if they can.
     """
     if not missing_reason and torch_build() is None:
         missing_reason = (
@@ -217,29 +221,26 @@ def _help(*, show_all: bool = False, missing_reason: str = "") -> str:
     )  # fmt: skip
     group = own_parser.add_argument_group("options of accel")
     _add_own_options(group)
-    group.add_argument("-h", "--help", action="store_true", help="show this")
+    group.add_argument("-h", "--help", action="store_true", help="show this help")
     group.add_argument(
         "--help-all",
         action="store_true",
-        help="show this, with all options of torchrun",
+        help="show this help with all options of torchrun",
     )
     if missing_reason:
         own_parser.epilog = f"torchrun's own options are not shown: {missing_reason}"
-    elif not show_all:
-        most_used = own_parser.add_argument_group(
-            "options of torchrun that are used most (--help-all shows all)"
-        )
-        for name, (metavar, text) in TORCHRUN_OPTIONS.items():
-            if metavar:
-                most_used.add_argument(name, help=text, metavar=metavar)
-            else:
-                most_used.add_argument(name, help=text, action="store_true")
-    text = own_parser.format_help()
-    if show_all and not missing_reason:
+        return own_parser.format_help()
+    if show_all:
         torchrun_parser = _torchrun_parser()
-        torchrun_parser.usage, torchrun_parser.description = (
-            argparse.SUPPRESS,
-            "options of torchrun:",
-        )
-        text += f"\n{torchrun_parser.format_help().lstrip()}"
-    return text
+        torchrun_parser.usage = argparse.SUPPRESS
+        torchrun_parser.description = "options of torchrun:"
+        return f"{own_parser.format_help()}\n{torchrun_parser.format_help().lstrip()}"
+    most_used = own_parser.add_argument_group(
+        "most used options of torchrun (--help-all shows all)"
+    )
+    for name, (metavar, text) in TORCHRUN_OPTIONS.items():
+        if metavar:
+            most_used.add_argument(name, help=text, metavar=metavar)
+        else:
+            most_used.add_argument(name, help=text, action="store_true")
+    return own_parser.format_help()

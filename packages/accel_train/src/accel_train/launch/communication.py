@@ -1,4 +1,4 @@
-"""Find the communication backend for an accelerator's tensors, before a process starts."""
+"""Find torch.distributed's backend for an accelerator's tensors, before a process group starts."""
 
 from __future__ import annotations
 
@@ -14,59 +14,59 @@ from accel_train.staged import register, unusable_reason
 if TYPE_CHECKING:
     from accel_core import Accelerator
 
-__all__ = ["communication_of", "prepared"]
+__all__ = ["communication_of", "prepare_communication"]
 
-#: oneCCL's bindings; importing them registers `ccl`.
-_CCL = "oneccl_bindings_for_pytorch"
+#: The package of oneCCL's bindings; its import registers the backend `ccl`.
+_CCL_PACKAGE = "oneccl_bindings_for_pytorch"
 
 
-def communication_of(accelerator: Accelerator, named: str | None = None) -> str:
-    """Return the name for `torch.distributed.init_process_group`: `"hccl"`, `"staged"`.
+def communication_of(accelerator: Accelerator, requested: str | None = None) -> str:
+    """Return the backend for `torch.distributed.init_process_group`: `"hccl"`, `"staged"`.
 
-    `named` takes precedence, then `ACCEL_COMMUNICATION_BACKEND`, which `accel run` sets, then the
-    accelerator's own backend. Raises `LaunchError` if torch has no such backend for the device type.
+    It is `requested`, or else the value of `ACCEL_COMMUNICATION_BACKEND`, which `accel run` sets, or else
+    the accelerator's own backend. Raises `LaunchError` if torch does not have it for the device type.
     """
     if accelerator.device_name() != "cpu":
-        register(accelerator)  # it may be named for a device that has another
+        register(
+            accelerator
+        )  # "staged" may be requested for a device with a backend of its own
     own = accelerator.communication_backend_name()
-    said = named or ACCEL_COMMUNICATION_BACKEND.read(os.environ)
-    name = (said or own).lower()
+    configured = requested or ACCEL_COMMUNICATION_BACKEND.read(os.environ)
+    name = (configured or own).lower()
     if name == own:
-        # accel run names the accelerator's own, which may turn out not to work; what is asked for stays.
-        usable = prepared(accelerator)
-        name = name if named else usable
+        prepared = prepare_communication(accelerator)
+        # The variable of accel run may have a backend that does not work here; an argument is kept.
+        if not requested:
+            name = prepared
     problem = unusable_reason(name, accelerator.device_name())
+    if problem and not configured:
+        problem = f"{accelerator.name} declares the communication backend {name!r}, and {problem}"
     if problem:
-        source = (
-            ""
-            if said
-            else f"{accelerator.name} declares the communication backend {name!r}, and "
-        )
-        raise LaunchError(f"{source}{problem}")
+        raise LaunchError(problem)
     return name
 
 
-def prepared(accelerator: Accelerator) -> str:
-    """Return the accelerator's own backend, once what brings it is imported: for a process group to be made.
+def prepare_communication(accelerator: Accelerator) -> str:
+    """Import the package that registers the accelerator's own backend with torch; return the backend.
 
-    On the CPU oneCCL's bindings register `ccl`; gloo serves, with a warning, where they fail.
+    Only the CPU's `ccl` needs this. If oneCCL's bindings fail, the accelerator uses gloo, with a warning.
     """
-    if (
-        accelerator.device_name() == "cpu"
-        and accelerator.communication_backend_name() == "ccl"
-    ):
+    is_cpu = accelerator.device_name() == "cpu"
+    if is_cpu and accelerator.communication_backend_name() == "ccl":
         import torch
 
         try:
-            import_module(_CCL)
+            import_module(_CCL_PACKAGE)
             if not torch.distributed.is_backend_available("ccl"):
-                raise ImportError(f"{_CCL} registers no backend ccl with this torch")
+                raise ImportError(
+                    f"{_CCL_PACKAGE} does not register the backend ccl with this torch"
+                )
         except (Exception, SystemExit) as error:
             accelerator._communication_backend_name = "gloo"
             warnings.warn(
                 f"oneCCL's bindings do not work here, so the CPU communicates over gloo: "
-                f"{type(error).__name__}: {error}. Install the oneccl_bindings_for_pytorch that was built "
-                f"for torch {torch.__version__}, or uninstall it.",
+                f"{type(error).__name__}: {error}. Install the {_CCL_PACKAGE} that was built for torch "
+                f"{torch.__version__}, or uninstall it.",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -1,4 +1,4 @@
-"""CPU cores for ranks: hyper-threads of one core stay together; lists of cores are in the kernel's format."""
+"""Read the CPU cores and NUMA nodes of this host from Linux's `/sys`; write lists of cores in its format."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ __all__ = [
     "physical_cores",
 ]
 
-_BUS = "/sys/bus/pci/devices"
+_PCI_DEVICES = "/sys/bus/pci/devices"
 _NODES = "/sys/devices/system/node"
-#: No machine has more cores; also keeps a malformed range from filling memory.
-_MOST_CORES = 1 << 16
+#: More cores than any machine has: a malformed range such as "0-9999999999" must not fill memory.
+_MAX_CORES = 1 << 16
 
 
 def numa_nodes(root: str = "/") -> dict[int, tuple[int, ...]]:
-    """Return the logical cores of each NUMA node that has some; memory-only nodes (CXL, HBM) are left out."""
+    """Return the logical cores of each NUMA node, without nodes that have only memory (CXL, HBM).
+
+    `root`: the folder that contains `/sys`.
+    """
     nodes = {}
     for name in hardware.names_in(_NODES, root):
         number = hardware.parse_number(name.removeprefix("node"))
@@ -33,48 +36,51 @@ def numa_nodes(root: str = "/") -> dict[int, tuple[int, ...]]:
 
 
 def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
-    """Return the NUMA node of the PCI device; `None` if the kernel does not know it."""
-    text = (
-        hardware.read_text(f"{_BUS}/{pci_address.lower()}/numa_node", root)
-        if pci_address
-        else ""
-    )
-    return hardware.parse_number(text)  # the kernel writes -1 for "not known"
+    """Return the NUMA node of the device at `pci_address` (`"0000:3B:00.0"`); `None` if it is unknown."""
+    if not pci_address:
+        return None
+    file = f"{_PCI_DEVICES}/{pci_address.lower()}/numa_node"
+    # The kernel writes -1 for an unknown node, which is not a number from 0.
+    return hardware.parse_number(hardware.read_text(file, root))
 
 
 def parse_ranges(text: str) -> tuple[int, ...] | None:
-    """Return the numbers in `"0-3,8"`, as the kernel writes lists of cores; `None` for anything else."""
+    """Parse the kernel's form of a list of cores: `(0, 1, 2, 3, 8)` for `"0-3,8"`; `None` for other text."""
     cores: set[int] = set()
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")
-        begin, end = (
-            hardware.parse_number(first),
-            hardware.parse_number(last if dash else first),
-        )
-        if begin is None or end is None or not begin <= end < _MOST_CORES:
+        begin = hardware.parse_number(first)
+        end = hardware.parse_number(last) if dash else begin
+        if begin is None or end is None or not begin <= end < _MAX_CORES:
             return None
         cores.update(range(begin, end + 1))
     return tuple(sorted(cores))
 
 
 def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...]]:
-    """Return the logical cores `ids` grouped by physical core, ordered by the first of each group."""
-    cores: dict[int, list[int]] = {}
-    for core in sorted(ids):
-        file = f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
-        siblings = parse_ranges(hardware.read_text(file, root)) or (core,)
-        cores.setdefault(min(siblings), []).append(core)
-    return [tuple(threads) for _, threads in sorted(cores.items())]
+    """Group the logical cores `ids` by physical core: each group has the hyper-threads of one core.
+
+    Groups are ordered by the lowest logical core of their physical core.
+    """
+    threads_of_core: dict[int, list[int]] = {}
+    for logical_core in sorted(ids):
+        file = (
+            f"/sys/devices/system/cpu/cpu{logical_core}/topology/thread_siblings_list"
+        )
+        siblings = parse_ranges(hardware.read_text(file, root)) or (logical_core,)
+        threads_of_core.setdefault(min(siblings), []).append(logical_core)
+    return [tuple(threads) for _, threads in sorted(threads_of_core.items())]
 
 
 def format_ranges(cores: Sequence[int]) -> str:
-    """Return sorted numbers as ranges: `"0-3,8"`."""
-    runs: list[list[int]] = []
+    """Format sorted numbers in the kernel's form: `"0-3,8"` for `(0, 1, 2, 3, 8)`."""
+    ranges: list[list[int]] = []
     for core in cores:
-        if runs and core == runs[-1][1] + 1:
-            runs[-1][1] = core
+        if ranges and core == ranges[-1][1] + 1:
+            ranges[-1][1] = core
         else:
-            runs.append([core, core])
-    return ",".join(
-        str(first) if first == last else f"{first}-{last}" for first, last in runs
-    )
+            ranges.append([core, core])
+    texts = []
+    for first, last in ranges:
+        texts.append(str(first) if first == last else f"{first}-{last}")
+    return ",".join(texts)

@@ -1,4 +1,7 @@
-"""Collect the variables that a launcher must pass to ranks on other hosts, and write them in its format."""
+"""Collect the variables that a launcher must pass to ranks on other hosts.
+
+Also write them in the formats of a shell and of DeepSpeed's launcher.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +30,22 @@ __all__ = [
     "as_deepspeed",
     "as_shell",
     "checked_prefixes",
-    "difference",
-    "for_ranks",
-    "for_shell",
+    "describe_difference",
     "forwarded",
+    "import_variables",
+    "is_utf8",
     "isolation_env",
     "isolation_reason",
     "pin_of",
-    "text_of",
+    "quote_for_shell",
 ]
 
-#: `LD_LIBRARY_PATH` and `PATH`: a shell that ssh starts reads no profile, and the hosts of a job have the
-#: same installation. DeepSpeed's launcher (0.19.8) forwards both for most vendors, CUDA among them.
+#: The prefixes of `LD_LIBRARY_PATH` and `PATH`. They are forwarded because the hosts of a job have the same
+#: installation, and a shell that ssh starts reads no profile. DeepSpeed's launcher (0.19.8) forwards them
+#: for most vendors, CUDA among them.
 SEARCH_PATHS = ("LD_LIBRARY", "PATH")
-#: Prefixes that every backend forwards: our settings, Python's, torch's, OpenMP's, gloo's.
+#: Prefixes of variables that are forwarded for every backend: settings of accel, gloo, OpenMP, Python and
+#: torch.
 COMMON = (
     "ACCEL_",
     "GLOO_",
@@ -56,15 +61,17 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def forwarded(
     accelerator: Accelerator | Backend, environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the variables in `environ` that ranks on other hosts need, sorted by name.
+    """Return the variables that ranks on other hosts need, sorted by name.
 
-    `environ` is this process's environment by default. `accelerator` may be the declaration, for a host where
-    the accelerator cannot be built (a login node without its torch). The result has the variables whose names
-    begin with one of `COMMON` or of `accelerator.export_envs()`. It always has `DS_ACCELERATOR` with the
-    accelerator's own name, so that every host makes the same choice. It has the variables that the vendor
-    wants set, if they are not set. It leaves out the visible-devices variables: each host decides which of
-    its devices it uses. Raises `LaunchError` if the accelerator's class exports an invalid prefix, or one
-    that matches too much.
+    `accelerator` may also be a declaration (`Backend`), for a host on which the accelerator cannot be built,
+    such as a login node without the vendor's torch. `environ`: by default, this process's environment.
+
+    The result has the variables in `environ` whose names begin with a prefix in `COMMON` or in
+    `accelerator.export_envs()`, and the declaration's default values of variables that are not set.
+    `DS_ACCELERATOR` is always there, with the accelerator's name, so that every host makes the same choice.
+    Visible-devices variables are left out, because each host has its own devices.
+
+    Raises `LaunchError` if `export_envs()` returns an invalid prefix, or one that matches too much.
     """
     env = os.environ if environ is None else environ
     if isinstance(accelerator, Backend):
@@ -78,7 +85,7 @@ def forwarded(
     prefixes = (*COMMON, *vendor_prefixes)
     variables = dict(missing_defaults(backend, env))
     for name, value in env.items():
-        # A name that is not an identifier (a shell's exported function) could not be set again.
+        # A shell could not set a name that is not an identifier, such as that of an exported function.
         is_settable = _IDENTIFIER.fullmatch(name) is not None
         if is_settable and name.startswith(prefixes) and name not in excluded:
             variables[name] = value
@@ -87,17 +94,17 @@ def forwarded(
 
 
 def checked_prefixes(name: str, prefixes: Iterable[str]) -> list[str]:
-    """Return the prefixes that `export_envs()` of accelerator `name` returned, as a list.
+    """Return, as a list, the prefixes that `export_envs()` of the accelerator `name` returned.
 
-    Raises `LaunchError` for a prefix that would send most of the environment to other hosts. A class is not
-    validated as a declaration is.
+    Raises `LaunchError` for an invalid prefix, and for one that would send most of the environment to other
+    hosts. A declaration's prefixes need no such check: they are validated when the declaration is made.
     """
     prefix_list = [prefixes] if isinstance(prefixes, str) else list(prefixes)
     for prefix in prefix_list:
         if not isinstance(prefix, str) or not is_variable_prefix(prefix):
             raise LaunchError(
                 f"export_envs() of {name} has {prefix!r}, {EXPECTED_PREFIX}. Nothing was forwarded. Report "
-                "this to the maintainers of its plugin."
+                f"this to the maintainers of {name}'s plugin."
             )
     return prefix_list
 
@@ -105,29 +112,32 @@ def checked_prefixes(name: str, prefixes: Iterable[str]) -> list[str]:
 def isolation_env(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return variables that stop torch from loading other vendors' packages in the ranks.
 
-    Use it if `autoload_conflicts` returns packages: they would break `import torch` on every rank.
-    Integrations are still activated, by a folder that is put first in `PYTHONPATH`; its other entries are
-    those of `environ`, by default this process's environment.
+    Use them if `autoload_conflicts` returns packages, which break `import torch` on every rank. accel-train's
+    integrations are then loaded by a `sitecustomize` module: its folder comes first in `PYTHONPATH`, before
+    the entries in `environ`. `environ`: by default, this process's environment.
     """
     env = os.environ if environ is None else environ
-    entries = env.get("PYTHONPATH", "").split(os.pathsep)
-    entries = [entry for entry in entries if entry and entry != startup.AT_START]
-    return {AUTOLOAD: "0", "PYTHONPATH": os.pathsep.join([startup.AT_START, *entries])}
+    entries = [startup.AT_START]
+    for entry in env.get("PYTHONPATH", "").split(os.pathsep):
+        if entry and entry != startup.AT_START:
+            entries.append(entry)
+    return {AUTOLOAD: "0", "PYTHONPATH": os.pathsep.join(entries)}
 
 
-def for_ranks(
+def import_variables(
     backend: Backend,
-    import_breakers: Sequence[AutoloadConflict],
+    conflicts: Sequence[AutoloadConflict],
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the variables by which `import torch` makes the chosen device available in every rank.
+    """Return the variables with which `import torch` makes the backend's device available in every rank.
 
-    `ACCEL_IMPORT` names the vendor's package: torch loads only packages that have an entry point for it, and
-    none at all if `import_breakers`, packages of other vendors, would break the import.
+    `conflicts`: packages of other vendors that break `import torch`; the variables then keep torch from
+    loading any package by its entry point. `ACCEL_IMPORT` names the vendor's package, which torch may not
+    load itself. `environ`: by default, this process's environment.
     """
     env = os.environ if environ is None else environ
-    variables = isolation_env(env) if import_breakers else {}
-    package = _package_to_import(backend, autoload=not import_breakers)
+    variables = isolation_env(env) if conflicts else {}
+    package = _package_to_import(backend, autoload=not conflicts)
     if package:
         names = [name.strip() for name in env.get(startup.IMPORTED, "").split(",")]
         names.append(package)
@@ -137,7 +147,7 @@ def for_ranks(
 
 
 def _package_to_import(backend: Backend, *, autoload: bool) -> str:
-    """Return the package that `ACCEL_IMPORT` has to name for the backend's device; empty if torch has it.
+    """Return the package to name in `ACCEL_IMPORT` for the backend's device; empty if none is needed.
 
     `autoload`: whether torch loads packages by their entry points.
     """
@@ -147,14 +157,18 @@ def _package_to_import(backend: Backend, *, autoload: bool) -> str:
         return vendor_package
     is_generic = backend.name == builtin.GENERIC.name
     if is_generic and backend.provenance is not None and not autoload:
-        return backend.provenance.value  # the entry point that torch would load
+        return backend.provenance.value  # the package of the entry point
     return ""
 
 
-def difference(
+def describe_difference(
     variables: Mapping[str, str], environ: Mapping[str, str], backend: Backend
 ) -> str:
-    """Return a sentence: which variables of `environ` are not in `variables`, and why, and which are new."""
+    """Return a sentence that compares the forwarded `variables` with `environ`.
+
+    The sentence lists the variables in `environ` that are left out, by reason, and those that were added or
+    changed.
+    """
     visibility = backend.visibility
     device_variables = (*visibility.filters, *visibility.variables)
     prefixes = (*COMMON, *backend.environment.forward)
@@ -179,27 +193,27 @@ def difference(
 def _left_out_reason(
     name: str, device_variables: Sequence[str], prefixes: tuple[str, ...]
 ) -> str:
-    """Return why a variable that is set is not passed on, as a clause."""
+    """Return, as a clause, the reason why a variable is not forwarded."""
     if name in device_variables:
         return "each host has its own devices"
     if not _IDENTIFIER.fullmatch(name):
-        return "no shell could set a variable of that name"
+        return "a shell cannot set a variable of this name"
     if name.startswith(prefixes):
-        return "this format leaves it out"
-    return "no prefix is the backend's or every backend's; to pass one on, set it there"
+        return "this format leaves these variables out"
+    return "not among the forwarded prefixes; set these variables on the other hosts if needed"
 
 
-def isolation_reason(import_breakers: Sequence[AutoloadConflict]) -> str:
-    """Return a sentence for users: what is set for the ranks, and which packages make it necessary."""
-    reasons = "; ".join(breaker.reason for breaker in import_breakers)
+def isolation_reason(conflicts: Sequence[AutoloadConflict]) -> str:
+    """Return a sentence for users: the variable that is set for the ranks, and the conflicts that need it."""
+    reasons = "; ".join(conflict.reason for conflict in conflicts)
     return f"{AUTOLOAD}=0 is set for the ranks: {reasons}."
 
 
 def pin_of(accelerator: Accelerator | Backend) -> str:
-    """Return the value of `DS_ACCELERATOR` that selects exactly this accelerator, or declaration.
+    """Return the value of `DS_ACCELERATOR` that selects this accelerator or declaration, and no other.
 
-    It is the backend's name, which DeepSpeed understands too; if several installed distributions declare
-    that name, it is `name@distribution`.
+    The value is the backend's name, which DeepSpeed accepts too, or `name@distribution` if several installed
+    distributions declare that name.
     """
     from accel_core import discover
 
@@ -222,16 +236,16 @@ def pin_of(accelerator: Accelerator | Backend) -> str:
 def as_shell(variables: Mapping[str, str]) -> str:
     """Return lines for a POSIX shell: `export NAME='any value'`.
 
-    The text is ASCII, so that no locale changes it: other bytes are written as octal for `printf`, which
-    restores them.
+    The text is ASCII, so that no locale changes it: any other byte is written in octal, as an argument of
+    `printf`, which restores the byte.
     """
     return "\n".join(
-        f"export {name}={for_shell(value)}" for name, value in variables.items()
+        f"export {name}={quote_for_shell(value)}" for name, value in variables.items()
     )
 
 
-def for_shell(value: str) -> str:
-    """Return `value` as one word for a POSIX shell, in ASCII."""
+def quote_for_shell(value: str) -> str:
+    """Quote `value` as one word for a POSIX shell, in ASCII."""
     if value.isascii():
         return shlex.quote(value)
     quoted = []
@@ -246,30 +260,30 @@ def for_shell(value: str) -> str:
     return "".join(quoted)
 
 
-def text_of(value: str) -> str | None:
-    """Return the value; `None` if it has bytes that are not UTF-8 (in Python: lone surrogates)."""
+def is_utf8(value: str) -> bool:
+    """Return whether a variable's value is valid UTF-8; Python reads other bytes as lone surrogates."""
     try:
         value.encode()
     except UnicodeEncodeError:
-        return None
-    return value
+        return False
+    return True
 
 
 def as_deepspeed(variables: Mapping[str, str]) -> str:
     """Return lines for DeepSpeed's `.deepspeed_env`: `NAME=value`.
 
-    Raises `LaunchError` for values that the file cannot hold. DeepSpeed (0.19.8, `launcher/runner.py`) reads
-    it as text, line by line, and strips each value. It puts the value between double quotes for a shell
-    without escaping anything, and joins all values by commas for Slurm's `srun --export`.
+    DeepSpeed (0.19.8, `launcher/runner.py`) reads the file as text, line by line, and strips each value. It
+    writes the value for a shell between double quotes, without escapes, and joins all values with commas for
+    Slurm's `srun --export`. Raises `LaunchError` for values that would not survive this.
     """
     faulty = sorted(
         name for name, value in variables.items() if not _fits_deepspeed(value)
     )
     if faulty:
         raise LaunchError(
-            f"{', '.join(faulty)}: .deepspeed_env cannot hold a line end, quotes, a dollar sign, a "
-            "backslash, a comma (its launcher for Slurm splits there), bytes that are not UTF-8, or "
-            "space at either end. Unset it, or use --format shell."
+            f"{', '.join(faulty)}: values in .deepspeed_env cannot contain newlines, double quotes, "
+            "backquotes, $, !, backslashes, commas, non-UTF-8 bytes, or leading or trailing spaces. Unset "
+            "the variable, or use --format shell."
         )
     return "\n".join(f"{name}={value}" for name, value in variables.items())
 
@@ -277,6 +291,6 @@ def as_deepspeed(variables: Mapping[str, str]) -> str:
 def _fits_deepspeed(value: str) -> bool:
     """Return whether a line of `.deepspeed_env` can hold the value unchanged."""
     is_one_line = value == value.strip() and len(value.splitlines()) <= 1
-    if not is_one_line or text_of(value) is None:
+    if not is_one_line or not is_utf8(value):
         return False
     return not re.search(r'["$`\\!,\r\n]', value)

@@ -1,11 +1,12 @@
 """Detect lost ranks by heartbeats in torch's store.
 
-A thread of each rank replaces the value of the rank's own key at regular intervals. Rank 0 reads all these
-keys at once. When a rank is lost, rank 0 publishes a status and replaces the value of every key. The next
-heartbeat of a rank then finds another value than its own, and the rank reads the status: one request serves
-both directions.
+A thread of each rank changes the value of the rank's own key at regular intervals: the heartbeat. Rank 0
+reads the keys of all ranks at once. When a rank is lost, rank 0 publishes a status and overwrites every
+rank's key. A rank's next heartbeat then finds a value that is not its own, and the rank reads the status. So
+a heartbeat needs only one request, which also shows whether there is news.
 
-What a rank has to report (its error, its arrival at the end), it appends to one more key, which rank 0 reads.
+Each rank appends its reports (the error that ended it, its arrival at the end) to one more key, which rank 0
+reads.
 """
 
 from __future__ import annotations
@@ -33,42 +34,47 @@ if TYPE_CHECKING:
 __all__ = ["FailureDetector"]
 
 _log = logging.getLogger("accel_train")
-#: Ranks that one error, or one look at all ranks, names at most.
-_NAMED = 8
-#: Keys that one request reads or writes.
-_PORTION = 500
-#: Keys of the store: the status that rank 0 publishes, and the reports of all ranks, a line each.
-_STATUS, _REPORTS = "status", "reports"
+#: The most ranks that one error, or one change of the status, lists.
+_MAX_LISTED = 8
+#: The number of keys that one request reads or writes.
+_BATCH = 500
+#: The key of the status that rank 0 publishes.
+_STATUS = "status"
+#: The key of the reports of all ranks, one a line: `RANK KIND DETAIL`.
+_REPORTS = "reports"
+#: Heartbeats later than this many intervals show that this process itself was stopped.
+_STOPPED_INTERVALS = 3
 
 
 @dataclass(frozen=True)
 class _Status:
-    """The state of the job, as every rank knows it."""
+    """The state of the job, as rank 0 publishes it."""
 
-    #: What happened to each lost rank.
+    #: For each lost rank a clause about the loss: `"has been silent for 10 s"`.
     lost: dict[int, str] = field(default_factory=dict)
-    #: Ranks that ended in good order, without `shutdown()`.
+    #: Ranks that ended without an error and without `shutdown()`.
     left: tuple[int, ...] = ()
-    #: Whether every rank has reached the end.
+    #: Whether every rank has called `shutdown()`.
     complete: bool = False
-    #: Whether rank 0 ends, perhaps with the store.
+    #: Whether rank 0's process is about to end, perhaps with the store.
     closing: bool = False
 
     @classmethod
-    def read(cls, data: bytes) -> _Status:
+    def from_json(cls, data: bytes) -> _Status:
         fields = json.loads(data)
-        lost = {int(rank): text for rank, text in fields["lost"].items()}
+        lost = {int(rank): event for rank, event in fields["lost"].items()}
         return cls(lost, tuple(fields["left"]), fields["complete"], fields["closing"])
 
-    def write(self) -> str:
+    def to_json(self) -> str:
         return json.dumps(asdict(self))
 
 
 class FailureDetector:
-    """This rank's heartbeats, its knowledge of the other ranks, and the end that all ranks reach together.
+    """Sends this rank's heartbeats, detects lost ranks, and waits for all ranks at the end of the job.
 
-    `store` is a connection that nothing else uses, below a prefix that no other job has. `silence`: seconds
-    without a heartbeat after which a rank counts as lost. `library` is the name of the communication backend.
+    `hosts`: the host of each rank. `silence`: seconds without a heartbeat after which a rank counts as lost.
+    `store`: a connection that nothing else uses, below a prefix that no other job has. `communication`: the
+    name of torch's communication backend, by which errors of collectives are recognized.
     """
 
     def __init__(
@@ -77,63 +83,71 @@ class FailureDetector:
         hosts: Sequence[str],
         silence: float,
         store: Store,
-        library: str = "",
+        communication: str = "",
     ) -> None:
         self._rank, self._hosts, self._silence = rank, hosts, silence
         self._store: Any = store  # torch's stubs lack `append` and `multi_set`
-        self._libraries = _libraries(library)
+        self._library_pattern = _library_pattern(communication)
         self._others = frozenset(range(len(hosts))) - {rank}
-        #: Seconds between heartbeats, and between readings: in a large job rank 0 has many of them to serve.
+        #: Seconds between two heartbeats. They are rarer in a large job, because rank 0 serves all of them.
         self.interval = max(
             min(1.0, silence / 5), min(len(hosts) / 1250, silence / 2.5)
         )
-        #: The same while somebody waits for the other ranks.
+        #: Seconds between two heartbeats while this rank waits for other ranks.
         self._short_interval = min(self.interval, max(0.02, len(hosts) / 20000))
-        #: Ranks whose heartbeats this rank reads. Rank 0 is watched from another host, if there is one.
+        #: The ranks whose heartbeats this rank reads: all on rank 0, and rank 0's on one other rank.
         self._watched: list[int] = []
         if rank == 0:
             self._watched = sorted(self._others)
         elif rank == _deputy(hosts):
             self._watched = [0]
-        # What follows is used by the thread of the heartbeats alone.
-        #: The number of heartbeats sent, the value of this rank's key, and the number of statuses published.
-        self._beats, self._value, self._published = 0, "", 0
-        #: The value of each watched key, and when it changed.
+        # Only the heartbeat thread uses these:
+        self._heartbeats_sent = 0
+        self._statuses_published = 0
+        #: The value that this rank's key had last.
+        self._own_value = ""
+        #: The value of each watched rank's key, and the time when that value was new.
         self._values: dict[int, bytes] = {}
-        self._seen: dict[int, float] = {}
-        self._can_read = False
-        # What follows is shared between threads, under this lock.
+        self._value_times: dict[int, float] = {}
+        #: Whether every watched rank has sent a heartbeat.
+        self._has_all_keys = False
+        # The threads share these, under the lock of `_changed`, which is notified of changes:
         self._changed = threading.Condition()
         self._status = _Status()
+        #: A clause about the store, if it has failed or does not respond; otherwise empty.
         self._store_failure = ""
-        self._answered = time.monotonic()
-        self._unsent: list[str] = []
-        self._wants_reports = False
+        self._last_response = time.monotonic()
+        self._unsent_reports: list[str] = []
+        #: Whether `wait_for_all` needs the reports, which only rank 0 reads otherwise.
+        self._needs_reports = False
+        #: Ranks that have called `shutdown()`.
         self._arrived: set[int] = set()
+        #: Ranks that no longer use the store.
         self._ended: set[int] = set()
-        self._is_awaited = False
+        self._is_waiting = False
         self._wake, self._stop = threading.Event(), threading.Event()
         self._process = os.getpid()
-        self._thread = threading.Thread(
-            target=self._run, name="accel-heartbeat", daemon=True
+        self._heartbeat_thread = threading.Thread(
+            target=self._send_heartbeats, name="accel-heartbeat", daemon=True
         )
         self._store_thread = threading.Thread(
             target=self._watch_store, name="accel-store", daemon=True
         )
 
     def start(self) -> None:
-        """Start to send heartbeats and to watch."""
+        """Start the threads that send heartbeats and watch the store; none in a job of one rank."""
         if self._others:
-            self._thread.start()
+            self._heartbeat_thread.start()
             if self._rank != 0:
                 self._store_thread.start()
 
     def stop(self, failure: str = "") -> None:
-        """End the heartbeats; report to the others that this rank has left, or the `failure` that ended it.
+        """End the heartbeats, and report to the other ranks that this one has left.
 
-        On rank 0, whose process may hold the store, this waits briefly until the others have read the report.
+        `failure`: the error that ended this rank. On rank 0, whose process may have the store, this waits
+        briefly until the other ranks have read the report. A second call does nothing.
         """
-        # A forked child has no part in this.
+        # A forked child is not a rank of the job.
         if self._stop.is_set() or os.getpid() != self._process:
             return
         if failure:
@@ -144,23 +158,23 @@ class FailureDetector:
             self._report("left")
         self._stop.set()
         self._wake.set()
-        if self._thread.is_alive():
-            # It may hang in a store whose host is lost.
-            self._thread.join(max(1.0, 3 * self.interval))
+        if self._heartbeat_thread.is_alive():
+            # With a deadline: a request to a store on a lost host may hang.
+            self._heartbeat_thread.join(max(1.0, 3 * self.interval))
         if self._store_thread.is_alive():
             self._store_thread.join()
 
-    # The state of the other ranks
+    # --- The user's thread ------------------------------------------------------------
 
     @property
-    def trouble(self) -> bool:
-        """Return whether a rank is lost."""
+    def has_lost_ranks(self) -> bool:
+        """Return whether a rank, or the store, is lost."""
         return bool(self._status.lost or self._store_failure)
 
-    def loss(self, *, at_the_end: bool = False) -> RankLostError | None:
-        """Return the error for the ranks that are lost now; `None` if none is.
+    def lost_ranks_error(self, *, at_the_end: bool = False) -> RankLostError | None:
+        """Return the error for the ranks that are lost now; `None` if no rank is lost.
 
-        `at_the_end`: a rank that left before the others is lost then, too.
+        `at_the_end`: ranks that left without `shutdown()` count as lost too.
         """
         status = self._status
         lost = dict(status.lost)
@@ -171,223 +185,252 @@ class FailureDetector:
         if not lost:
             return None
         ranks = sorted(lost)
-        texts = [self._sentence(rank, lost[rank]) for rank in ranks[:_NAMED]]
-        if len(ranks) > _NAMED:
-            texts.append(f"and {len(ranks) - _NAMED} more ranks")
-        return RankLostError("; ".join(texts), ranks=tuple(ranks))
+        sentences = [self._sentence(rank, lost[rank]) for rank in ranks[:_MAX_LISTED]]
+        if len(ranks) > _MAX_LISTED:
+            sentences.append(f"and {len(ranks) - _MAX_LISTED} more ranks")
+        return RankLostError("; ".join(sentences), ranks=tuple(ranks))
 
-    def _sentence(self, rank: int, text: str) -> str:
-        return f"rank {rank} (host {self._hosts[rank]}) {text}"
+    def _sentence(self, rank: int, event: str) -> str:
+        """Return a sentence about a rank: `"rank 2 (host b) has been silent for 10 s"`."""
+        return f"rank {rank} (host {self._hosts[rank]}) {event}"
 
     def explain(self, error: BaseException) -> RankLostError | None:
-        """Return the lost rank that caused `error`, which ends this rank; `None` if no rank is lost.
+        """Return the `RankLostError` for the lost rank that caused `error`; `None` if no rank is lost.
 
-        For an error of a collective, this waits as long as it takes to notice that a rank is lost. Any other
-        error is reported to the other ranks, which are about to miss this one.
+        Call it when `error` ends this rank. If a collective raised it, this waits until the loss of a rank
+        would have been detected. If no rank is lost, `error` is reported to the other ranks.
         """
         if isinstance(error, RankLostError):
             return None
         loss = None
-        if _is_about_peers(error, self._libraries):
-            with self._awaited():
-                self._changed.wait_for(
-                    lambda: self.trouble, self._silence + 4 * self.interval
-                )
-            loss = self.loss()
+        if _is_from_collective(error, self._library_pattern):
+            detection_time = self._silence + 4 * self.interval
+            with self._frequent_heartbeats():
+                self._changed.wait_for(lambda: self.has_lost_ranks, detection_time)
+            loss = self.lost_ranks_error()
         if loss is None:
             self.stop(f"{type(error).__name__}: {error}")
         return loss
 
-    def gather(self, timeout: float) -> None:
-        """Wait until every rank has reached the end.
+    def wait_for_all(self, timeout: float) -> None:
+        """Wait until every rank has called this.
 
-        Raises `RankLostError` if a rank is lost, left early, or does not come within `timeout` seconds.
+        Raises `RankLostError` if a rank is lost, left before, or does not call this within `timeout` seconds.
         """
         if not self._others:
             return
         self._report("arrived")
-        with self._awaited():
-            self._changed.wait_for(self._is_decided, timeout)
+        with self._frequent_heartbeats():
+            self._changed.wait_for(self._is_end_decided, timeout)
             if self._status.complete:
                 return
-            if loss := self.loss(at_the_end=True):
+            loss = self.lost_ranks_error(at_the_end=True)
+            if loss is not None:
                 raise loss
-            self._wants_reports = True
-            self._changed.wait_for(lambda: not self._wants_reports, self._silence)
+            self._needs_reports = True
+            self._changed.wait_for(lambda: not self._needs_reports, self._silence)
         absent = sorted(self._others - self._arrived) or [0]
-        missing = RankLostError(
+        late = RankLostError(
             f"rank {self._rank} (host {self._hosts[self._rank]}) waited {timeout:g} s at the end for "
-            f"{enumerated(absent, _NAMED)}: still at work, or stopped",
+            f"{enumerated(absent, _MAX_LISTED)}: still running, or stopped",
             ranks=tuple(absent),
         )
-        self.stop(f"RankLostError: {missing}")
-        raise missing
+        self.stop(f"RankLostError: {late}")
+        raise late
 
-    def _is_decided(self) -> bool:
-        return self._status.complete or self.loss(at_the_end=True) is not None
+    def _is_end_decided(self) -> bool:
+        """Return whether all ranks have arrived at the end, or one of them never will."""
+        has_loss = self.lost_ranks_error(at_the_end=True) is not None
+        return self._status.complete or has_loss
 
     def release_store(self) -> None:
-        """Call it after `gather`, when this rank needs the store no more. Rank 0 waits for the others."""
+        """End this rank's use of the store, after `wait_for_all`; rank 0 first waits for the others."""
         if self._rank == 0:
-            with self._awaited():
+            with self._frequent_heartbeats():
                 self._changed.wait_for(
                     lambda: self._ended >= self._others, max(5.0, self._silence)
                 )
         self.stop()
 
     @contextmanager
-    def _awaited(self) -> Iterator[None]:
-        """Hold the lock, and let the heartbeats come fast, while somebody waits for the other ranks."""
+    def _frequent_heartbeats(self) -> Iterator[None]:
+        """Hold the lock and send heartbeats more often, while this rank waits for other ranks."""
         with self._changed:
-            self._is_awaited = True
+            self._is_waiting = True
             self._wake.set()
             try:
                 yield
             finally:
-                self._is_awaited = False
+                self._is_waiting = False
 
-    def _report(self, word: str, detail: str = "") -> None:
+    def _report(self, kind: str, detail: str = "") -> None:
+        """Let the heartbeat thread append a report: `arrived`, `departed`, `left` or `failed`."""
         with self._changed:
-            self._unsent.append(f"{self._rank} {word} {detail}\n")
+            self._unsent_reports.append(f"{self._rank} {kind} {detail}\n")
         self._wake.set()
 
-    # The thread of the heartbeats: nothing else uses the store
+    # --- The heartbeat thread; no other thread uses the store --------------------------
 
-    def _run(self) -> None:
-        before = time.monotonic()
-        self._seen = dict.fromkeys(self._watched, before)
+    def _send_heartbeats(self) -> None:
+        """Send heartbeats until the rank stops, or rank 0 ends; the target of the heartbeat thread."""
+        previous = time.monotonic()
+        self._value_times = dict.fromkeys(self._watched, previous)
         try:
             if self._rank == 0:
-                self._store.append(_REPORTS, "")  # a missing key cannot be read
+                self._store.append(_REPORTS, "")  # reading a missing key would block
                 self._publish(_Status())
             while not self._stop.is_set() and not self._status.closing:
                 now = time.monotonic()
-                if now - before > 3 * self.interval:
-                    # This process was stopped, or starved: that is not the other ranks' silence.
-                    alive = [r for r in self._watched if r not in self._status.lost]
-                    self._seen.update(dict.fromkeys(alive, now))
-                before = now
-                self._exchange()
-                pause = self._short_interval if self._is_awaited else self.interval
-                self._wake.wait(pause)
+                if now - previous > _STOPPED_INTERVALS * self.interval:
+                    # The other ranks were not silent: this process was stopped, or got no CPU time.
+                    alive = set(self._watched) - self._status.lost.keys()
+                    self._value_times.update(dict.fromkeys(alive, now))
+                previous = now
+                self._update()
+                is_waiting = self._is_waiting
+                self._wake.wait(self._short_interval if is_waiting else self.interval)
                 self._wake.clear()
             self._depart()
-        except RuntimeError as error:  # torch's errors of stores
-            self._lose_store(error)
+        except RuntimeError as error:  # torch's stores raise this
+            self._handle_store_error(error)
 
-    def _exchange(self) -> None:
-        """Send what is new, and read what is new."""
-        self._send_reports()
-        self._beat()
+    def _update(self) -> None:
+        """Send this rank's reports and heartbeat; read the status and the watched ranks' heartbeats."""
+        self._append_reports()
+        self._send_heartbeat()
         if self._rank == 0:
-            self._read_reports_and_heartbeats()
+            self._read_heartbeats_and_reports()
         elif self._watched:
             self._read_heartbeat_of_rank_0()
-        wants_reports, arrived = self._wants_reports, self._arrived
-        if wants_reports:
-            arrived = _Reports.read(self._store.get(_REPORTS)).arrived
+        needs_reports, arrived = self._needs_reports, self._arrived
+        if needs_reports:
+            arrived = self._read_reports().arrived
         with self._changed:
             self._arrived = arrived
-            self._wants_reports = self._wants_reports and not wants_reports
-            self._answered = time.monotonic()
+            if needs_reports:
+                self._needs_reports = False
+            self._last_response = time.monotonic()
             self._changed.notify_all()
 
-    def _send_reports(self) -> None:
+    def _append_reports(self) -> None:
+        """Append this rank's unsent reports to those in the store."""
         with self._changed:
-            unsent, self._unsent = self._unsent, []
+            unsent, self._unsent_reports = self._unsent_reports, []
         for line in unsent:
             self._store.append(_REPORTS, line)
 
-    def _beat(self) -> None:
-        """Replace the value of this rank's key; if it is not this rank's last one, read the new status."""
-        self._beats += 1
-        own, wanted = str(self._rank), str(self._beats)
-        while True:
-            found = self._store.compare_set(own, self._value, wanted).decode()
-            self._value = found
-            if found == wanted:
-                return
-            self._learn(_Status.read(self._store.get(_STATUS)))
+    def _read_reports(self) -> _Reports:
+        """Read the reports of all ranks from the store."""
+        return _Reports.parse(self._store.get(_REPORTS))
 
-    def _read_reports_and_heartbeats(self) -> None:
-        """On rank 0: read everything, and publish what has changed."""
-        silent = self._silent_ranks()
-        reports = _Reports.read(self._store.get(_REPORTS))
+    def _send_heartbeat(self) -> None:
+        """Change the value of this rank's key; if the status publisher overwrote it, read the status."""
+        self._heartbeats_sent += 1
+        key, new_value = str(self._rank), str(self._heartbeats_sent)
+        while True:
+            # The store sets the value only if the key has its last value, and returns the key's value.
+            value = self._store.compare_set(key, self._own_value, new_value).decode()
+            self._own_value = value
+            if value == new_value:
+                return
+            self._take_status(_Status.from_json(self._store.get(_STATUS)))
+
+    def _read_heartbeats_and_reports(self) -> None:
+        """On rank 0: read all heartbeats and reports, and publish the status if it has changed."""
+        silent = self._find_silent_ranks()
+        reports = self._read_reports()
         with self._changed:
             self._arrived, self._ended = reports.arrived, reports.ended
-        complete = len(reports.arrived) == len(self._hosts)
-        lost = {rank: self._silent for rank in silent if rank not in reports.ended}
-        lost.update(reports.failed)
-        self._publish_changes(
-            _Status({} if complete else lost, tuple(sorted(reports.left)), complete)
-        )
+        left = tuple(sorted(reports.left))
+        is_complete = len(reports.arrived) == len(self._hosts)
+        lost: dict[int, str] = {}
+        if not is_complete:
+            lost = dict.fromkeys(silent - reports.ended, self._silence_event)
+            lost.update(reports.failed)
+        self._publish_if_changed(_Status(lost, left, is_complete))
 
     def _read_heartbeat_of_rank_0(self) -> None:
-        lost = {rank: text for rank, text in self._status.lost.items() if rank != 0}
-        if self._silent_ranks() and not self._status.complete:
-            lost[0] = self._silent
-        if (0 in lost) != (self._status.lost.get(0) == self._silent):
-            self._publish_changes(replace(self._status, lost=lost))
+        """On rank 0's watcher: publish a status if rank 0 falls silent, or sends heartbeats again."""
+        lost = dict(self._status.lost)
+        lost.pop(0, None)
+        if self._find_silent_ranks() and not self._status.complete:
+            lost[0] = self._silence_event
+        was_silent = self._status.lost.get(0) == self._silence_event
+        is_silent = 0 in lost
+        if is_silent != was_silent:
+            self._publish_if_changed(replace(self._status, lost=lost))
 
-    def _silent_ranks(self) -> list[int]:
-        """Read the heartbeats of the watched ranks; return those that have been silent for too long."""
+    def _find_silent_ranks(self) -> set[int]:
+        """Read the watched ranks' heartbeats; return the ranks without a new one for `silence` seconds."""
         keys = [str(rank) for rank in self._watched]
-        # Reading a key that nobody has set yet would wait for it.
-        self._can_read = self._can_read or self._store.check(keys)
+        # Reading a key that does not exist yet would block.
+        if not self._has_all_keys:
+            self._has_all_keys = self._store.check(keys)
         values: list[bytes] = []
-        for portion in _portions(keys) if self._can_read else ():
-            values += self._store.multi_get(portion)
+        if self._has_all_keys:
+            for batch in _batches(keys):
+                values += self._store.multi_get(batch)
         now = time.monotonic()
         for rank, value in zip(self._watched, values, strict=False):
             if value != self._values.get(rank):
                 self._values[rank] = value
-                self._seen[rank] = now
-        return [rank for rank, seen in self._seen.items() if now - seen > self._silence]
+                self._value_times[rank] = now
+        return {
+            rank
+            for rank, value_time in self._value_times.items()
+            if now - value_time > self._silence
+        }
 
     @property
-    def _silent(self) -> str:
+    def _silence_event(self) -> str:
+        """Return the clause about a silent rank."""
         return f"has been silent for {self._silence:g} s"
 
-    def _publish_changes(self, status: _Status) -> None:
+    def _publish_if_changed(self, status: _Status) -> None:
         if status != self._status:
             self._publish(status)
 
     def _publish(self, status: _Status) -> None:
-        """Make `status` known to all ranks."""
-        self._published += 1
-        mark = f"status {self._rank} {self._published}"
+        """Write `status` to the store, and overwrite every other rank's key so that it reads the status."""
+        self._statuses_published += 1
+        mark = f"status {self._rank} {self._statuses_published}"
         keys = [str(rank) for rank in sorted(self._others)]
-        self._store.set(_STATUS, status.write())
-        for portion in _portions(keys):
-            self._store.multi_set(portion, [mark] * len(portion))
+        self._store.set(_STATUS, status.to_json())
+        for batch in _batches(keys):
+            self._store.multi_set(batch, [mark] * len(batch))
+        # The mark in a watched rank's key is not a heartbeat.
         self._values.update(dict.fromkeys(self._watched, mark.encode()))
-        self._learn(status)
+        self._take_status(status)
 
-    def _learn(self, status: _Status) -> None:
-        """Take over a status, and log what is new in it."""
-        lost = {rank: text for rank, text in status.lost.items() if rank != self._rank}
+    def _take_status(self, status: _Status) -> None:
+        """Replace this rank's status by a published one, and log the changes."""
+        lost = dict(status.lost)
+        lost.pop(self._rank, None)
         with self._changed:
-            before, self._status = self._status.lost, replace(status, lost=lost)
+            previously_lost = self._status.lost
+            self._status = replace(status, lost=lost)
             self._changed.notify_all()
-        new = [rank for rank in sorted(lost) if lost[rank] != before.get(rank)]
-        for rank in new[:_NAMED]:
+        news = [
+            rank for rank in sorted(lost) if lost[rank] != previously_lost.get(rank)
+        ]
+        for rank in news[:_MAX_LISTED]:
             _log.error("%s", self._sentence(rank, lost[rank]))
-        if len(new) > _NAMED:
-            _log.error("and %d more ranks", len(new) - _NAMED)
+        if len(news) > _MAX_LISTED:
+            _log.error("and %d more ranks", len(news) - _MAX_LISTED)
         if not status.complete:
-            for rank in sorted(before.keys() - lost.keys()):
-                _log.warning("%s", self._sentence(rank, "has answered again"))
+            for rank in sorted(previously_lost.keys() - lost.keys()):
+                _log.warning("%s", self._sentence(rank, "sends heartbeats again"))
 
     def _depart(self) -> None:
-        """Use the store for the last time. On rank 0, wait briefly until the others have done so."""
+        """Use the store for the last time. On rank 0, wait briefly for the other ranks' last use of it."""
         if self._rank != 0:
             if not self._stop.is_set():
                 self._report("departed")
-            self._send_reports()
+            self._append_reports()
             return
-        self._send_reports()
+        self._append_reports()
         end = time.monotonic() + 2 * self.interval
-        reports = _Reports.read(self._store.get(_REPORTS))
+        reports = self._read_reports()
         lost = {**self._status.lost, **reports.failed}
         awaited = self._others - lost.keys()
         if not reports.ended >= awaited:
@@ -395,113 +438,128 @@ class FailureDetector:
             self._publish(replace(self._status, lost=lost, left=left, closing=True))
         while not reports.ended >= awaited and time.monotonic() < end:
             time.sleep(self._short_interval)
-            reports = _Reports.read(self._store.get(_REPORTS))
+            reports = self._read_reports()
 
-    def _lose_store(self, error: BaseException) -> None:
-        """The store has failed, and with it this rank's heartbeats have ended."""
+    def _handle_store_error(self, error: BaseException) -> None:
+        """End this rank's heartbeats after an error of the store, unless the job is ending anyway."""
         if self._stop.is_set() or self._status.complete or self._status.closing:
             return
         if self._rank == 0:
             _log.warning(
-                "lost ranks are no longer noticed, as the ranks' store has failed: %s",
+                "lost ranks can no longer be detected, because the job's store has failed: %s",
                 one_line(str(error).split("\n")[0]),
             )
             return
-        self._set_store_failure("is gone, or its host is: the ranks' store has closed")
+        self._set_store_failure(
+            "has ended, or its host is lost: the job's store has closed"
+        )
 
-    # The thread that watches the store, whose host may be lost: a request then hangs
+    # --- The store thread: a request of the heartbeat thread hangs if the store's host is lost ---
 
     def _watch_store(self) -> None:
-        before = time.monotonic()
-        while not self._stop.wait(self.interval) and self._thread.is_alive():
+        """Detect a store that does not respond for `silence` seconds; the target of the store thread."""
+        previous = time.monotonic()
+        while not self._stop.wait(self.interval) and self._heartbeat_thread.is_alive():
             now = time.monotonic()
             with self._changed:
-                if now - before > 3 * self.interval:
-                    self._answered = now
-                silent = now - self._answered > self._silence
-            before = now
-            if silent and not self._store_failure:
+                if now - previous > _STOPPED_INTERVALS * self.interval:
+                    self._last_response = now
+                is_silent = now - self._last_response > self._silence
+            previous = now
+            if is_silent and not self._store_failure:
                 self._set_store_failure(
-                    f"{self._silent}: the ranks' store on its host does not answer"
+                    f"{self._silence_event}: the job's store on its host does not respond"
                 )
-            elif not silent and self._store_failure:
+            elif not is_silent and self._store_failure:
                 self._store_failure = ""
-                _log.warning("%s", self._sentence(0, "has answered again"))
+                _log.warning("%s", self._sentence(0, "sends heartbeats again"))
 
-    def _set_store_failure(self, text: str) -> None:
+    def _set_store_failure(self, event: str) -> None:
+        """Record and log that rank 0's host or process, and the store with it, is lost."""
         with self._changed:
-            self._store_failure = text
+            self._store_failure = event
             self._changed.notify_all()
-        _log.error("%s", self._sentence(0, text))
+        _log.error("%s", self._sentence(0, event))
 
 
 @dataclass
 class _Reports:
     """The reports of all ranks about themselves."""
 
+    #: Ranks that have called `shutdown()`.
     arrived: set[int] = field(default_factory=set)
+    #: Ranks that ended without an error and without `shutdown()`.
     left: set[int] = field(default_factory=set)
+    #: For each rank that an error ended, a clause with the error.
     failed: dict[int, str] = field(default_factory=dict)
-    #: Ranks that use the store no more, whatever was the reason.
+    #: Ranks that no longer use the store, for any reason.
     ended: set[int] = field(default_factory=set)
 
     @classmethod
-    def read(cls, data: bytes) -> _Reports:
+    def parse(cls, data: bytes) -> _Reports:
+        """Parse the lines `RANK KIND DETAIL`."""
         reports = cls()
         for line in data.decode().split("\n")[:-1]:
-            number, word, detail = line.split(" ", 2)
+            number, kind, detail = line.split(" ", 2)
             rank = int(number)
-            if word == "arrived":
+            if kind == "arrived":
                 reports.arrived.add(rank)
                 continue
             reports.ended.add(rank)
-            if word == "left":
+            if kind == "left":
                 reports.left.add(rank)
-            elif word == "failed":
+            elif kind == "failed":
                 reports.failed[rank] = f"ended with {detail}"
         return reports
 
 
-def _portions(keys: list[str]) -> Iterator[list[str]]:
-    """Yield the keys by some hundreds: TCPStore's server reads a long request anew with each part of it."""
-    for start in range(0, len(keys), _PORTION):
-        yield keys[start : start + _PORTION]
+def _batches(keys: list[str]) -> Iterator[list[str]]:
+    """Yield the keys in batches: TCPStore's server parses a long request again for each part that arrives."""
+    for start in range(0, len(keys), _BATCH):
+        yield keys[start : start + _BATCH]
 
 
 def _deputy(hosts: Sequence[str]) -> int:
-    """Return the rank that watches rank 0: the first on another host, else rank 1."""
-    elsewhere = (rank for rank, host in enumerate(hosts) if host != hosts[0])
-    return next(elsewhere, 1)
+    """Return the rank that watches rank 0: the first rank on another host, or else rank 1."""
+    for rank, host in enumerate(hosts):
+        if host != hosts[0]:
+            return rank
+    return 1
 
 
-def _libraries(communication: str) -> re.Pattern[str] | None:
-    """Give the words in the communication backend's errors: `"cpu:gloo,cuda:nccl"` names two."""
+def _library_pattern(communication: str) -> re.Pattern[str] | None:
+    """Return a pattern of the communication libraries' names: gloo and nccl for `"cpu:gloo,cuda:nccl"`.
+
+    Returns `None` if `communication` is empty.
+    """
     names = {
         part.rpartition(":")[2].strip().lower() for part in communication.split(",")
     }
+    names.discard("")
     if "staged" in names:
         names.add("gloo")
-    found = "|".join(re.escape(name) for name in sorted(names) if name)
-    return re.compile(f"(?<![a-z])(?:{found})", re.IGNORECASE) if found else None
+    if not names:
+        return None
+    alternatives = "|".join(re.escape(name) for name in sorted(names))
+    return re.compile(f"(?<![a-z])(?:{alternatives})", re.IGNORECASE)
 
 
-def _is_about_peers(error: BaseException, libraries: re.Pattern[str] | None) -> bool:
-    """Whether a collective failed, perhaps because of another rank.
+def _is_from_collective(
+    error: BaseException, library_pattern: re.Pattern[str] | None
+) -> bool:
+    """Return whether a collective raised `error`, so that a lost rank may be the cause.
 
-    Torch's own classes of error say so, the name of the library, and where it was raised; words such as
-    "timed out" do not, which a data loader's errors have, too.
+    The signs are torch's error classes, a communication library's name in the message, and a traceback that
+    ends in torch.distributed. Words such as "timed out" are not a sign: a data loader's errors have them too.
     """
     if not isinstance(error, RuntimeError):
         return False
-    if isinstance(
-        error,
-        (CommunicationError, getattr(import_torch().distributed, "DistError", ())),
-    ):
+    torch_error = getattr(import_torch().distributed, "DistError", ())
+    if isinstance(error, (CommunicationError, torch_error)):
         return True
-    if libraries is not None and libraries.search(str(error)):
+    if library_pattern is not None and library_pattern.search(str(error)):
         return True
-    where = [
-        frame.f_globals.get("__name__")
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-    ]
-    return where[-1:] == ["torch.distributed.distributed_c10d"]
+    module = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = frame.f_globals.get("__name__", "")
+    return module == "torch.distributed.distributed_c10d"

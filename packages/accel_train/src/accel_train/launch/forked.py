@@ -1,4 +1,4 @@
-"""A child process that goes on from this one, which has imported torch: that costs more than all else."""
+"""Start a child process by a fork, so that parent and child share the imports that are done before it."""
 
 from __future__ import annotations
 
@@ -10,26 +10,33 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from accel_core.sandbox import child
 
-__all__ = ["Forked", "way_to_start"]
+__all__ = ["ForkedChild", "child_starter"]
 
 
-def way_to_start() -> Callable[..., Any] | None:
-    """Return `Forked`, which starts a child process; `None` where a fork might not be as a new process is.
+def child_starter() -> Callable[..., Any] | None:
+    """Return `ForkedChild` if a fork of this process is as good as a new process, else `None`.
 
-    Call it before torch is imported: what torch has done before, a child of a fork could not undo.
+    Call this before torch is imported: a forked child could not undo the effects of that import.
     """
-    fresh = "torch" not in sys.modules and threading.active_count() == 1
-    # A package of ACCEL_IMPORT may start a device in this process. Options for warnings a child does not get.
-    alike = not os.environ.get("ACCEL_IMPORT") and not sys.warnoptions
-    return Forked if sys.platform == "linux" and fresh and alike else None
+    if sys.platform != "linux":
+        return None
+    if "torch" in sys.modules or threading.active_count() > 1:
+        return None
+    # A package in ACCEL_IMPORT may initialize a device in this process.
+    if os.environ.get("ACCEL_IMPORT"):
+        return None
+    # A new process would not get this process's -W options.
+    if sys.warnoptions:
+        return None
+    return ForkedChild
 
 
-class Forked:
-    """A fork of this process that runs `child.main`; it has as much of `Popen` as `child.run` uses."""
+class ForkedChild:
+    """A fork of this process that runs `child.main`, with the part of `Popen` that `child.run` uses."""
 
     def __init__(
         self,
@@ -38,36 +45,45 @@ class Forked:
         stdin: Any,
         stdout: Any,
         stderr: Any,
-        **_same: object,
+        **_ignored: object,
     ) -> None:
-        for stream in filter(None, (sys.stdout, sys.stderr)):
-            stream.flush()  # else both would write what is left
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()  # otherwise the child would write the buffered text again
         self._status: int | None = None
         self.pid = os.fork()
-        # On both sides, as either may come first. Ctrl-C reaches this group only.
+        # A process group of its own keeps Ctrl-C from the child. Parent and child both set it, because
+        # either may run first.
         with contextlib.suppress(OSError):
             os.setpgid(self.pid, self.pid)
         if self.pid == 0:
-            _become_child([stdin, stdout, stderr], folder=command[-1])
+            _run_child([stdin, stdout, stderr], folder=command[-1])
 
     def poll(self) -> int | None:
-        """Return the status, negative for a signal; `None` while it runs."""
+        """Return the exit status, negative for a signal; `None` while the child runs."""
         if self._status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self._status = os.waitstatus_to_exitcode(status) if pid else None
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
         return self._status
 
     def wait(self, timeout: float = float("inf")) -> int:
-        """Return the status once it has ended; raises `TimeoutExpired` after `timeout` seconds."""
+        """Wait until the child ends; return its exit status, negative for a signal.
+
+        Raises `subprocess.TimeoutExpired` after `timeout` seconds.
+        """
         end = time.monotonic() + timeout
-        while (status := self.poll()) is None:
+        while True:
+            status = self.poll()
+            if status is not None:
+                return status
             if time.monotonic() >= end:
-                raise subprocess.TimeoutExpired("a fork", timeout)
+                raise subprocess.TimeoutExpired("a forked child", timeout)
             time.sleep(0.002)
-        return status
 
 
-def _become_child(files: list[Any], folder: str) -> None:
+def _run_child(files: list[Any], folder: str) -> NoReturn:
+    """Replace the standard streams by `files`, run `child.main` in the forked process, and exit."""
     try:
         for number, file in enumerate(files):
             os.dup2(file.fileno(), number)

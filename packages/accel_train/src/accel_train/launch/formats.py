@@ -1,6 +1,6 @@
-"""Variables for ranks, in the formats of Ray, Slurm and Docker, and for Transformers' tests.
+"""Write variables for ranks in the formats of Ray, Slurm and Docker, and a device for Transformers' tests.
 
-The formats for DeepSpeed and for a shell are in `environment`.
+The formats of DeepSpeed and of a shell are in `environment`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from glob import glob
 
 from accel_core import Backend
 from accel_core.errors import LaunchError
-from accel_train.launch.environment import SEARCH_PATHS, for_shell, text_of
+from accel_train.launch.environment import SEARCH_PATHS, is_utf8, quote_for_shell
 
 __all__ = [
     "as_docker",
@@ -22,19 +22,24 @@ __all__ = [
     "as_slurm",
     "as_transformers_spec",
     "container_flags",
-    "written",
+    "variables_in_format",
 ]
 
-#: Search paths that a form leaves out: an image has its own, `--export=ALL` has every variable, and
-#: DeepSpeed's launcher asks the accelerator. Their forms could not hold each: Windows' folders have spaces.
+#: The prefixes of variables that a format leaves out. A container image has search paths of its own, Slurm's
+#: `--export=ALL` includes every variable, and DeepSpeed's launcher gets these from the accelerator. A path
+#: may also have characters that the format cannot hold, such as the spaces in Windows' paths.
 _LEFT_OUT = {
-    "docker": (*SEARCH_PATHS, "PYTHONHOME", "PYTHONPATH"), "slurm": SEARCH_PATHS, "deepspeed": SEARCH_PATHS,
-}  # fmt: skip
+    "docker": (*SEARCH_PATHS, "PYTHONHOME", "PYTHONPATH"),
+    "slurm": SEARCH_PATHS,
+    "deepspeed": SEARCH_PATHS,
+}
 
 
-def written(form: str, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a form writes."""
-    left_out = _LEFT_OUT.get(form, ())
+def variables_in_format(
+    output_format: str, variables: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables that a format (`"docker"`, `"slurm"`, …) writes, without those it leaves out."""
+    left_out = _LEFT_OUT.get(output_format, ())
     return {
         name: value
         for name, value in variables.items()
@@ -43,60 +48,82 @@ def written(form: str, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_ray(variables: Mapping[str, str]) -> str:
-    """Return one JSON object for `ray.init(runtime_env=...)`, and for jobs that are submitted.
+    """Return a JSON object for `ray.init(runtime_env=...)`, and for `ray job submit --runtime-env-json`.
 
     Raises `LaunchError` for values that Ray would change: Ray (2.60.0, `_private/utils.py:1674`) replaces
     `$NAME` and `${NAME}` in each value, has no way to quote them, and accepts text only.
     """
-    _refuse(
-        variables,
-        lambda value: text_of(value) is None or re.search(r"\$(\w|\{)", value),
-        "Ray replaces $NAME in values, and accepts UTF-8 only",
+    _check_values(
+        variables, _fits_ray, "Ray replaces $NAME in values, and accepts UTF-8 only"
     )
     return json.dumps({"env_vars": dict(variables)}, indent=2)
+
+
+def _fits_ray(value: str) -> bool:
+    """Return whether Ray leaves the value unchanged."""
+    return is_utf8(value) and not re.search(r"\$(\w|\{)", value)
 
 
 def as_slurm(variables: Mapping[str, str]) -> str:
     """Return a `#SBATCH` line for a batch script; its option also works for `sbatch` and `srun`.
 
-    Raises `LaunchError` for values that need quotes: scripts and `--export` treat quotes differently, and so
-    do releases of Slurm.
+    Raises `LaunchError` for values that need quotes, because batch scripts, `--export` and releases of Slurm
+    treat quotes differently.
     """
-    _refuse(
+    _check_values(
         variables,
-        lambda value: not re.fullmatch(r"[\w%+./:=@-]*", value, re.ASCII),
-        "Slurm's --export accepts no spaces, commas, quotes and the like in values",
+        _fits_slurm,
+        "Slurm's --export does not accept spaces, commas, quotes or similar characters in values",
     )
-    return "#SBATCH --export=" + ",".join(
-        ["ALL", *(f"{name}={value}" for name, value in variables.items())]
-    )
+    assignments = [f"{name}={value}" for name, value in variables.items()]
+    return "#SBATCH --export=" + ",".join(["ALL", *assignments])
+
+
+def _fits_slurm(value: str) -> bool:
+    """Return whether the value needs no quotes in `--export`."""
+    return re.fullmatch(r"[\w%+./:=@-]*", value, re.ASCII) is not None
 
 
 def as_docker(variables: Mapping[str, str], backend: Backend) -> str:
     """Return options of `docker run`, quoted for a shell: the backend's devices and the variables."""
-    words = [f"-e {name}={for_shell(v)}" for name, v in variables.items()]
-    return " ".join([*map(shlex.quote, container_flags(backend)), *words])
+    devices = [shlex.quote(flag) for flag in container_flags(backend)]
+    assignments = [
+        f"-e {name}={quote_for_shell(value)}" for name, value in variables.items()
+    ]
+    return " ".join([*devices, *assignments])
 
 
 def container_flags(backend: Backend) -> list[str]:
-    """Return the options of `docker run` that give a container the devices, from the declaration.
+    """Return the declaration's options of `docker run` that give a container the devices.
 
-    The declaration's options name one device; here they name all devices of this host.
+    The declaration's `--device` names one device node; the result names every such node of this host.
     """
     flags: list[str] = []
     for word in shlex.split(backend.request.docker):
-        pattern = next((p for p in backend.hardware.nodes if fnmatch(word, p)), "")
-        nodes = sorted(glob(pattern)) if flags[-1:] == ["--device"] else []
-        flags += nodes[:1] or [word]
-        for other in nodes[1:]:
-            flags += ["--device", other]
+        follows_device = flags[-1:] == ["--device"]
+        nodes = _nodes_like(word, backend) if follows_device else []
+        if not nodes:
+            flags.append(word)
+            continue
+        flags.append(nodes[0])
+        for node in nodes[1:]:
+            flags += ["--device", node]
     return flags
 
 
-def as_transformers_spec(name: str) -> str:
-    """Return the text of a Python file for `TRANSFORMERS_TEST_DEVICE_SPEC`, which Transformers' tests import.
+def _nodes_like(node: str, backend: Backend) -> list[str]:
+    """Return this host's device nodes that match the same pattern of the declaration as `node`, sorted."""
+    for pattern in backend.hardware.nodes:
+        if fnmatch(node, pattern):
+            return sorted(glob(pattern))
+    return []
 
-    They read `DEVICE_NAME` and three functions (5.23.0, `testing_utils.py:3545-3596`).
+
+def as_transformers_spec(name: str) -> str:
+    """Return the text of a Python file for `TRANSFORMERS_TEST_DEVICE_SPEC`, for the accelerator `name`.
+
+    Transformers' tests import the file, and read `DEVICE_NAME` and three functions (5.23.0,
+    `testing_utils.py:3545-3596`).
     """
     return f'''\
 """The accelerator {name!r} for the tests of Transformers.
@@ -114,11 +141,12 @@ EMPTY_CACHE_FN = _accelerator.empty_cache
 DEVICE_COUNT_FN = _accelerator.device_count'''
 
 
-def _refuse(
-    variables: Mapping[str, str], is_faulty: Callable[[str], object], why: str
+def _check_values(
+    variables: Mapping[str, str], fits: Callable[[str], bool], reason: str
 ) -> None:
-    faulty = sorted(name for name, value in variables.items() if is_faulty(value))
+    """Raise `LaunchError` with `reason` for the variables whose values do not fit."""
+    faulty = sorted(name for name, value in variables.items() if not fits(value))
     if faulty:
         raise LaunchError(
-            f"{', '.join(faulty)}: {why}. Unset it, or use --format shell."
+            f"{', '.join(faulty)}: {reason}. Unset the variable, or use --format shell."
         )

@@ -1,7 +1,7 @@
-"""`accel run`: read the command line, ask the accelerator about this host, and start torchrun's launcher.
+"""`accel run`: examine the accelerator on this host, and start torchrun's launcher.
 
-The accelerator is asked in a child process. The launcher lives as long as the job, and so it loads no
-vendor's package and holds no device.
+The accelerator is examined in a child process. The launcher lives as long as the job, so it must not load
+a vendor's package or hold a device.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from accel_core.hardware import placement, visible_devices
 from accel_core.settings import DS_ACCELERATOR, parse_pin
 from accel_core.text import one_line
 from accel_train.child_accelerator import Chosen, Progress, call_on_accelerator
-from accel_train.launch.environment import for_ranks, isolation_reason
+from accel_train.launch.environment import import_variables, isolation_reason
 from accel_train.launch.plan import Machine, RankPlan, bypasses_worker, common_variables
 
-__all__ = ["ask_machine", "check_script", "launch"]
+__all__ = ["check_script", "examine_machine", "launch"]
 
 
 def check_script(arguments: argparse.Namespace) -> None:
     """Raise `LaunchError` if the script does not exist."""
-    if (
-        arguments.module
-        or arguments.no_python
-        or Path(arguments.training_script).exists()
-    ):
-        return
-    raise LaunchError(
-        f"{arguments.training_script}: no such script in {Path.cwd()}. For a module use -m, for a "
-        "command --no-python."
-    )
+    is_path = not (arguments.module or arguments.no_python)
+    if is_path and not Path(arguments.training_script).exists():
+        raise LaunchError(
+            f"{arguments.training_script}: no such script in {Path.cwd()}. For a module use -m; for a "
+            "command use --no-python."
+        )
 
 
-# --- asking the accelerator ----------------------------------------------------------------------------
+# --- examining the accelerator -------------------------------------------------------------------------
 
 
-def ask_machine(
+def examine_machine(
     backend: str | None,
     communication: str | None = None,
     timeout: float | None = None,
     start: Callable[..., Any] | None = None,
 ) -> Machine:
-    """Return the facts of the accelerator chosen here; `backend` is the pin, if one is given.
+    """Choose the accelerator in a child process, and return its description.
 
-    `communication`: torch's communication backend; `None` for the accelerator's own. `start` starts the
-    child process. Raises the `AccelError`
-    that the choice raises, and `BackendUnavailableError` if the child does not answer. Raises `LaunchError`
-    if no child can be started, or if torch does not have the communication backend for the device.
+    `backend`: the value of `--backend`, which replaces `DS_ACCELERATOR`. `communication`: the communication
+    backend of torch.distributed; `None` for the accelerator's own. `timeout`: seconds for each probe; `None`
+    for the setting's value. `start` starts the child process, with the arguments of `subprocess.Popen`,
+    which is the default.
+
+    Raises the `AccelError` that the choice raises, and `BackendUnavailableError` if the child does not
+    answer. Raises `LaunchError` if no child can be started, or if torch does not have the communication
+    backend for the device.
     """
     if backend is not None:
         try:
@@ -80,20 +80,22 @@ def ask_machine(
         error_class = type(error)
         if isinstance(error.__cause__, OSError):  # no process can be started
             error_class = LaunchError
-        raise error_class(_with_typed_option(str(error), backend)) from error
-    crashes = "".join(f"{sentence}.\n" for sentence in result.crashes)
-    fallbacks = "\n".join(message for message, _ in result.fallback_warnings)
+        raise error_class(_with_backend_option(str(error), backend)) from error
     machine = Machine(**result.value)
-    import_breakers = autoload_conflicts(result.backend, settings.probe_timeout)
-    return machine._replace(
-        warning=f"{crashes}{fallbacks}".strip(),
-        import_variables=for_ranks(result.backend, import_breakers),
-        isolation_reason=isolation_reason(import_breakers) if import_breakers else "",
+    warnings = [f"{sentence}." for sentence in result.crashes]
+    warnings += [message for message, _ in result.fallback_warnings]
+    machine = machine._replace(warning="\n".join(warnings).strip())
+    conflicts = autoload_conflicts(result.backend, settings.probe_timeout)
+    machine = machine._replace(
+        import_variables=import_variables(result.backend, conflicts)
     )
+    if conflicts:
+        machine = machine._replace(isolation_reason=isolation_reason(conflicts))
+    return machine
 
 
-def _with_typed_option(message: str, backend: str | None) -> str:
-    """Return the message with `--backend`, as the user typed it, instead of the variable."""
+def _with_backend_option(message: str, backend: str | None) -> str:
+    """Replace `DS_ACCELERATOR` at the start of a message by `--backend`, if the user typed that option."""
     variable = f"{DS_ACCELERATOR.name}={os.environ.get(DS_ACCELERATOR.name, '')!r}"
     if backend is None or not message.startswith(variable):
         return message
@@ -103,7 +105,10 @@ def _with_typed_option(message: str, backend: str | None) -> str:
 def describe_machine_in_child(
     chosen: Chosen, arguments: dict[str, Any], report_progress: Progress
 ) -> dict[str, Any]:
-    """In the child process: return the fields of `Machine` for the chosen accelerator."""
+    """Return the fields of `Machine` for the chosen accelerator; runs in the child process.
+
+    `report_progress` is called with the name of each step, for the message of a child that does not answer.
+    """
     from accel_core.interface.devices import missing_defaults
     from accel_train.launch.communication import communication_of
     from accel_train.launch.environment import pin_of
@@ -120,19 +125,20 @@ def describe_machine_in_child(
         single_device_error = _single_device_error(accelerator, ids, count)
         if not single_device_error:
             single_device_env = _single_device_env(accelerator, ids[:count])
-    report_progress("names, places and communication")
+    report_progress("device names, PCI addresses and communication backend")
+    device_names = [one_line(accelerator.device_name(index)) for index in range(count)]
+    pci_addresses: list[str | None] = [None] * count
+    if not is_cpu:
+        pci_addresses = [_pci_address(accelerator, index) for index in range(count)]
     return Machine(
         name=accelerator.name,
         pin=pin_of(accelerator),
         origin=str(accelerator.backend.provenance or ""),
         is_cpu=is_cpu,
-        devices=count,
+        device_count=count,
         communication=communication_of(accelerator, arguments["communication"]),
-        names=[one_line(accelerator.device_name(index)) for index in range(count)],
-        pci=[
-            None if is_cpu else _pci_address(accelerator, index)
-            for index in range(count)
-        ],
+        device_names=device_names,
+        pci_addresses=pci_addresses,
         single_device_env=single_device_env,
         single_device_error=single_device_error,
         warning="",
@@ -144,42 +150,59 @@ def describe_machine_in_child(
 def visibility_report(
     backend: Backend, environ: Mapping[str, str], count: int
 ) -> dict[str, Any]:
-    """Return the fields of `Machine` about the visible-devices variables, under which `count` are visible."""
+    """Return the four `visibility_*` fields of `Machine`.
+
+    `count`: the number of devices that the accelerator counts while the variables in `environ` are set.
+    """
     inventory = visible_devices.inventory(backend)
     masks = visible_devices.masks(backend, environ, inventory)
-    effective = [effect for effect in masks.effects if not effect.overruled_by]
     values = " with ".join(
-        f"{effect.variable}={effect.value!r}" for effect in effective
+        f"{effect.variable}={effect.value!r}"
+        for effect in masks.effects
+        if not effect.overruled_by
     )
     # Unset overruled variables too: they would take effect next.
     variables = " ".join(effect.variable for effect in masks.effects)
     step = placement.placement().scheduler_step(backend) or f"unset {variables}"
-    report = {
-        "visibility_problem": "",
-        "visibility_problem_step": "",
-        "visibility_limit": "",
-        "visibility_limit_step": "",
-    }
+    problem, problem_step = "", ""
     named_devices = len(masks.devices or ())
     if masks.faulty:
-        report["visibility_problem"] = "; ".join(map(str, masks.faulty))
-        report["visibility_problem_step"] = masks.next_step
+        problem = "; ".join(map(str, masks.faulty))
+        problem_step = masks.next_step
     elif named_devices > count:
-        report["visibility_problem"] = (
-            f"{values} names {named_devices}, but the vendor counts {count}"
+        problem = (
+            f"{values} names {named_devices} devices, but the vendor's runtime reports "
+            f"{count}"
         )
-        report["visibility_problem_step"] = step
-    if effective and (inventory.count is None or inventory.count > count):
-        total = f" of {inventory.count}" if inventory.count else ""
-        report["visibility_limit"] = f"{values} shows {count}{total}"
-        report["visibility_limit_step"] = step
-    return report
+        problem_step = step
+    limit = _visibility_limit(values, count, inventory.count)
+    return {
+        "visibility_problem": problem,
+        "visibility_problem_step": problem_step,
+        "visibility_limit": limit,
+        "visibility_limit_step": step if limit else "",
+    }
+
+
+def _visibility_limit(values: str, count: int, total: int | None) -> str:
+    """Return the clause that variables hide devices; empty if they hide none.
+
+    `values`: the variables with their values; may be empty. `count`: the number of visible devices.
+    `total`: the number of devices of this host; `None` if unknown.
+    """
+    if not values:
+        return ""
+    if total is None:
+        return f"{values} shows {count}"
+    if total > count:
+        return f"{values} shows {count} of {total}"
+    return ""
 
 
 def _device_ids(accelerator: Any) -> Any:
-    """Return the ids that the vendor's variable shows, else the ids of all devices.
+    """Return the ids of the devices that the vendor's variable shows; of all devices if it is not set.
 
-    `None` if they are not known, or the vendor has no such variable.
+    Returns `None` if the ids are unknown, or if the vendor has no such variable.
     """
     if not accelerator.visible_devices_envs():
         return None
@@ -188,22 +211,22 @@ def _device_ids(accelerator: Any) -> Any:
 
 
 def _single_device_error(accelerator: Any, ids: Any, count: int) -> str:
-    """Return why no variable can make each of `count` devices the only visible one; empty if one can.
+    """Return the reason why a rank cannot be limited to one of the `count` devices; empty if it can.
 
-    `ids`: of `_device_ids`.
+    `ids`: the result of `_device_ids`.
     """
     variables = accelerator.visible_devices_envs()
     if not variables:
         return f"{accelerator.name} has no visible-devices variable"
     if ids is None:
-        return f"the ids of its devices in {variables[0]} are not known"
+        return f"cannot determine device ids from {variables[0]}"
     if len(ids) < count:
-        return f"{len(ids)} ids stand for {count} devices: {variables[0]}={ids}"
+        return f"{variables[0]} has {len(ids)} of {count} device ids: {ids}"
     return ""
 
 
 def _single_device_env(accelerator: Any, ids: Sequence[Any]) -> list[dict[str, str]]:
-    """Return for each device id the variables that hide all other devices."""
+    """Return, for each device id, the variables that hide all other devices."""
     environments: list[dict[str, str]] = []
     for device_id in ids:
         environment: dict[str, str] = {}
@@ -213,9 +236,10 @@ def _single_device_env(accelerator: Any, ids: Sequence[Any]) -> list[dict[str, s
 
 
 def _pci_address(accelerator: Any, index: int) -> str | None:
-    """Return the device's PCI address; `None` if it cannot be read.
+    """Return the PCI address of the device number `index`; `None` if it cannot be read.
 
-    It only serves to find the NUMA node: without it the ranks are spread over the nodes.
+    The address only serves to find the device's NUMA node. Ranks without a known node are spread over all
+    nodes, so any error is ignored.
     """
     with suppress(Exception):
         address: str | None = accelerator.device_properties(index).pci_address
@@ -230,13 +254,14 @@ def launch(
     arguments: argparse.Namespace,
     machine: Machine,
     plans: Sequence[RankPlan],
-    before: str = "",
-    started: str = "",
+    module_before: str = "",
+    started_file: str = "",
 ) -> None:
     """Start torchrun's agent, and return when all ranks on this host have succeeded.
 
-    `before`: a module that each rank runs before its script. `started`: a file that is made when a rank
-    starts. Raises torch's `ChildFailedError` if ranks failed and no restart is left.
+    `module_before`: a module that each rank runs before its script. `started_file`: the path of a file that
+    each rank creates when it starts. Both may be empty. Raises torch's `ChildFailedError` if ranks failed
+    and no restart is left.
     """
     from torch.distributed.elastic.multiprocessing.errors import record
     from torch.distributed.run import run
@@ -247,45 +272,48 @@ def launch(
         # If the variable is not set, torchrun sets it to 1 and warns.
         os.environ["OMP_NUM_THREADS"] = str(min(threads))
     if arguments.max_restarts and arguments.rdzv_backend == "c10d":
-        # Else the ranks of every round meet in a store of the first one, which hosts that came later never
-        # learn of, and in which they find what the first ones left (pytorch#135712).
+        # Without this variable, restarted ranks use the store of the first start. It has stale keys, and
+        # hosts that joined later do not have its address (pytorch#135712).
         os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     arguments.nproc_per_node = str(len(plans))
     if not bypasses_worker(arguments):
-        _insert_worker(arguments, plans, before, started)
+        _insert_worker(arguments, plans, module_before, started_file)
     record(run)(arguments)
 
 
 def _insert_worker(
     arguments: argparse.Namespace,
     plans: Sequence[RankPlan],
-    before: str,
-    started: str,
+    module_before: str,
+    started_file: str,
 ) -> None:
-    """Change torchrun's arguments so that each rank starts our worker, which then becomes the script.
+    """Change torchrun's arguments so that each rank starts `accel_train.launch.worker`.
 
-    The worker runs the module `before` first, and makes the file `started`, unless these are empty. torchrun
-    names a job in its messages by the first argument without a dash, which stays the script.
+    The worker then replaces itself by the script. `module_before` and `started_file` are those of `launch`.
+    In its messages torchrun names a job by the first argument without a dash: that stays the script.
+    Raises `LaunchError` for both `--module` and `--no-python`.
     """
     if arguments.module and arguments.no_python:
-        raise LaunchError("--module and --no-python exclude each other")
+        raise LaunchError("--module and --no-python cannot be used together")
     script_option = "--python"
     if arguments.module:
         script_option = "--module"
     elif arguments.no_python:
         script_option = "--command"
-    # A rank ends with the process that starts it, and that is this one.
-    ranks = [plan._asdict() for plan in plans]
-    plan = json.dumps(
-        {"launcher": os.getpid(), "started": started, "ranks": ranks},
-        separators=(",", ":"),
-    )
-    arguments.training_script_args = [
+    job = {
+        "launcher": os.getpid(),  # a rank ends when this process ends
+        "started": started_file,
+        "ranks": [plan._asdict() for plan in plans],
+    }
+    worker_arguments = [
         "-maccel_train.launch.worker",
-        f"--plan={plan}",
-        *([f"--before={before}"] if before else []),
-        script_option,
-        arguments.training_script,
+        f"--plan={json.dumps(job, separators=(',', ':'))}",
+    ]
+    if module_before:
+        worker_arguments.append(f"--before={module_before}")
+    worker_arguments += [script_option, arguments.training_script]
+    arguments.training_script_args = [
+        *worker_arguments,
         *arguments.training_script_args,
     ]
     arguments.training_script = sys.executable

@@ -1,4 +1,4 @@
-"""Ranks that another launcher than torchrun started: MPI's `mpirun` and `mpiexec`, and Slurm's `srun`."""
+"""Read the rank from the variables of launchers other than torchrun: `mpirun`, `mpiexec`, `srun`."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ __all__ = [
 
 
 class Launcher(NamedTuple):
-    """A launcher, and the variables in which it tells each process its place."""
+    """A launcher, and the names of the variables that it sets for each process; empty for one it lacks."""
 
     name: str
+    #: The variable with the process's rank.
     rank: str
-    #: The number of ranks; empty if the launcher does not tell it.
+    #: The variable with the number of ranks.
     world_size: str = ""
-    #: The rank's number on its host, and how many ranks are there.
+    #: The variables with the rank's number on its host, and with the number of ranks on this host.
     local_rank: str = ""
     local_world_size: str = ""
 
 
-#: In the order in which they are asked. MPI's own come before Slurm's: where `mpirun` starts its daemons with
-#: `srun`, Slurm's variables tell the daemon's place.
+#: In the order in which they are looked up. MPI's come before Slurm's: if `mpirun` starts its daemons with
+#: `srun`, Slurm's variables hold the daemon's rank.
 LAUNCHERS = (
     Launcher(
         "Open MPI",
@@ -57,41 +58,41 @@ LAUNCHERS = (
     Launcher(
         "MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"
     ),  # and Intel MPI
-    # Not SLURM_NTASKS, which a batch script has too, although it is one process.
+    # Not SLURM_NTASKS: Slurm sets that for a batch script too, which is one process.
     Launcher("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
     Launcher("PMIx", "PMIX_RANK"),
 )
 
-#: The port of a job whose launcher has no number for it: torch's own default.
-_PORT = 29500
+#: torch's default port.
+_DEFAULT_PORT = 29500
 
 
 def launched_by(environ: Mapping[str, str]) -> Launcher | None:
-    """Return the launcher that made this process one of several ranks; `None` if there is none."""
+    """Return the launcher that started this process as one of several ranks; `None` if none did."""
     for launcher in LAUNCHERS:
-        if not environ.get(launcher.rank):
+        rank = environ.get(launcher.rank)
+        if not rank:
             continue
-        size = environ.get(launcher.world_size, "")
-        if size and size != "1":
-            return launcher
-        # Without a size only a later rank is known to have others.
-        if not launcher.world_size and environ[launcher.rank] != "0":
+        if launcher.world_size:
+            has_peers = environ.get(launcher.world_size, "1") not in ("", "1")
+        else:
+            # Rank 0 may be the only one, but any other rank has peers.
+            has_peers = rank != "0"
+        if has_peers:
             return launcher
     return None
 
 
 def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's place as torchrun's variables, as far as another launcher tells it.
+    """Translate another launcher's variables to torchrun's; variables that are set already are left out.
 
-    The result is empty where `RANK` or `WORLD_SIZE` is set, or no launcher's variables are. `MASTER_ADDR` is
-    there if all ranks are on one host, or Slurm names the hosts.
+    The result is empty if `RANK` or `WORLD_SIZE` is set, or if no launcher set a rank and a world size. It
+    has `MASTER_ADDR` if all ranks are on one host, or if Slurm gives the list of hosts.
     """
     if environ.get(RANK.name) or environ.get(WORLD_SIZE.name):
         return {}
-    for launcher in LAUNCHERS:
-        if environ.get(launcher.rank) and environ.get(launcher.world_size):
-            break
-    else:
+    launcher = _launcher_with_size(environ)
+    if launcher is None:
         return {}
     variables = {
         RANK.name: environ[launcher.rank],
@@ -108,22 +109,31 @@ def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def adopt_launcher() -> None:
-    """Set torchrun's variables in this process from those of another launcher that started it.
+def _launcher_with_size(environ: Mapping[str, str]) -> Launcher | None:
+    """Return the first launcher that set both this process's rank and the number of ranks."""
+    for launcher in LAUNCHERS:
+        if environ.get(launcher.rank) and environ.get(launcher.world_size):
+            return launcher
+    return None
 
-    So torch, the vendors' packages and the frameworks know the rank too.
+
+def adopt_launcher() -> None:
+    """Set torchrun's variables in this process's environment from those of another launcher.
+
+    Then torch, the vendors' packages and the frameworks find the rank too.
     """
     os.environ.update(torchrun_variables(os.environ))
 
 
 def _local_rank(launcher: Launcher, environ: Mapping[str, str]) -> str:
-    """Return the rank's number on its host; empty if it is not known.
+    """Return the rank's number on its host; empty if it is unknown.
 
-    `srun --mpi=pmi2` sets MPICH's rank and size, and the number on the host in Slurm's own variable.
+    The number may be in another launcher's variable: `srun --mpi=pmi2` sets MPICH's rank and size, but
+    Slurm's local rank. That launcher's rank and size are then the same as `launcher`'s.
     """
-    place = (environ[launcher.rank], environ[launcher.world_size])
+    rank_and_size = (environ[launcher.rank], environ[launcher.world_size])
     for other in LAUNCHERS:
-        if (environ.get(other.rank), environ.get(other.world_size)) != place:
+        if (environ.get(other.rank), environ.get(other.world_size)) != rank_and_size:
             continue
         local_rank = environ.get(other.local_rank)
         if local_rank:
@@ -132,23 +142,33 @@ def _local_rank(launcher: Launcher, environ: Mapping[str, str]) -> str:
 
 
 def _address(launcher: Launcher, environ: Mapping[str, str]) -> str:
-    """Return the address of rank 0's host; empty if it is not known."""
-    world_size = environ[launcher.world_size]
-    is_one_host = environ.get(launcher.local_world_size) == world_size
-    if launcher.name != "Slurm":
-        return "127.0.0.1" if is_one_host or world_size == "1" else ""
-    if environ.get("SLURM_STEP_NUM_NODES") == "1":
+    """Return the address of rank 0's host; empty if it is unknown."""
+    if launcher.name == "Slurm":
+        if environ.get("SLURM_STEP_NUM_NODES") != "1":
+            return _first_host(environ.get("SLURM_STEP_NODELIST", ""))
         return "127.0.0.1"
-    return _first_host(environ.get("SLURM_STEP_NODELIST", ""))
+    world_size = environ[launcher.world_size]
+    ranks_on_this_host = environ.get(launcher.local_world_size)
+    if world_size in ("1", ranks_on_this_host):
+        return "127.0.0.1"
+    return ""
 
 
 def _first_host(nodes: str) -> str:
-    """Return the first host of Slurm's list, such as `"node[03-05,9],login1"`."""
+    """Return the first host in Slurm's list: `"node03"` of `"node[03-05,9],login1"`."""
     match = re.match(r"([^\[,]*)(?:\[([^\],-]*)[^\]]*\])?([^\[,]*)", nodes)
-    return "".join(part or "" for part in match.groups()) if match else ""
+    if match is None:
+        return ""
+    prefix, number, suffix = match.groups(default="")
+    return f"{prefix}{number}{suffix}"
 
 
 def _port(environ: Mapping[str, str]) -> str:
-    """Return the port of rank 0's store: by the number of Slurm's job, as hosts may have several jobs."""
+    """Return the port for rank 0's store.
+
+    Slurm may run several jobs on one host, so the port depends on the job's number: 20000 to 29999.
+    """
     job = environ.get("SLURM_JOB_ID", "")
-    return str(20000 + int(job) % 10000) if job.isdecimal() else str(_PORT)
+    if job.isdecimal():
+        return str(20000 + int(job) % 10000)
+    return str(_DEFAULT_PORT)

@@ -1,7 +1,7 @@
-"""Addresses of this host, in a job on several hosts whose names may mislead.
+"""Correct torchrun's and gloo's choice of addresses on a host whose name resolves to a loopback address.
 
-Debian's and Ubuntu's installer writes `127.0.1.1 NAME` to /etc/hosts. Then torchrun does not know that an
-address of this host is its own, and gloo tells the other hosts an address at which nobody answers.
+The installers of Debian and Ubuntu write `127.0.1.1 NAME` to /etc/hosts. Then torchrun does not recognize
+this host's address in `--rdzv-endpoint`, and gloo publishes 127.0.1.1, which other hosts cannot reach.
 """
 
 from __future__ import annotations
@@ -14,71 +14,83 @@ import struct
 from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["Several", "for_several_hosts", "meeting_point"]
+__all__ = ["NetworkSettings", "network_settings", "rendezvous_endpoint"]
 
-#: torchrun's port where the address names none.
-_PORT = 29500
-#: Linux's request for an interface's IPv4 address (linux/sockios.h), and where it is in the answer.
+#: torchrun's port for an endpoint without one.
+_DEFAULT_PORT = 29500
+#: The ioctl for an interface's IPv4 address (linux/sockios.h), and the bytes of the address in its answer.
 _SIOCGIFADDR = 0x8915
 _ADDRESS = slice(20, 24)
 
 
-class Several(NamedTuple):
-    """Variables, configuration and sentences for a job on several hosts."""
+class NetworkSettings(NamedTuple):
+    """Settings for a job on several hosts, and sentences that inform the user about them."""
 
-    #: Variables to set.
+    #: Environment variables to set.
     variables: dict[str, str]
-    #: What torchrun's `--rdzv-conf` gets as well.
-    configuration: str
-    #: A sentence for the user about each of them.
+    #: An addition to torchrun's `--rdzv-conf`; may be empty.
+    rdzv_conf: str
+    #: A sentence about each setting.
     notes: list[str]
 
 
-def for_several_hosts(arguments: argparse.Namespace) -> Several:
-    """Return what a job on several hosts needs where this host's own name is a loopback address.
+def network_settings(arguments: argparse.Namespace) -> NetworkSettings:
+    """Return the settings that a job on several hosts needs here; empty if the host's name is no problem.
 
-    If the hosts meet at an address that is this host's, the store is started here. Unless
-    `GLOO_SOCKET_IFNAME` is set, it becomes the interface that leads to the meeting point.
+    If this host's name resolves to a loopback address only, and the rendezvous endpoint is this host,
+    torchrun gets `is_host=1` and starts the store here. `GLOO_SOCKET_IFNAME`, unless it is set, becomes the
+    interface with the route to the endpoint.
     """
-    needed = Several({}, "", [])
-    if str(arguments.nnodes).rpartition(":")[2] == "1":
-        return Several({}, "", [])
-    host, port = meeting_point(arguments)
+    if str(arguments.nnodes).rpartition(":")[2] == "1":  # the maximum number of hosts
+        return NetworkSettings({}, "", [])
+    host, port = rendezvous_endpoint(arguments)
     own_name = socket.gethostname()
     loopback = _loopback_of(own_name)
-    if not host or not loopback or _is_loopback(host):
-        return needed
-    misled = f"this host's name, {own_name}, resolves to {loopback}"
-    is_given = "is_host" in (arguments.rdzv_conf or "")
-    if arguments.rdzv_backend == "c10d" and not is_given and _is_own(host):
-        needed = needed._replace(configuration="is_host=1")
-        needed.notes.append(
-            f"{misled}, but {host} is an address of it: the hosts meet here "
+    if not loopback or not host or _is_loopback(host):
+        return NetworkSettings({}, "", [])
+    cause = f"this host's name, {own_name}, resolves to {loopback}"
+    variables: dict[str, str] = {}
+    rdzv_conf = ""
+    notes = []
+    if _needs_is_host(arguments, host):
+        rdzv_conf = "is_host=1"
+        notes.append(
+            f"{cause}, but {host} is an address of this host, so torchrun's store is started here "
             "(--rdzv-conf is_host=1)."
         )
     if "GLOO_SOCKET_IFNAME" not in os.environ:
         interface = _interface_towards(host, port)
         if interface:
-            needed.variables["GLOO_SOCKET_IFNAME"] = interface
-            needed.notes.append(
-                f"{misled}, at which other hosts do not find it: "
-                f"GLOO_SOCKET_IFNAME={interface} is set for the ranks."
+            variables["GLOO_SOCKET_IFNAME"] = interface
+            notes.append(
+                f"{cause}, which other hosts cannot reach, so GLOO_SOCKET_IFNAME={interface} is set for "
+                "the ranks."
             )
-    return needed
+    return NetworkSettings(variables, rdzv_conf, notes)
 
 
-def meeting_point(arguments: argparse.Namespace) -> tuple[str, int]:
-    """Return host and port at which the hosts meet; torchrun's port if the endpoint names none."""
+def _needs_is_host(arguments: argparse.Namespace, host: str) -> bool:
+    """Return whether `host` is this host, and torchrun would not recognize that."""
+    if arguments.rdzv_backend != "c10d" or "is_host" in (arguments.rdzv_conf or ""):
+        return False
+    return _is_this_host(host)
+
+
+def rendezvous_endpoint(arguments: argparse.Namespace) -> tuple[str, int]:
+    """Return the host and port of `--rdzv-endpoint`, or else of `--master-addr` and `--master-port`.
+
+    An endpoint without a port has torchrun's default port.
+    """
     if not arguments.rdzv_endpoint:
         return str(arguments.master_addr), int(arguments.master_port)
     host, colon, port = str(arguments.rdzv_endpoint).rpartition(":")
     if not colon or not port.isdecimal():
-        return str(arguments.rdzv_endpoint), _PORT
+        return str(arguments.rdzv_endpoint), _DEFAULT_PORT
     return host.strip("[]"), int(port)
 
 
 def _loopback_of(name: str) -> str:
-    """Return the loopback address that the name resolves to; empty if it has another, or none."""
+    """Return the loopback address of `name`; empty if it resolves to any other address, or to none."""
     addresses = _addresses(name)
     if not addresses or not all(_is_loopback(address) for address in addresses):
         return ""
@@ -86,19 +98,21 @@ def _loopback_of(name: str) -> str:
 
 
 def _addresses(name: str) -> list[str]:
+    """Return the IP addresses that `name` resolves to; empty if there are none."""
     with suppress(OSError, UnicodeError):
         return [str(row[4][0]) for row in socket.getaddrinfo(name, None)]
     return []
 
 
 def _is_loopback(host: str) -> bool:
+    """Return whether `host` is a loopback address, or `localhost`."""
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
 
 
-def _is_own(host: str) -> bool:
-    """Whether an interface of this host has an address of `host`: a socket can be bound to it."""
+def _is_this_host(host: str) -> bool:
+    """Return whether an interface of this host has an address of `host`, so that a socket can bind to it."""
     for address in _addresses(host):
         if _is_loopback(address):
             continue
@@ -110,21 +124,21 @@ def _is_own(host: str) -> bool:
 
 
 def _interface_towards(host: str, port: int) -> str:
-    """Return the interface whose IPv4 address packets to `host` have; empty if it is not known."""
+    """Return the interface with the IPv4 route to `host`; empty if there is none, or on Windows."""
     with (
         suppress(OSError),
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
     ):
-        probe.connect((host, port))  # sends nothing
-        own = probe.getsockname()[0]
+        probe.connect((host, port))  # a datagram socket: nothing is sent
+        source_address = probe.getsockname()[0]
         for _, name in socket.if_nameindex():
-            if _address_of(name, probe) == own:
+            if _address_of(name, probe) == source_address:
                 return name
     return ""
 
 
 def _address_of(interface: str, any_socket: socket.socket) -> str:
-    """Return the IPv4 address of an interface; empty if it has none, or this is not Linux."""
+    """Return the IPv4 address of an interface; empty if it has none, or if this is not Linux."""
     try:
         from fcntl import ioctl
     except ImportError:  # Windows

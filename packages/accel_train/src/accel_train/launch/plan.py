@@ -34,43 +34,46 @@ __all__ = [
 ]
 
 
-#: More than any host has cores: a slip of the finger must not start as many as memory holds.
-_MOST_RANKS = 1 << 12
+#: More ranks than any host has cores: a typing error must not start processes until memory is full.
+_MAX_RANKS = 1 << 12
 
 
 class Machine(NamedTuple):
-    """Facts about the accelerator on this host."""
+    """The accelerator on this host, as the launcher needs to know it."""
 
     #: The backend's name.
     name: str
-    #: The value of `DS_ACCELERATOR` that means it: the name, or `name@distribution` if the name is ambiguous.
+    #: The value of `DS_ACCELERATOR` that selects it: `name`, or `name@distribution` if the name is ambiguous.
     pin: str
     #: The distribution that declares it, with its version; empty if none does.
     origin: str
     is_cpu: bool
-    devices: int
+    #: The number of visible devices.
+    device_count: int
+    #: The communication backend of torch.distributed: `"hccl"`.
     communication: str
-    #: Each device's name in torch.
-    names: list[str]
-    #: Each device's PCI address; `None` if it is not known.
-    pci: list[str | None]
-    #: For each device the variables that make it the only visible one.
+    #: Each device's name in torch: `"npu:0"`.
+    device_names: list[str]
+    #: Each device's PCI address; `None` if it is unknown.
+    pci_addresses: list[str | None]
+    #: For each device, the variables that hide all other devices.
     single_device_env: list[dict[str, str]]
-    #: Why no variables can make a device the only visible one; empty if they can.
+    #: The reason why a rank cannot be limited to one device; empty if it can.
     single_device_error: str
-    #: The warning of the choice, if there was one.
+    #: The warnings that the choice gave; empty if it gave none.
     warning: str
-    #: Variables that the vendor wants set and that are not set.
+    #: The declaration's default values of variables that are not set.
     defaults: dict[str, str] = {}  # noqa: RUF012 - never changed
-    #: Variables that bring the chosen device into the ranks' torch, and keep broken packages of other vendors
-    #: out.
+    #: Variables with which `import torch` in a rank loads the chosen device's package, and no package of
+    #: another vendor that breaks the import.
     import_variables: dict[str, str] = {}  # noqa: RUF012
-    #: A sentence on these broken packages; empty if there are none.
+    #: A sentence about packages that break `import torch`; empty if there are none.
     isolation_reason: str = ""
-    #: What the visible-devices variables hide or misname, and the next step; both empty if nothing.
+    #: A clause about a visible-devices variable whose value is wrong, and the next step; or both empty.
     visibility_problem: str = ""
     visibility_problem_step: str = ""
-    #: That these variables show fewer devices than the host has, and how to see the others.
+    #: A clause about a visible-devices variable that hides devices of this host, and the step that shows
+    #: them; or both empty.
     visibility_limit: str = ""
     visibility_limit_step: str = ""
 
@@ -87,12 +90,13 @@ class RankPlan(NamedTuple):
 def plan_ranks(
     arguments: argparse.Namespace, machine: Machine, root: str = "/"
 ) -> list[RankPlan]:
-    """Return a plan for each rank on this host.
+    """Return a plan for each rank on this host, ordered by local rank.
 
-    Raises `LaunchError` for more ranks than devices, and for a device that cannot be the only visible one.
+    `root`: the folder that contains `/sys` and `/proc`. Raises `LaunchError` for an impossible number of
+    ranks, and for options that cannot be used here or together.
     """
     count = _rank_count(arguments, machine)
-    _require_possible_options(arguments, machine)
+    _check_options(arguments, machine)
     cores = _cores_of_ranks(arguments, machine, count, root)
     plans = []
     for rank in range(count):
@@ -101,14 +105,14 @@ def plan_ranks(
             environment.update(machine.single_device_env[rank])
         if cores and not os.environ.get("OMP_NUM_THREADS"):
             environment["OMP_NUM_THREADS"] = str(cores[rank].threads)
-        device = "cpu" if machine.is_cpu else machine.names[rank]
+        device = "cpu" if machine.is_cpu else machine.device_names[rank]
         core_ranges = format_ranges(cores[rank].ids) if cores else ""
         plans.append(RankPlan(device, core_ranges, environment))
     return plans
 
 
-def _require_possible_options(arguments: argparse.Namespace, machine: Machine) -> None:
-    """Raise `LaunchError` for options of `accel run` that cannot be followed here, or not together."""
+def _check_options(arguments: argparse.Namespace, machine: Machine) -> None:
+    """Raise `LaunchError` for options of `accel run` that cannot be used on this host or together."""
     if arguments.one_device_per_rank and machine.single_device_error:
         raise LaunchError(
             f"--one-device-per-rank is not possible: {machine.single_device_error}"
@@ -126,50 +130,55 @@ def _require_possible_options(arguments: argparse.Namespace, machine: Machine) -
 def _rank_count(arguments: argparse.Namespace, machine: Machine) -> int:
     """Return the number of ranks on this host.
 
-    Raises `LaunchError` for no rank, for too many, and for more than the accelerator has devices.
+    Raises `LaunchError` for fewer than 1, for more than `_MAX_RANKS`, and for more ranks than devices.
     """
-    wanted: str = arguments.nproc_per_node
-    if wanted == "auto":
-        count = machine.devices
+    option: str = arguments.nproc_per_node
+    if option == "auto":
+        count = machine.device_count
         if count == 0:
             raise LaunchError(
                 f"{machine.name} has no device on this host, so there is no rank to start. "
                 f"See accel why {machine.name}, or choose another with --backend."
             )
     else:
-        count = _torch_count(wanted)
+        count = _torchrun_count(option)
     if count < 1:
-        raise LaunchError(f"--nproc-per-node {wanted}: expected 1 or more ranks")
-    if count > _MOST_RANKS:
+        raise LaunchError(f"--nproc-per-node {option}: expected 1 or more ranks")
+    if count > _MAX_RANKS:
         raise LaunchError(
-            f"--nproc-per-node {wanted:.20}: expected at most {_MOST_RANKS} ranks on one host"
+            f"--nproc-per-node {option:.20}: expected at most {_MAX_RANKS} ranks on one host"
         )
-    if count > machine.devices and not machine.is_cpu:
-        cause = machine.visibility_problem or machine.visibility_limit
-        because = f": {cause}" if cause else ""
-        step = (
-            machine.visibility_limit_step or "choose another accelerator with --backend"
-        )
-        raise LaunchError(
-            f"--nproc-per-node {wanted}: {count} ranks but {machine.devices} {machine.name} "
-            f"device{'' if machine.devices == 1 else 's'}{because}. Start at most "
-            f"{machine.devices}, or {step}."
-        )
+    if count > machine.device_count and not machine.is_cpu:
+        raise _too_few_devices(option, count, machine)
     return count
 
 
-def _torch_count(wanted: str) -> int:
-    """Return the number of ranks for a value of torchrun's option: a number, `cpu`, `gpu`, a device type.
+def _too_few_devices(option: str, ranks: int, machine: Machine) -> LaunchError:
+    """Return the error for more ranks than devices; `option`: the value of `--nproc-per-node`."""
+    plural = "" if machine.device_count == 1 else "s"
+    message = (
+        f"--nproc-per-node {option}: {ranks} ranks but {machine.device_count} {machine.name} "
+        f"device{plural}"
+    )
+    cause = machine.visibility_problem or machine.visibility_limit
+    if cause:
+        message += f": {cause}"
+    step = machine.visibility_limit_step or "choose another accelerator with --backend"
+    return LaunchError(f"{message}. Start at most {machine.device_count}, or {step}.")
+
+
+def _torchrun_count(option: str) -> int:
+    """Return the number of ranks that torchrun starts for `--nproc-per-node`: `4`, `cpu`, `gpu`, `xpu`.
 
     Raises `LaunchError` for a value that torchrun rejects.
     """
     from torch.distributed.run import determine_local_world_size
 
     try:
-        return int(determine_local_world_size(wanted))
+        return int(determine_local_world_size(option))
     except (ValueError, RuntimeError) as error:
         raise LaunchError(
-            f"--nproc-per-node {wanted!r} is not valid: {error}. Expected a number, or auto."
+            f"--nproc-per-node {option!r} is not valid: {error}. Expected a number, or auto."
         ) from None
 
 
@@ -178,52 +187,58 @@ def _cores_of_ranks(
 ) -> list[Cores] | None:
     """Return the cores of each rank; `None` if ranks are not bound to cores.
 
-    Ranks are not bound if the user switched it off, if torchrun binds them, or if this host has no way to.
+    Ranks are not bound with `--no-bind`, if torchrun binds them (`--numa-binding`), if the worker is
+    bypassed, or if this system cannot bind processes to cores.
     """
     allowed = hardware.allowed_cores()
-    unbound = (
-        arguments.no_bind
-        or getattr(arguments, "numa_binding", None)
-        or bypasses_worker(arguments)
-    )
-    if unbound or not allowed:
+    is_bound_elsewhere = bool(getattr(arguments, "numa_binding", None))
+    if arguments.no_bind or is_bound_elsewhere or bypasses_worker(arguments):
         return None
-    addresses = [None] * count if machine.is_cpu else machine.pci[:count]
-    near = [numa_node_of(address, root) for address in addresses]
-    return assign_cores(near, allowed, root, quota=hardware.cgroup_cpu_quota(root))
+    if not allowed:
+        return None
+    addresses = [None] * count if machine.is_cpu else machine.pci_addresses[:count]
+    device_nodes = [numa_node_of(address, root) for address in addresses]
+    quota = hardware.cgroup_cpu_quota(root)
+    return assign_cores(device_nodes, allowed, root, quota=quota)
 
 
 def bypasses_worker(arguments: argparse.Namespace) -> bool:
-    """Return whether our worker cannot run before the script, or could not know its rank."""
+    """Return whether torchrun's options exclude `accel_train.launch.worker`.
+
+    With `--run-path` torchrun runs the script in a process of its own choice. With `--virtual-local-rank`
+    every rank has `LOCAL_RANK=0`, so the worker could not find its plan.
+    """
     return bool(arguments.run_path or getattr(arguments, "virtual_local_rank", False))
 
 
-# --- Sharing the cores ---------------------------------------------------------------------------------
+# --- Dividing the cores among the ranks ----------------------------------------------------------------
 
 
 class Cores(NamedTuple):
     """The cores of one rank."""
 
-    #: Logical cores, sorted; shared with other ranks where there are more ranks than cores.
+    #: Numbers of logical cores, sorted. If there are more ranks than cores, ranks share cores.
     ids: tuple[int, ...]
-    #: Compute threads that these cores are good for: hyper-threads and shares do not count.
+    #: The number of compute threads for these cores: one for each physical core, at least 1.
     threads: int
     #: The NUMA node.
     node: int
 
 
 def assign_cores(
-    near: Sequence[int | None],
+    device_nodes: Sequence[int | None],
     allowed: Collection[int],
     root: str = "/",
     *,
     quota: float | None = None,
 ) -> list[Cores]:
-    """Return the cores of each rank; `near` holds the NUMA node of each rank's device, or `None`.
+    """Return the cores of each rank, ordered by local rank.
 
-    Ranks without a known node are spread evenly over the nodes. Within a node each rank gets an equal run of
-    whole cores, so two ranks never share a core through hyper-threading. `allowed`: the cores that may be
-    used. `quota`: how many cores the control group lets the whole process use.
+    `device_nodes`: the NUMA node of each rank's device; ranks with `None` are spread evenly over the nodes.
+    `allowed`: the logical cores that may be used. `quota`: the control group's CPU limit, in cores, for all
+    ranks together.
+
+    The ranks of a node divide its physical cores evenly, so no two ranks share a core by hyper-threading.
     """
     cores_of_node = {}
     for node, ids in numa_nodes(root).items():
@@ -234,19 +249,22 @@ def assign_cores(
         cores_of_node = {0: physical_cores(allowed, root)}
     nodes = sorted(cores_of_node)
     node_of_rank = []
-    for rank, near_node in enumerate(near):
-        if near_node is not None and near_node in cores_of_node:
-            node_of_rank.append(near_node)
+    ranks = len(device_nodes)
+    for rank, device_node in enumerate(device_nodes):
+        if device_node is not None and device_node in cores_of_node:
+            node_of_rank.append(device_node)
         else:
-            node_of_rank.append(nodes[rank * len(nodes) // len(near)])
-    most_threads = None if quota is None else max(1, int(quota / len(near)))
+            node_of_rank.append(nodes[rank * len(nodes) // ranks])
+    max_threads = None
+    if quota is not None:
+        max_threads = max(1, int(quota / ranks))
     return [
         _share_of_node(
             cores_of_node[node],
             position=node_of_rank[:rank].count(node),
             ranks=node_of_rank.count(node),
             node=node,
-            most_threads=most_threads,
+            max_threads=max_threads,
         )
         for rank, node in enumerate(node_of_rank)
     ]
@@ -258,12 +276,13 @@ def _share_of_node(
     position: int,
     ranks: int,
     node: int,
-    most_threads: int | None,
+    max_threads: int | None,
 ) -> Cores:
-    """Return the cores of the `position`-th of `ranks` ranks on a node, counted from 0.
+    """Return the cores of one rank of a NUMA node.
 
-    `physical`: the logical cores of each physical core. If there are more ranks than physical cores, each
-    rank gets all of them and one thread.
+    `physical`: the logical cores of each physical core of the node. `position`: the rank's number among the
+    `ranks` ranks of this node, from 0. If there are more ranks than physical cores, each rank gets all
+    cores, and one thread.
     """
     own: list[tuple[int, ...]] = []
     if ranks <= len(physical):
@@ -271,59 +290,57 @@ def _share_of_node(
         end = (position + 1) * len(physical) // ranks
         own = physical[start:end]
     threads = len(own) or 1
-    if most_threads is not None:
-        threads = min(threads, most_threads)
+    if max_threads is not None:
+        threads = min(threads, max_threads)
     logical = [core for siblings in own or physical for core in siblings]
     return Cores(tuple(sorted(logical)), threads, node)
 
 
-# --- The plan in words ---------------------------------------------------------------------------------
+# --- The plan as text ----------------------------------------------------------------------------------
 
 
 def describe(
     machine: Machine, arguments: argparse.Namespace, plans: Sequence[RankPlan]
 ) -> str:
-    """Return the plan as text for people: a line for the job and one for each rank on this host."""
+    """Return the plan as text: a line for the job, one for its variables, and one for each local rank."""
     name = machine.name
     if machine.origin:
         name = f"{machine.name} ({machine.origin})"
-    count = f"{machine.devices} device{'' if machine.devices == 1 else 's'} here"
+    plural = "" if machine.device_count == 1 else "s"
+    devices = f"{machine.device_count} device{plural} here"
     lines = [
-        f"{name} over {_communication(machine, arguments)}, {count}, nodes {arguments.nnodes}",
+        f"{name} over {_communication(machine, arguments)}, {devices}, nodes {arguments.nnodes}",
         f"all ranks: {_assignments(common_variables(machine, arguments))}",
     ]
     for rank, plan in enumerate(plans):
-        bound = f"cores {plan.cores}" if plan.cores else "not bound"
-        parts = [
-            f"local rank {rank}: {plan.device}",
-            bound,
-            _assignments(plan.environment),
-        ]
-        lines.append(", ".join(part for part in parts if part))
+        parts = [f"local rank {rank}: {plan.device}"]
+        parts.append(f"cores {plan.cores}" if plan.cores else "not bound")
+        if plan.environment:
+            parts.append(_assignments(plan.environment))
+        lines.append(", ".join(parts))
     return "\n".join(lines)
 
 
 def _assignments(environment: dict[str, str]) -> str:
+    """Return variables as `NAME=value`, separated by spaces."""
     return " ".join(f"{name}={value}" for name, value in environment.items())
 
 
 def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the variables that every rank gets from the launcher's environment."""
-    communication = _communication(machine, arguments)
-    chosen = {
-        DS_ACCELERATOR.name: machine.pin,
-        ACCEL_COMMUNICATION_BACKEND.name: communication,
-    }
-    integrations = (
-        startup.NONE if arguments.no_integrations else startup.with_auto(os.environ)
-    )
+    """Return the variables that every rank on this host gets."""
+    if arguments.no_integrations:
+        integrations = startup.NONE
+    else:
+        integrations = startup.with_auto(os.environ)
     return {
         **machine.defaults,
         **machine.import_variables,
-        **chosen,
+        DS_ACCELERATOR.name: machine.pin,
+        ACCEL_COMMUNICATION_BACKEND.name: _communication(machine, arguments),
         startup.VARIABLE: integrations,
     }
 
 
 def _communication(machine: Machine, arguments: argparse.Namespace) -> str:
+    """Return the communication backend that the user chose, else the accelerator's."""
     return str(arguments.communication_backend or machine.communication)

@@ -1,4 +1,8 @@
-"""Start and end a rank: its device, the agreement, torch's process group, and the detection of lost ranks."""
+"""Start and end a rank.
+
+The start selects the rank's device, agrees with the other ranks on the accelerator, creates torch's process
+group, and starts the detection of lost ranks.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +20,31 @@ from accel_core.current import overriding
 from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError
 from accel_core.settings import DS_ACCELERATOR
 from accel_core.torch_import import import_torch
+from accel_core.verdict import How
 from accel_train.launch import arguments
-from accel_train.launch.agreement import CLOSING, OldStoreError, Record, Round, agree
+from accel_train.launch.agreement import (
+    CLOSING,
+    AgreementRound,
+    OldStoreError,
+    Record,
+    agree,
+)
 from accel_train.launch.communication import communication_of
 from accel_train.launch.failure_detector import FailureDetector
 from accel_train.launch.launchers import adopt_launcher
-from accel_train.launch.rendezvous import Meeting, Rank, is_launched, meet, read_rank
+from accel_train.launch.rendezvous import (
+    Rank,
+    Rendezvous,
+    is_launched,
+    read_rank,
+    rendezvous,
+)
 from accel_train.launch.variables import LOCAL_RANK
 from accel_train.staged.ending import wait_for_gloo
 
 try:
     import resource
-except ImportError:  # Windows, which has no such limit
+except ImportError:  # Windows has no limit of open files
     resource = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
@@ -57,11 +74,11 @@ class _Chosen(NamedTuple):
 
 
 class RankContext:
-    """A rank with its process group; use it in `with`, or call `shutdown()` at the end.
+    """This process as a rank, with torch's process group; use it in `with`, or call `shutdown()` at the end.
 
-    Leaving the block waits for all ranks and destroys the process group. If an exception leaves the block,
-    nothing is waited for, with one exception: if a collective failed because a rank was lost, its error
-    becomes a `RankLostError` that names the rank and its host.
+    The end of the block waits for all ranks and destroys the process group. An exception that leaves the
+    block destroys the group without waiting. If a collective failed because a rank was lost, its error is
+    replaced by a `RankLostError` with the rank and its host.
     """
 
     def __init__(
@@ -73,23 +90,23 @@ class RankContext:
         timeout: timedelta,
     ) -> None:
         self.rank = rank.rank
-        #: This rank's number on its host; where no launcher says it, its device's, and 0 on the CPU.
-        self.local_rank = (
-            chosen.device_index if rank.local_rank is None else rank.local_rank
-        )
+        #: This rank's number on its host. Without `LOCAL_RANK` it is the number of the device; on the CPU 0.
+        self.local_rank = chosen.device_index
+        if rank.local_rank is not None:
+            self.local_rank = rank.local_rank
         self.world_size = rank.world_size
         self.host = rank.host
         self.accelerator = chosen.accelerator
-        #: Name of torch.distributed's backend: `"nccl"`.
+        #: The name of the communication backend: `"nccl"`.
         self.backend = chosen.communication
-        #: Where this rank's tensors live.
+        #: The device of this rank's tensors.
         self.device: torch.device = _device(chosen)
         self._server = server
         self._detector = detector
         self._timeout = timeout
         self._active = True
         self._process = os.getpid()
-        # torch complains, and some vendors' libraries hang, when a process ends with its group alive.
+        # If a process ends with its group alive, torch warns, and some vendors' libraries hang.
         atexit.register(self._at_exit)
 
     def __repr__(self) -> str:
@@ -97,21 +114,22 @@ class RankContext:
 
     @property
     def is_main(self) -> bool:
-        """Return whether this is rank 0 of the job, which writes files and reports."""
+        """Return whether this is rank 0, which writes files and reports for the job."""
         return self.rank == 0
 
     def print(self, *values: object, **options: Any) -> None:
-        """Print on rank 0 only, without buffering. `options` are those of Python's `print`."""
+        """Print on rank 0 only, and flush the output. `options`: those of Python's `print`."""
         if self.is_main:
-            print(*values, **{"flush": True, **options})  # noqa: T201 - the program's own words
+            options.setdefault("flush", True)
+            print(*values, **options)  # noqa: T201 - the user's program prints
 
     def barrier(self) -> None:
-        """Wait until every rank has called this and this rank's device has finished its work.
+        """Wait until every rank has called this, and until this rank's device has finished its work.
 
-        The end of the `with` block waits for the others in any case.
+        It is not needed before the end of the `with` block, which also waits for the other ranks.
         """
         torch = import_torch()
-        # Not torch's own barrier: some communication backends refuse its `device_ids`, and others want them.
+        # Not torch's barrier(): some communication backends reject its `device_ids`, others require it.
         torch.distributed.all_reduce(torch.zeros(1, device=self.device))
         self.accelerator.synchronize()
 
@@ -130,17 +148,18 @@ class RankContext:
             self._fail(error)
 
     def shutdown(self) -> None:
-        """Wait until every rank has called this, and destroy the process group; a second call does nothing.
+        """Wait until every rank has called this, then destroy the process group.
 
-        When it returns on rank 0, the port at which the ranks met is free. Raises `RankLostError` if a rank
-        is lost, has left before, or does not call this within the timeout.
+        On rank 0, the port of the job's store is free afterwards. A second call does nothing. Raises
+        `RankLostError` if a rank is lost, has left without `shutdown()`, or does not call this within the
+        timeout.
         """
         if not self._is_active:
             return
-        self._announce_closing()
+        self._mark_store_as_closing()
         try:
             self.accelerator.synchronize()
-            self._detector.gather(self._timeout.total_seconds())
+            self._detector.wait_for_all(self._timeout.total_seconds())
         except BaseException as error:
             self._fail(error)
             raise
@@ -153,11 +172,14 @@ class RankContext:
 
     @property
     def _is_active(self) -> bool:
-        """Whether the group is alive, and is this process's: a forked child has no part in it."""
+        """Return whether the group is alive, and this process is not a forked child of the rank."""
         return self._active and os.getpid() == self._process
 
     def _fail(self, error: BaseException) -> None:
-        """End by an error, which the others learn of. Raises the loss that is behind it, if one is."""
+        """End this rank because of `error`, and report the error to the other ranks.
+
+        Raises `RankLostError` if a lost rank caused the error.
+        """
         try:
             loss = self._detector.explain(error)
         finally:
@@ -166,33 +188,34 @@ class RankContext:
             raise loss from error
 
     def _at_exit(self) -> None:
-        """The process ends without `with` and without `shutdown()`, perhaps by an exception."""
+        """Destroy the group of a process that ends without `shutdown()`; report its uncaught exception."""
         error = getattr(sys, "last_value", None)
         if error is not None and self._is_active:
             self._detector.explain(error)
         self._destroy()
 
     def _destroy(self) -> None:
-        """Stop the heartbeats, destroy the process group and free the port, without waiting for the end."""
+        """Stop the heartbeats, destroy the process group and free the port, without waiting."""
         if not self._is_active:
             return
-        self._announce_closing()
+        self._mark_store_as_closing()
         self._detector.stop()
         try:
             self._destroy_group()
         finally:
             self._server = None
 
-    def _announce_closing(self) -> None:
-        """If this rank holds the store, mark it: the next job must not begin in it."""
+    def _mark_store_as_closing(self) -> None:
+        """Mark the store, if this process has it, so that the next job does not start in it."""
         if self._server is not None:
             self._server.set(CLOSING, "1")
 
     def _destroy_group(self) -> None:
+        """Destroy torch's process group, unless the user has destroyed it."""
         self._active = False
         atexit.unregister(self._at_exit)
         distributed = import_torch().distributed
-        if distributed.is_initialized():  # the user may have destroyed it
+        if distributed.is_initialized():
             wait_for_gloo()
             distributed.destroy_process_group()
 
@@ -209,86 +232,139 @@ def init_process_group(
     silence: float = 10.0,
     **options: Unpack[ProcessGroupOptions],
 ) -> RankContext:
-    """Make this process a rank: select its device, agree with the others, start torch's process group.
+    """Make this process a rank: select its device, agree with the other ranks, start torch's process group.
 
     `backend`: the communication backend of torch.distributed; by default the current accelerator's
-    (`"hccl"`), or `"staged"`, through host memory over gloo, for a device without collectives of its own. The
-    device is number `LOCAL_RANK`, or the only visible one. If that variable is not set
-    (`torch.multiprocessing` sets none) and there are as many devices as ranks, it is number `rank`. Without
-    `init_method` or `store`, the ranks meet through torchrun's variables. `single_process`: if no launcher
-    started this process and no rank is given, it is a job of one rank. `timeout`, a `timedelta` or seconds,
-    limits the start, each collective and the end; `None` means torch's own, 30 minutes, or 10 for nccl. A
-    collective with a lost host ends only after this time. `silence`: seconds without a heartbeat from a rank
-    before it counts as lost. A rank that only was busy may come back, but not at the end.
-    `options` are further arguments of `torch.distributed.init_process_group`.
+    (`"hccl"`). For a device without collectives that is `"staged"`: gloo, through host memory. `timeout`, a
+    `timedelta` or seconds, limits the start, each collective and the end; `None` means torch's default, 30
+    minutes, or 10 for nccl. A collective with a lost host ends only after this time. `silence`: seconds
+    without a heartbeat after which a rank counts as lost. A rank that was only busy may come back, but not
+    at the end.
+
+    Without `init_method` or `store`, the ranks connect through torchrun's variables. `rank`, `world_size`,
+    `init_method`, `store` and `options` are those of `torch.distributed.init_process_group`.
+    `single_process`: start a job of one rank if no launcher started this process and no rank is given.
+
+    The device is the only visible one, or the one with the number `LOCAL_RANK`. If that variable is not set
+    (`torch.multiprocessing` does not set it) and there are at least as many devices as ranks, it is the one
+    with the number `rank`.
 
     Raises `InvalidArgumentError`, a `TypeError`, for an argument of another type. Raises `LaunchError` for a
     time of 0 or less, if a variable is missing, if a process group exists already, or, on rank 0, if the port
-    is taken. Raises `RankMismatchError` on every rank if the ranks chose different accelerators, versions or
-    communication backends, or if one of them cannot start. Raises `RankLostError` on every rank if a rank
-    does not arrive, or cannot reach rank 0.
+    is in use. Raises `RankMismatchError` on every rank if the ranks chose different accelerators, versions or
+    communication backends, or if a rank cannot start. Raises `RankLostError` on every rank if a rank does
+    not connect, or cannot reach rank 0.
     """
-    torch = import_torch()
-    distributed = torch.distributed
+    distributed = import_torch().distributed
     if not distributed.is_available():
         raise LaunchError(
             "this build of torch has no torch.distributed. Install a build that has it."
         )
-    given = arguments.duration("timeout", timeout)
-    arguments.seconds("silence", silence)
-    arguments.of_type(
-        "backend", backend, str, "a name of torch.distributed's, such as 'gloo'"
+    group_timeout = arguments.to_timedelta("timeout", timeout)
+    arguments.check_seconds("silence", silence)
+    arguments.check_type(
+        "backend", backend, str, "a torch.distributed backend, such as 'gloo'"
     )
-    arguments.of_type(
+    arguments.check_type(
         "init_method", init_method, str, "a URL such as 'tcp://host:port'"
     )
-    arguments.of_type("rank", rank, int, "this process's number, from 0")
-    arguments.of_type("world_size", world_size, int, "the number of ranks")
-    wait = given or distributed.constants.default_pg_timeout
-    if (
-        single_process
-        and rank is None
-        and store is None
-        and init_method is None
-        and not is_launched()
-    ):
+    arguments.check_type("rank", rank, int, "this process's number, from 0")
+    arguments.check_type("world_size", world_size, int, "the number of ranks")
+    start_timeout = group_timeout or distributed.constants.default_pg_timeout
+    if single_process and _is_single_process(rank, init_method, store):
         rank, world_size, store = 0, 1, distributed.HashStore()
     if rank is None and store is None:
         adopt_launcher()
-    there = None
-    if (
-        distributed.is_initialized()
-    ):  # the others wait for this rank: it tells them before it raises
-        there = LaunchError(
-            "torch.distributed already has a process group. Call init_process_group() only once."
-        )
-        wait = min(wait, _TELLING)
-    try:
-        me, fault = _read_rank(
-            rank, world_size, rendezvous=store is None and init_method is None
-        )
-        meeting, chosen, agreed = _start_together(
-            me, init_method, store, wait, backend, there or fault
-        )
-    except AccelError as error:
-        if there is None:
-            raise
-        raise there from error
+    if distributed.is_initialized():
+        raise _second_group_error(rank, world_size, init_method, store, start_timeout)
+    needs_address = init_method is None and store is None
+    me, fault = _read_rank(rank, world_size, needs_address=needs_address)
+    start = _start_together(me, init_method, store, start_timeout, backend, fault)
     detector = FailureDetector(
         me.rank,
-        agreed.hosts,
+        start.agreed.hosts,
         silence,
-        _own_connection(me, agreed, meeting, wait),
-        library=chosen.communication,
+        _heartbeat_store(me, start, start_timeout),
+        communication=start.chosen.communication,
     )
     detector.start()
+    _start_group(me, start, detector, group_timeout, options)
+    server = start.rendezvous.server
+    return RankContext(me, start.chosen, server, detector, start_timeout)
+
+
+def _is_single_process(
+    rank: int | None, init_method: str | None, store: Store | None
+) -> bool:
+    """Return whether neither an argument nor a launcher makes this process one of several ranks."""
+    has_arguments = rank is not None or init_method is not None or store is not None
+    return not has_arguments and not is_launched()
+
+
+def _second_group_error(
+    rank: int | None,
+    world_size: int | None,
+    init_method: str | None,
+    store: Store | None,
+    timeout: timedelta,
+) -> LaunchError:
+    """Return the error for a process that already has a process group.
+
+    The other ranks wait for this one, so the error is first reported to them.
+    """
+    error = LaunchError(
+        "torch.distributed already has a process group. Call init_process_group() only once."
+    )
+    needs_address = init_method is None and store is None
+    try:
+        me, _ = _read_rank(rank, world_size, needs_address=needs_address)
+        report_timeout = min(timeout, _REPORT_TIMEOUT)
+        _start_together(me, init_method, store, report_timeout, None, error)
+    except AccelError as cause:
+        error.__cause__ = cause
+    return error
+
+
+def _read_rank(
+    rank: int | None, world_size: int | None, *, needs_address: bool
+) -> tuple[Rank, AccelError | None]:
+    """Return this process's rank, and the error of an invalid `LOCAL_RANK`.
+
+    With such an error the other ranks can still be reached, and they need to know of it. Raises any other
+    error of `read_rank`.
+    """
+    try:
+        return read_rank(rank, world_size, needs_address=needs_address), None
+    except (LaunchError, SettingError) as error:
+        environ = {**os.environ, LOCAL_RANK.name: "0"}
+        try:
+            me = read_rank(
+                rank, world_size, needs_address=needs_address, environ=environ
+            )
+        except (LaunchError, SettingError):
+            raise error from None
+        return me, error
+
+
+def _start_group(
+    me: Rank,
+    start: _Start,
+    detector: FailureDetector,
+    timeout: timedelta | None,
+    options: ProcessGroupOptions,
+) -> None:
+    """Start torch's process group. Raises `RankLostError` if it failed because a rank was lost."""
+    distributed = import_torch().distributed
+    group_store = distributed.PrefixStore(
+        f"{start.agreed.name}/group", start.rendezvous.store
+    )
     try:
         distributed.init_process_group(
-            chosen.communication,
-            store=distributed.PrefixStore(f"{agreed.name}/group", meeting.store),
+            start.chosen.communication,
+            store=group_store,
             rank=me.rank,
             world_size=me.world_size,
-            timeout=given,
+            timeout=timeout,
             **options,
         )
     except BaseException as error:
@@ -297,127 +373,143 @@ def init_process_group(
         if loss is None:
             raise
         raise loss from error
-    return RankContext(me, chosen, meeting.server, detector, wait)
 
 
-def _read_rank(
-    rank: int | None, world_size: int | None, *, rendezvous: bool
-) -> tuple[Rank, AccelError | None]:
-    """This process's place, and what is wrong with it that does not keep it from telling the others."""
-    try:
-        return read_rank(rank, world_size, rendezvous=rendezvous), None
-    except (LaunchError, SettingError) as error:
-        sound = {**os.environ, LOCAL_RANK.name: "0"}
-        try:
-            return read_rank(
-                rank, world_size, rendezvous=rendezvous, environ=sound
-            ), error
-        except (
-            LaunchError,
-            SettingError,
-        ):  # more is wrong than LOCAL_RANK, and the others cannot be met
-            raise error from None
-
-
-#: Whether this process was in a job before.
-_again = False
-#: The longest that a rank which has a group already tries to reach the others, to tell them.
-_TELLING = timedelta(seconds=10)
-#: Seconds in which rank 0 closes the store of one job, before it opens that of the next.
+#: Whether this process has been a rank of a job; `private_names.had_process_group` reads it.
+_had_job = False
+#: The time in which a rank that already has a process group tries to report that to the other ranks.
+_REPORT_TIMEOUT = timedelta(seconds=10)
+#: Seconds in which rank 0 closes the store of one job and opens the store of the next.
 _REOPENING = 0.1
-#: Open files of a process besides the connections of its store: a data loader's, the libraries'.
+#: Open files of a process in addition to its connections: those of data loaders and libraries.
 _OTHER_FILES = 256
+
+
+class _Start(NamedTuple):
+    """The result of a start on this rank."""
+
+    rendezvous: Rendezvous
+    chosen: _Chosen
+    agreed: AgreementRound
 
 
 def _start_together(
     me: Rank,
     init_method: str | None,
     store: Store | None,
-    wait: timedelta,
+    timeout: timedelta,
     backend: str | None,
     fault: AccelError | None,
-) -> tuple[Meeting, _Chosen, Round]:
-    """Meet the others, choose, and agree."""
-    global _again
-    end = time.monotonic() + wait.total_seconds()
-    may_meet_old_store = _again and store is None and me.rank != 0
-    if may_meet_old_store:
+) -> _Start:
+    """Connect to the other ranks, choose the accelerator, and agree with them.
+
+    `fault`: the error that keeps this rank from starting; the other ranks then raise `RankMismatchError`.
+    Raises what `rendezvous` and `agree` raise.
+    """
+    global _had_job
+    end = time.monotonic() + timeout.total_seconds()
+    # Rank 0 may not have closed the store of the previous job yet. Then this rank tries again.
+    may_reach_old_store = _had_job and store is None and me.rank != 0
+    if may_reach_old_store:
         time.sleep(_REOPENING)
     while True:
         left = timedelta(seconds=max(1.0, end - time.monotonic()))
-        chosen, problem = None, fault
         try:
-            meeting = meet(me, init_method, store, left, again=_again)
-            if problem is None:
-                chosen, problem = _choose(me, backend)
-            if meeting.server is not None:
-                _allow_connections(2 * me.world_size)
-            record = _record(me, chosen, problem)
-            agreed = agree(meeting.store, record, me.world_size, left.total_seconds())
-        except BaseException as error:
-            if (
-                may_meet_old_store
-                and _is_about_old_store(error)
-                and time.monotonic() < end
-            ):
-                time.sleep(_REOPENING)
-                continue
-            if problem is None or not isinstance(error, AccelError):
+            start = _try_start(me, init_method, store, left, backend, fault)
+        except AccelError as error:
+            is_retry = may_reach_old_store and _is_about_old_store(error)
+            if not is_retry or time.monotonic() >= end:
                 raise
-            raise error from problem
-        _again = True
-        assert chosen is not None
-        return meeting, chosen, agreed
+            time.sleep(_REOPENING)
+        else:
+            _had_job = True
+            return start
 
 
-def _is_about_old_store(error: BaseException) -> bool:
-    """Whether what was reached may have been rank 0's store of an earlier job, which then was closed."""
-    network = import_torch().distributed.DistNetworkError
-    return isinstance(error, OldStoreError) or isinstance(error.__cause__, network)
+def _try_start(
+    me: Rank,
+    init_method: str | None,
+    store: Store | None,
+    timeout: timedelta,
+    backend: str | None,
+    fault: AccelError | None,
+) -> _Start:
+    """Make one attempt of `_start_together`."""
+    chosen: _Chosen | None = None
+    problem = fault
+    try:
+        met = rendezvous(me, init_method, store, timeout, again=_had_job)
+        if problem is None:
+            chosen, problem = _choose(me, backend)
+        if met.server is not None:
+            _allow_connections(2 * me.world_size)
+        record = _record(me, chosen, problem)
+        agreed = agree(met.store, record, me.world_size, timeout.total_seconds())
+    except AccelError as error:
+        if problem is None:
+            raise
+        raise error from problem
+    assert chosen is not None  # otherwise agree() raises on every rank
+    return _Start(met, chosen, agreed)
 
 
-def _own_connection(
-    me: Rank, agreed: Round, meeting: Meeting, wait: timedelta
-) -> Store:
-    """Return the store for the heartbeats: no request of torch's may hold them up."""
+def _is_about_old_store(error: AccelError) -> bool:
+    """Return whether this rank may have reached rank 0's store of an earlier job, which was then closed."""
+    network_error = import_torch().distributed.DistNetworkError
+    # Not `__cause__`, which may be this rank's own problem.
+    return isinstance(error, OldStoreError) or isinstance(
+        error.__context__, network_error
+    )
+
+
+def _heartbeat_store(me: Rank, start: _Start, timeout: timedelta) -> Store:
+    """Return the store for the heartbeats, over a connection that no request of torch's can block."""
     distributed = import_torch().distributed
-    store = meeting.store
-    if meeting.host and me.world_size > 1:
+    met = start.rendezvous
+    store = met.store
+    if met.host and me.world_size > 1:
         try:
             store = distributed.TCPStore(
-                meeting.host,
-                meeting.port,
+                met.host,
+                met.port,
                 is_master=False,
                 wait_for_workers=False,
-                timeout=wait,
+                timeout=timeout,
             )
         except RuntimeError as error:
+            cause = str(error).splitlines()[0].rstrip(".")
             raise RankLostError(
-                f"{me} cannot connect to the store at {meeting} for its heartbeats: "
-                f"{str(error).splitlines()[0].rstrip('.')}. See what rank 0 printed, and that its host can "
-                "be reached.",
+                f"{me} cannot connect to the store at {met} for its heartbeats: {cause}. Read what rank 0 "
+                "printed, and check that its host can be reached.",
                 ranks=(0,),
             ) from error
-    heartbeats: Store = distributed.PrefixStore(f"{agreed.name}/heartbeats", store)
+    heartbeats: Store = distributed.PrefixStore(
+        f"{start.agreed.name}/heartbeats", store
+    )
     return heartbeats
 
 
 def _allow_connections(count: int) -> None:
-    """Raise this process's soft limit of open files, if so many connections do not fit."""
+    """Raise this process's soft limit of open files, if `count` connections do not fit."""
     if resource is None:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = resource.RLIM_INFINITY
     needed = count + _OTHER_FILES
-    if soft == unlimited or soft >= needed:
+    if soft == resource.RLIM_INFINITY or soft >= needed:
         return
-    most = needed if hard == unlimited else min(needed, hard)
+    if hard == resource.RLIM_INFINITY:
+        limit = needed
+    else:
+        limit = max(soft, min(needed, hard))
     with suppress(OSError, ValueError):  # a sandbox may forbid it
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def _choose(me: Rank, backend: str | None) -> tuple[_Chosen | None, AccelError | None]:
-    """This rank's accelerator, device and communication backend, or why it has none: the others must know."""
+    """Choose this rank's accelerator, device and communication backend.
+
+    Returns the choice, or else the error, which the other ranks need to know.
+    """
     try:
         accelerator = accel_core.get_accelerator()
         index = _device_index(me, accelerator)
@@ -433,80 +525,84 @@ def _choose(me: Rank, backend: str | None) -> tuple[_Chosen | None, AccelError |
 
 
 def _device_index(me: Rank, accelerator: Accelerator) -> int:
-    count = accelerator.device_count()
+    """Return the number of this rank's device.
+
+    Raises `LaunchError` if there is no device, no device with the number `LOCAL_RANK`, or if several ranks
+    would have to share devices without a `LOCAL_RANK`.
+    """
     if accelerator.device_name() == "cpu":
         return me.local_rank or 0
-    if count == 1:
-        return 0  # the launcher shows each rank one device, or there is one
+    count = accelerator.device_count()
     if count == 0:
         raise LaunchError(
             f"{accelerator.name} has no device here. See: accel why {accelerator.name}"
         )
+    if count == 1:
+        return 0  # the only device of this host, or the one that the launcher shows to this rank
     if me.local_rank is None:
-        if (
-            me.world_size <= count
-        ):  # wherever the others are, no two on a host have one number
-            return me.rank
+        if me.world_size <= count:
+            return me.rank  # different for any two ranks, so also for two on this host
         raise LaunchError(
-            f"LOCAL_RANK is not set, and {accelerator.name} has {count} devices for {me.world_size} ranks: "
-            "this rank's is not known. Start the script with accel run, or set LOCAL_RANK."
+            f"LOCAL_RANK is not set, and {accelerator.name} has {count} devices for {me.world_size} ranks, "
+            "so this rank's device is unknown. Start the script with accel run, or set LOCAL_RANK."
         )
     if me.local_rank >= count:
         raise LaunchError(
             f"LOCAL_RANK is {me.local_rank}, but {accelerator.name} has {count} devices here (0 to "
-            f"{count - 1}): start at most {count} ranks on this host"
+            f"{count - 1}). Start at most {count} ranks on this host."
         )
     return me.local_rank
 
 
 def _device(chosen: _Chosen) -> torch.device:
-    accelerator = chosen.accelerator
-    return (
-        accelerator.device()
-        if accelerator.device_name() == "cpu"
-        else accelerator.device(chosen.device_index)
-    )
+    """Return the device of this rank's tensors: `npu:3`, or `cpu` without a number."""
+    if chosen.accelerator.device_name() == "cpu":
+        return chosen.accelerator.device()
+    return chosen.accelerator.device(chosen.device_index)
 
 
 def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Record:
+    """Return the record that this rank gives to the other ranks."""
     if chosen is None:
         return Record(me.rank, me.host, problem=str(problem))
-    # What `use_accelerator` set is no choice of the process's, which is not made for its sake.
-    selection = None if overriding() else accel_core.selection()
-    provenance = chosen.accelerator.backend.provenance
-    return Record(
+    record = Record(
         rank=me.rank,
         host=me.host,
         backend=chosen.accelerator.name,
-        distribution=provenance.distribution if provenance else "",
-        version=provenance.version if provenance else "",
         communication=chosen.communication,
         build=_build_of(chosen),
-        how=_HOW[selection.how.value].format(asked=_asked(selection))
-        if selection
-        else _HOW["set"],
-        others={v.name: v.reason for v in selection.verdicts if v.reason}
-        if selection
-        else {},
+        selection_reason=How.SET.label,
+    )
+    provenance = chosen.accelerator.backend.provenance
+    if provenance:
+        record = record._replace(
+            distribution=provenance.distribution, version=provenance.version
+        )
+    # Inside `use_accelerator` the process need not have a selection of its own, and selection() would make
+    # one.
+    if overriding() is not None:
+        return record
+    selection = accel_core.selection()
+    rejected = {v.name: v.reason for v in selection.verdicts if v.reason}
+    return record._replace(
+        selection_reason=_selection_reason(selection), rejected=rejected
     )
 
 
 def _build_of(chosen: _Chosen) -> str:
-    """Return the kind of torch's build for a vendor's communication; empty for gloo, which all builds share."""
+    """Return the kind of torch build that the communication needs; empty for gloo, which every build has."""
     build = accel_core.torch_build()
-    is_shared = chosen.communication in ("", "gloo", "mpi")
-    return build.kind if build is not None and not is_shared else ""
+    if build is None or chosen.communication in ("", "gloo", "mpi"):
+        return ""
+    return build.kind
 
 
-def _asked(selection: Selection) -> str:
+def _selection_reason(selection: Selection) -> str:
+    """Return, as a clause, how the backend was selected, with the value of `DS_ACCELERATOR`."""
     name = DS_ACCELERATOR.name
-    return f"{name}={selection.environ.get(name, '')!r}"
-
-
-_HOW = {
-    "pinned": "pinned by {asked}",
-    "preferred": "from the list {asked}",
-    "ranked": "as the usable backend with the highest priority",
-    "fallback": "as nothing that ranks higher is usable",
-    "set": "set by the program",
-}
+    pin = f"{name}={selection.environ.get(name, '')!r}"
+    if selection.how is How.PINNED:
+        return f"pinned by {pin}"
+    if selection.how is How.PREFERRED:
+        return f"the first usable backend in {pin}"
+    return selection.how.label

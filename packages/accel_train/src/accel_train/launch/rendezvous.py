@@ -1,4 +1,4 @@
-"""This process's rank, from torchrun's variables, and the store in which all ranks meet."""
+"""Read this process's rank from torchrun's variables, and connect to the store that all ranks share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core.errors import LaunchError, RankLostError
 from accel_core.torch_import import import_torch
@@ -23,15 +23,15 @@ from accel_train.launch.variables import (
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-__all__ = ["Meeting", "Rank", "is_launched", "meet", "read_rank"]
+__all__ = ["Rank", "Rendezvous", "is_launched", "read_rank", "rendezvous"]
 
 
 class Rank(NamedTuple):
-    """The place of one process in a job."""
+    """One process of a job."""
 
     rank: int
     world_size: int
-    #: Its number on its host; `None` where nothing says so.
+    #: The rank's number on its host; `None` if it is unknown.
     local_rank: int | None
     host: str
 
@@ -43,73 +43,97 @@ def read_rank(
     rank: int | None = None,
     world_size: int | None = None,
     *,
-    rendezvous: bool = True,
+    needs_address: bool = True,
     environ: Mapping[str, str] | None = None,
 ) -> Rank:
     """Return this process's rank from torchrun's variables; `rank` and `world_size` override them.
 
-    `rendezvous`: the ranks meet through `MASTER_ADDR` and `MASTER_PORT`, so these must be set too. `environ`:
-    the variables; by default this process's. Raises `LaunchError` that names all missing variables, and
-    `SettingError` for a value that is not a number.
+    `needs_address`: the ranks connect to `MASTER_ADDR` and `MASTER_PORT`, so these must be set too.
+    `environ`: by default, this process's environment. Raises `LaunchError` for variables that are not set,
+    with all their names, and for a rank outside the world size. Raises `SettingError` for a value that is
+    not a number.
     """
     env = os.environ if environ is None else environ
-    needed = [RANK.name] if rank is None else []
-    needed += [WORLD_SIZE.name] if world_size is None else []
-    needed += [LOCAL_RANK.name] if rendezvous and rank is None else []
-    needed += [MASTER_ADDR.name, MASTER_PORT.name] if rendezvous else []
-    missing = [name for name in needed if not env.get(name, "").strip()]
-    if missing:
-        raise LaunchError(_not_a_rank(missing, env))
-    if rendezvous:
-        MASTER_PORT.read(env)  # its complaint is clearer than torch's
-    place = Rank(
-        rank=RANK.read(env) if rank is None else rank,
-        world_size=WORLD_SIZE.read(env) if world_size is None else world_size,
-        local_rank=LOCAL_RANK.read(env)
-        if env.get(LOCAL_RANK.name, "").strip()
-        else None,
-        host=socket.gethostname(),
-    )
-    if not 0 <= place.rank < place.world_size:
+    _require_set(_needed_variables(rank, world_size, needs_address=needs_address), env)
+    if needs_address:
+        MASTER_PORT.read(env)  # its error is clearer than torch's
+    if rank is None:
+        rank = RANK.read(env)
+    if world_size is None:
+        world_size = WORLD_SIZE.read(env)
+    local_rank = None
+    if _is_set(LOCAL_RANK.name, env):
+        local_rank = LOCAL_RANK.read(env)
+    if not 0 <= rank < world_size:
         raise LaunchError(
-            f"rank {place.rank} of {place.world_size} ranks: expected 0 to {place.world_size - 1}"
+            f"rank {rank} of {world_size} ranks: expected 0 to {world_size - 1}"
         )
-    return place
+    return Rank(rank, world_size, local_rank, socket.gethostname())
 
 
-def _not_a_rank(missing: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Return a message on variables that are not set, with what sets them."""
+def _needed_variables(
+    rank: int | None, world_size: int | None, *, needs_address: bool
+) -> list[str]:
+    """Return the variables that must be set, given the arguments of `read_rank`."""
+    needed = []
+    if rank is None:
+        needed.append(RANK.name)
+    if world_size is None:
+        needed.append(WORLD_SIZE.name)
+    if needs_address and rank is None:
+        needed.append(LOCAL_RANK.name)
+    if needs_address:
+        needed += [MASTER_ADDR.name, MASTER_PORT.name]
+    return needed
+
+
+def _require_set(names: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Raise `LaunchError` if any of the variables is not set."""
+    missing = [name for name in names if not _is_set(name, environ)]
+    if missing:
+        raise LaunchError(_missing_variables_message(missing, environ))
+
+
+def _is_set(name: str, environ: Mapping[str, str]) -> bool:
+    """Return whether the variable has a value other than blanks."""
+    return bool(environ.get(name, "").strip())
+
+
+def _missing_variables_message(
+    missing: Sequence[str], environ: Mapping[str, str]
+) -> str:
+    """Return the message for variables that are not set, with the next step."""
     verb = "is" if len(missing) == 1 else "are"
-    which = f"{', '.join(missing)} {verb} not set"
+    problem = f"{', '.join(missing)} {verb} not set"
     launcher = launched_by(environ)
     if launcher is not None:
         return (
-            f"{which}: {launcher.name} started this process as rank {environ[launcher.rank]} and does not "
-            f"tell it. Set {' and '.join(missing)} for all ranks; MASTER_ADDR is the host of rank 0."
+            f"{problem}: {launcher.name} started this process as rank {environ[launcher.rank]}, but does "
+            f"not set {'it' if len(missing) == 1 else 'them'}. Set {' and '.join(missing)} for all ranks; "
+            "MASTER_ADDR is the host of rank 0."
         )
     return (
-        f"{which}: this process was not started as a rank, and single_process=True does not say that it may "
-        "run alone. Start the script with accel run (or torchrun), on one host: accel run train.py"
+        f"{problem}: this process was not started by a launcher. Run accel run train.py (or torchrun), or "
+        "pass single_process=True."
     )
 
 
 def is_launched() -> bool:
-    """Return whether a launcher made this process a rank: torchrun, MPI's or Slurm's."""
-    for variable in (RANK, WORLD_SIZE):
-        if os.environ.get(variable.name, "").strip():
-            return True
+    """Return whether a launcher (torchrun, MPI's or Slurm's) started this process as a rank."""
+    if _is_set(RANK.name, os.environ) or _is_set(WORLD_SIZE.name, os.environ):
+        return True
     return launched_by(os.environ) is not None
 
 
-class Meeting(NamedTuple):
-    """The store in which all ranks meet."""
+class Rendezvous(NamedTuple):
+    """The store that all ranks share."""
 
     #: This rank's connection.
     store: Store
-    #: Rank 0's own store, which listens as long as this is referred to; nothing else may hold it. Elsewhere,
-    #: and where the store is not ours: nothing.
+    #: The listening store, on rank 0 only; `None` for a store that the caller gave. It listens as long as it
+    #: is referenced, and nothing else may hold a reference.
     server: Store | None
-    #: Where the store is; no host for a store that is none of TCP's.
+    #: The store's address; `None` and 0 for a store that is not a `TCPStore`.
     host: str | None
     port: int
 
@@ -117,75 +141,80 @@ class Meeting(NamedTuple):
         return f"{self.host}:{self.port}" if self.host else "the store that was given"
 
 
-def meet(
+def rendezvous(
     me: Rank,
     init_method: str | None,
     store: Store | None,
     timeout: timedelta,
     *,
     again: bool = False,
-) -> Meeting:
-    """Return the store that all ranks share.
+) -> Rendezvous:
+    """Connect to the store that all ranks share: `store`, or that of `init_method` (default `"env://"`).
 
-    `again`: this process was in an earlier job. Raises `LaunchError` if rank 0 cannot listen at the address,
-    and `RankLostError` if the other ranks do not come.
+    `again`: this process was in an earlier job. Raises `LaunchError` if rank 0 cannot listen at the address.
+    Raises `RankLostError` if a rank does not connect within `timeout`.
     """
     if store is not None:
-        return Meeting(store, None, *_place(store))
+        return Rendezvous(store, None, *_address(store))
     distributed = import_torch().distributed
     method = init_method or "env://"
-    with _meeting_errors(me, method, timeout, again):
-        met: Store = next(
+    with _rendezvous_errors(me, method, timeout, again=again):
+        shared: Store
+        shared, _, _ = next(
             distributed.rendezvous(method, me.rank, me.world_size, timeout=timeout)
-        )[0]
-        met.set_timeout(timeout)
-        host, port = _place(met)
-        if me.rank != 0 or not isinstance(met, distributed.TCPStore):
-            return Meeting(met, None, host, port)
-        # A group holds its store for as long as anybody, a model say, holds the group. What it gets is a
-        # connection, so that the port is free when we say so.
+        )
+        shared.set_timeout(timeout)
+        host, port = _address(shared)
+        if me.rank != 0 or not isinstance(shared, distributed.TCPStore):
+            return Rendezvous(shared, None, host, port)
+        # The process group keeps its store alive, and a model may keep the group alive. So the group gets a
+        # connection, and the port is free as soon as `server` is dropped.
         connection: Store = distributed.TCPStore(
             host, port, is_master=False, wait_for_workers=False, timeout=timeout
         )
-        return Meeting(connection, met, host, port)
+        return Rendezvous(connection, shared, host, port)
 
 
 @contextmanager
-def _meeting_errors(
-    me: Rank, method: str, timeout: timedelta, again: bool
+def _rendezvous_errors(
+    me: Rank, method: str, timeout: timedelta, *, again: bool
 ) -> Iterator[None]:
-    """Torch's errors with the rank, the place and the next step."""
-    where = (
-        f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
-        if method == "env://"
-        else method
-    )
+    """Turn torch's errors into `LaunchError` and `RankLostError` with the rank, address and next step."""
+    address = method
+    if method == "env://":
+        address = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
     try:
         yield
     except RuntimeError as error:
-        if "EADDRINUSE" in str(
-            error
-        ):  # torch's DistNetworkError has it in its text alone
+        # torch's DistNetworkError has the system's error in its text alone.
+        if "EADDRINUSE" in str(error):
             raise LaunchError(
-                f"{me} cannot listen at {where}: the port is in use on this host, perhaps by a run that has "
-                "not ended. Give every rank another port, with MASTER_PORT or torchrun's --master-port."
+                f"{me} cannot listen at {address}: the port is in use on this host, perhaps by a run that "
+                "has not ended. Give every rank another port, with MASTER_PORT or torchrun's --master-port."
             ) from error
-        # Who met there before knows that the network lets them.
-        step = (
-            "every rank has left the previous job and calls init_process_group() again"
-            if again
-            else "rank 0's host is up, that a firewall lets this port through, and that every host runs the "
-            "same command"
-        )
+        if again:  # the network let the ranks connect before
+            step = "every rank has left the previous job and calls init_process_group() again"
+        else:
+            step = (
+                "rank 0's host is up, that a firewall lets this port through, and that every host runs the "
+                "same command"
+            )
+        others = me.world_size - 1
+        ranks = "the other rank" if others == 1 else f"the {others} other ranks"
+        cause = str(error).splitlines()[0].rstrip(".")
         raise RankLostError(
-            f"{me} did not meet the {me.world_size - 1} others at {where} within "
-            f"{timeout.total_seconds():.3g} s: {str(error).splitlines()[0].rstrip('.')}. See that {step}."
+            f"{me} did not meet {ranks} at {address} within {timeout.total_seconds():.3g} s: {cause}. "
+            f"Check that {step}."
         ) from error
 
 
-def _place(store: Store) -> tuple[str | None, int]:
-    """Host and port of a TCP store, which may lie below prefixes."""
-    while (below := getattr(store, "underlying_store", None)) is not None:
-        store = below
-    host, port = getattr(store, "host", None), getattr(store, "port", None)
-    return (str(host), int(port)) if host and port else (None, 0)
+def _address(store: Store) -> tuple[str | None, int]:
+    """Return host and port of a `TCPStore`, which prefix stores may wrap; `None` and 0 for other stores."""
+    innermost: Any = store
+    while getattr(innermost, "underlying_store", None) is not None:
+        innermost = innermost.underlying_store
+    host = getattr(innermost, "host", None)
+    port = getattr(innermost, "port", None)
+    if host and port:
+        return str(host), int(port)
+    return None, 0

@@ -1,9 +1,11 @@
-"""Start one rank of `accel run`: bind its cores and devices, then become the script.
+"""Start one rank of `accel run`: set its variables, bind its cores, then run the script.
 
     python -m accel_train.launch.worker --plan=JSON [--before=MODULE] --python|--module|--command SCRIPT
         ARGUMENTS...
 
-It is a process of its own, so that OpenMP and the vendor's runtime find their variables when they load.
+The worker replaces its process by the script, so that OpenMP and the vendor's runtime find the rank's
+variables when they load. `JSON` has the fields `launcher` (a process id), `started` (a path, or empty) and
+`ranks` (a list of `RankPlan` fields, by local rank).
 """
 
 from __future__ import annotations
@@ -21,21 +23,21 @@ from accel_train.launch.cores import parse_ranges
 
 __all__ = ["REFUSED", "main"]
 
-#: Exit status of the module before the script, if the script must not start: EX_CONFIG of sysexits.h.
+#: Exit status of the module before the script if the script must not start: EX_CONFIG of sysexits.h.
 REFUSED = 78
-#: Linux's number of the request (linux/prctl.h).
+#: The option of prctl() that sets the signal for the death of the parent process (linux/prctl.h).
 _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Set this process up as the plan says for `LOCAL_RANK`, then replace it by the script.
+    """Prepare this process by the plan for `LOCAL_RANK`, then replace it by the script.
 
-    `arguments`: as in this module's docstring.
+    `arguments`: those of the command line in this module's docstring, without `python -m`.
     """
     plan, script_option, *command = arguments
-    before = ""
+    module_before = ""
     if script_option.startswith("--before="):
-        before = script_option.removeprefix("--before=")
+        module_before = script_option.removeprefix("--before=")
         script_option, *command = command
     job = json.loads(plan.removeprefix("--plan="))
     _end_with_launcher(job["launcher"])
@@ -43,22 +45,15 @@ def main(arguments: Sequence[str]) -> None:
         Path(job["started"]).touch()
     plan_of_rank = job["ranks"][int(os.environ["LOCAL_RANK"])]
     os.environ.update(plan_of_rank["environment"])
-    cores = parse_ranges(plan_of_rank["cores"])
-    if cores:
-        try:
-            os.sched_setaffinity(0, cores)
-        except OSError as error:  # the cpuset may have changed since the launch
-            sys.stderr.write(
-                f"accel run: not bound to cores {plan_of_rank['cores']}: {error}\n"
-            )
-    if before:
-        _run_module_before_script(before, plan_of_rank["environment"])
+    _bind_cores(plan_of_rank["cores"])
+    if module_before:
+        _run_module_before_script(module_before, plan_of_rank["environment"])
     if script_option != "--command":
         python = os.environ.get("PYTHON_EXEC", sys.executable)  # torchrun's variable
         module_option = ["-m"] if script_option == "--module" else []
         command = [python, "-u", *module_option, *command]
     if os.name == "nt":
-        # There exec starts another process, and the launcher would take this one for ended.
+        # On Windows exec starts a new process and ends this one, and torchrun waits for this one.
         raise SystemExit(subprocess.call(command))
     try:
         os.execvp(command[0], command)
@@ -68,25 +63,36 @@ def main(arguments: Sequence[str]) -> None:
         ) from None
 
 
+def _bind_cores(ranges: str) -> None:
+    """Bind this process to the cores in `ranges`: `"0-3,8"`. Do nothing if it is empty."""
+    cores = parse_ranges(ranges)
+    if not cores:
+        return
+    try:
+        os.sched_setaffinity(0, cores)
+    except OSError as error:  # the cpuset may have changed since the launch
+        sys.stderr.write(f"accel run: could not bind to cores {ranges}: {error}\n")
+
+
 def _end_with_launcher(launcher: int) -> None:
-    """Make Linux kill this process when its parent, the launcher with that process id, ends.
+    """Make Linux kill this process when its parent, the launcher, ends. `launcher`: its process id.
 
     The script inherits this from the worker. On other systems a rank may outlive a launcher that is killed.
     """
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != launcher:  # it had ended before
+    if os.getppid() != launcher:  # the launcher ended before the call
         raise SystemExit(128 + signal.SIGKILL)
 
 
 def _run_module_before_script(module: str, own_variables: Iterable[str]) -> None:
-    """Run a module before the script, in a process of its own; exit if its status is `REFUSED`.
+    """Run a module in a process of its own; exit with `REFUSED` if its exit status is that.
 
-    Its arguments are the names of the variables that only this rank has. After any other status the script
-    starts.
+    The module's arguments are the names of the variables that only this rank has. After any other exit
+    status the script starts.
     """
-    # Imported here: it takes as long as all the rest of this module, in each rank.
+    # Imported here: the import takes as long as the rest of this module, in each rank.
     from accel_core.torch_import import AUTOLOAD
 
     environ = {**os.environ, AUTOLOAD: "0"}
@@ -96,7 +102,7 @@ def _run_module_before_script(module: str, own_variables: Iterable[str]) -> None
         raise SystemExit(status)
     if status:
         sys.stderr.write(
-            f"accel run: {module} ended with status {status}; the script starts\n"
+            f"accel run: {module} exited with status {status}; the script starts nevertheless\n"
         )
 
 

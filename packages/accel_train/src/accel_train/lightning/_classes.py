@@ -53,8 +53,8 @@ def derived_classes(subpackage: str) -> Any:
     except AttributeError as error:
         distribution, version = installed_release(subpackage)
         raise IntegrationError(
-            f"{distribution} {version} lacks what accel-train needs ({error}): this release is "
-            f"not supported. pip install {distribution}=={VERIFIED_RELEASES['lightning']}"
+            f"{distribution} {version} is not supported, because it lacks names that accel-train needs "
+            f"({error}). Next step: pip install {distribution}=={VERIFIED_RELEASES['lightning']}"
         ) from error
 
 

@@ -37,7 +37,7 @@ def lightning_module(subpackage: str, name: str) -> ModuleType:
     distribution, version = installed_release(subpackage)
     if _is_too_old(version):
         raise IntegrationMissingError(
-            f"{distribution} {version} is installed, accel-train needs {_OLDEST_SUPPORTED} or newer: "
+            f"{distribution} {version} is installed, but accel-train needs {_OLDEST_SUPPORTED} or newer: "
             f"pip install '{distribution}>={_OLDEST_SUPPORTED}'"
         )
     return importlib.import_module(f"{package}.{name}")

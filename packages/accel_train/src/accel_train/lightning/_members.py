@@ -62,9 +62,9 @@ class AcceleratorMembers:
         accelerator = self.core_accelerator()
         if device.type != accelerator.device().type:
             raise IntegrationError(
-                f"Lightning's strategy places the model on {device}, and the accelerator is "
-                f"{accelerator.name} (device type {accelerator.device().type}): Lightning does so with an "
-                f"accelerator it does not know if no strategy is given. {_NEXT_STEP}"
+                f"Lightning's strategy places the model on {device}, but the accelerator is "
+                f"{accelerator.name} (device type {accelerator.device().type}). Lightning does so if no "
+                f"strategy is given for an accelerator that it does not support. {_NEXT_STEP}"
             )
         if device.index is not None:
             accelerator.set_device(device.index)
@@ -81,9 +81,9 @@ class AcceleratorMembers:
             return
         if autocast_device != accelerator.device().type:
             raise IntegrationError(
-                f"Lightning's mixed precision is for {autocast_device}, and the accelerator is "
-                f"{accelerator.name}: Lightning takes {autocast_device} with an accelerator it does not "
-                f"know, without our strategy. {_NEXT_STEP}"
+                f"Lightning's mixed precision is for {autocast_device}, but the accelerator is "
+                f"{accelerator.name}. Without accel-train's strategy, Lightning uses {autocast_device} for "
+                f"an accelerator that it does not support. {_NEXT_STEP}"
             )
 
     def teardown(self) -> None:
@@ -151,35 +151,44 @@ def device_indices(accelerator: Accelerator, devices: Any) -> list[int]:
     device, each rank uses that device. Raises `ValueError` for anything else.
     """
     is_cpu, count = _is_cpu(accelerator), accelerator.device_count()
-    # Each rank of torchrun sees its own device only, as device 0.
-    share_index = (
-        not is_cpu
-        and count == 1
-        and import_torch().distributed.is_torchelastic_launched()
-    )
+    # Each rank of torchrun may see its own device only, as device 0.
+    share_index = False
+    if count == 1 and not is_cpu:
+        share_index = import_torch().distributed.is_torchelastic_launched()
     indices = _parsed_devices(devices)
-    if (
-        type(indices) is int
-    ):  # a count; from 0 down the list is empty, and rejected below
-        if indices == -1:
-            indices = list(range(1 if is_cpu else count))
-        elif share_index:
-            indices = [0] * indices
-        else:
-            indices = list(range(indices))
+    if type(indices) is int:
+        all_devices = 1 if is_cpu else count
+        indices = _indices_of_count(indices, all_devices, share_index=share_index)
     limit = None if is_cpu else count
-    if _are_indices(indices, limit) and (share_index or _are_different(indices)):
+    if _are_indices(indices, limit, may_repeat=share_index):
         valid_indices: list[int] = indices
         return valid_indices
-    plural = "" if count == 1 else "s"
+    number = "1 device" if count == 1 else f"{count or 'no'} devices"
     raise ValueError(
-        f"devices={devices!r}: {accelerator.name} has {count or 'no'} device{plural} here; "
+        f"devices={devices!r}: {accelerator.name} has {number} here; "
         "expected a count, a list of different indices, or -1 for all"
     )
 
 
-def _are_indices(value: Any, limit: int | None) -> bool:
-    """Return whether `value` is a list of one index or more, all below `limit` unless that is `None`."""
+def _indices_of_count(
+    devices: int, all_devices: int, *, share_index: bool
+) -> list[int]:
+    """Return the indices for a number of devices; -1 means `all_devices`, any other number below 1 none.
+
+    `share_index`: every rank uses index 0.
+    """
+    if devices == -1:
+        return list(range(all_devices))
+    if share_index:
+        return [0] * devices
+    return list(range(devices))
+
+
+def _are_indices(value: Any, limit: int | None, *, may_repeat: bool) -> bool:
+    """Return whether `value` is a list of one index or more, all below `limit` unless that is `None`.
+
+    `may_repeat`: an index may occur more than once.
+    """
     if not isinstance(value, list) or not value:
         return False
     for index in value:
@@ -187,11 +196,7 @@ def _are_indices(value: Any, limit: int | None) -> bool:
             return False
         if limit is not None and index >= limit:
             return False
-    return True
-
-
-def _are_different(indices: list[int]) -> bool:
-    return len(set(indices)) == len(indices)
+    return may_repeat or len(set(value)) == len(value)
 
 
 def _parsed_devices(devices: Any) -> Any:

@@ -113,16 +113,13 @@ def _average(dtype: torch.dtype, ranks: int) -> Reduction:
 
 def _plain_reduction(dtype: torch.dtype, name: str) -> Reduction:
     """Return the steps for one of gloo's own operations, by its name in `ReduceOp`."""
-    is_inexact = dtype.is_floating_point or dtype.is_complex
-    if name in _BITWISE_OPS and is_inexact:
+    if not _is_defined(name, dtype):
         raise _undefined(name, dtype)
     op = getattr(_ReduceOp, name)
     if dtype is torch.bool:
         uint8_op = getattr(_ReduceOp, _UINT8_OP_OF_BOOL[name])
         reduction = Reduction(uint8_op, lambda host: host.view(torch.uint8), None)
     elif dtype.is_complex:
-        if name != "SUM":
-            raise _undefined(name, dtype)
         reduction = Reduction(op, _as_real_row, None)
     elif dtype in _GLOO_TYPES or (dtype is torch.bfloat16 and _gloo_sums(dtype)):
         reduction = Reduction(op, lambda host: host, None)
@@ -131,6 +128,13 @@ def _plain_reduction(dtype: torch.dtype, name: str) -> Reduction:
     else:
         reduction = _reduction_in_wider_type(op, dtype)
     return reduction
+
+
+def _is_defined(name: str, dtype: torch.dtype) -> bool:
+    """Return whether the operation has a meaning for the dtype: complex numbers have a sum only."""
+    if dtype.is_complex:
+        return name == "SUM"
+    return not (name in _BITWISE_OPS and dtype.is_floating_point)
 
 
 def _as_real_row(host: Tensor) -> Tensor:

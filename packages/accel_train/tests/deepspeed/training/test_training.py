@@ -128,7 +128,7 @@ def test_a_class_of_deepspeeds_interface_equals_its_cpu(name, backend, trainings
     found, device = trainings.reports(backend, name), DEVICES[backend.partition(",")[0]]
     kind = CLASSES[backend] or PLUGINS[device.name]
     places = [
-        f"{device.plays or device.name}:{rank % device.devices}"
+        f"{device.alias_of or device.name}:{rank % device.devices}"
         for rank in range(RANKS)
     ]
     on = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from accel_core import Accelerator
@@ -104,24 +104,35 @@ def _parameter_problem(
     position: int, parameter: inspect.Parameter, signature: inspect.Signature
 ) -> str:
     """Return why `signature` does not accept a parameter of the interface; empty if it does."""
-    kinds = [accepted.kind for accepted in signature.parameters.values()]
+    kinds = {accepted.kind for accepted in signature.parameters.values()}
     if parameter.kind in _VARIADIC:
-        return "" if parameter.kind in kinds else f"it does not take {parameter}"
-    by_position = (
-        parameter.kind in _POSITIONAL and inspect.Parameter.VAR_POSITIONAL not in kinds
-    )
+        return "" if parameter.kind in kinds else f"it does not accept {parameter}"
+    by_position = _needs_position(parameter, kinds)
     name = parameter.name
     accepted = signature.parameters.get(name)
     if accepted is None:
         if by_position or inspect.Parameter.VAR_KEYWORD not in kinds:
-            return f"it takes no {name}"
+            return f"it does not accept {name}"
         return ""
-    is_optional = parameter.default is not parameter.empty
-    if is_optional and accepted.default is accepted.empty:
+    if _is_required_but_optional(accepted, parameter):
         return f"{name} has no default"
     if by_position and not _is_at(position, name, signature):
         return f"{name} is not its argument number {position}"
     return ""
+
+
+def _needs_position(parameter: inspect.Parameter, kinds: Collection[Any]) -> bool:
+    """Return whether the parameter needs its own position in a signature with parameters of `kinds`."""
+    has_var_positional = inspect.Parameter.VAR_POSITIONAL in kinds
+    return parameter.kind in _POSITIONAL and not has_var_positional
+
+
+def _is_required_but_optional(
+    accepted: inspect.Parameter, parameter: inspect.Parameter
+) -> bool:
+    """Return whether the interface's `parameter` is optional, but the `accepted` one is not."""
+    is_optional = parameter.default is not parameter.empty
+    return is_optional and accepted.default is accepted.empty
 
 
 def _is_at(position: int, name: str, signature: inspect.Signature) -> bool:
