@@ -87,7 +87,7 @@ def test_a_command_of_another_distribution(
 def test_the_help_says_where_the_other_commands_are(core_alone):
     help_text = " ".join(core_alone("--help").stdout.split())
     for distribution, commands in (
-        ("accel-tools", "bench, declarations, doctor, info, setup"),
+        ("accel-tools", "bench, declarations, doctor, info, python, setup"),
         ("accel-train", "deepspeed, env, frameworks, ops, run"),
         ("accel-testing", "new, simulate, try, verify"),
     ):

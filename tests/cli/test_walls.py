@@ -154,10 +154,10 @@ def test_a_driver_call_that_takes_info_down_hides_nothing_else(accel):
     problems = done["problems"]
     crashed = problems.pop("device_properties(1)")
     assert crashed.startswith(
-        "the process that asked died of SIGSEGV; last call: string_at ("
+        "the child process died of SIGSEGV; last call: string_at ("
     )
     assert problems == {
-        "get_compile_backend()": "the process that asked gave no response within 5 s"
+        "get_compile_backend()": "the child process gave no response within 5 s"
     }
     assert done["devices"][1]["available_memory"] == 60 * 2**30
     assert done["communication_backend_version"] == [2, 27, 3]
@@ -178,5 +178,5 @@ def test_an_operator_whose_process_dies_is_one_error(accel):
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.startswith(
-        "Error: card (accel-card 1.0): the process that asked it exited with status 3 at: SortBuilder"
+        "Error: card (accel-card 1.0): the child process that called it exited with status 3 at: SortBuilder"
     )

@@ -338,7 +338,10 @@ def test_a_program_for_cuda_that_does_not_come_to_its_end_elsewhere_is_sent_to_c
 
 def test_markdown():
     markdown = formats.as_markdown(_report())
-    assert "2 places in 2 files, and 1 place in 1 file that only ask." in markdown
+    assert (
+        "2 places in 2 files, and 1 place in 1 file that only check for a device."
+        in markdown
+    )
     assert "Not seen: a note." in markdown
     assert r"| `` f(`x`) \| g() `` |" in markdown
     assert r"| ValueError: \<x\|y\>\_z |" in markdown
@@ -403,7 +406,9 @@ def test_the_last_line_of_a_run_says_that_the_program_failed(
     environ = {**os.environ, "ACCEL_SIMULATE": "acme:2"}
     assert command.run(words, environ, ["a.md"], words) == 1
     assert FAILED in Path("a.md").read_text()
-    expected = f"accel simulate: {FAILED} 0 places, 0 that only ask: a.md"
+    expected = (
+        f"accel simulate: {FAILED} 0 places, 0 that only check for a device: a.md"
+    )
     assert capfd.readouterr().err.splitlines()[-1] == expected
 
 
@@ -439,7 +444,10 @@ def test_reports_that_cannot_be_written(report, said, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["acme"], "Missing a command"), (["--list"], "--list and --build run none")],
+    [
+        (["acme"], "Missing a command"),
+        (["--list"], "--list or --build, which run no command"),
+    ],
 )
 def test_reports_need_a_command(words, said):
     done = CliRunner().invoke(accel, ["simulate", "--report", "cuda.md", *words])

@@ -116,7 +116,7 @@ class Fault:
                 else f"Write one of {', '.join((*STEPS, *HOOKS))}"
             )
             return [
-                f"there is no such place, expected a hook or a member of Accelerator. {next_step}"
+                f"unknown place, expected a hook or a member of Accelerator. {next_step}"
             ]
         if self.at in STEPS and "returns" in self._given_effects:
             return [

@@ -249,7 +249,7 @@ def _require_accelerator(backend: Backend, accelerator: object) -> None:
     if isinstance(accelerator, Accelerator) and accelerator.name != backend.name:
         raise InvalidBackendError(
             f"installed(Backend {backend.name!r}): the accelerator's name is {accelerator.name!r}, expected "
-            f"the backend's. Make it of this Backend, or give its class, {type(accelerator).__name__}."
+            f"the backend's. Create it with this Backend, or give its class, {type(accelerator).__name__}."
         )
 
 

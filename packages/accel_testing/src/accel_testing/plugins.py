@@ -65,7 +65,7 @@ def source(key: str) -> str:
         # An accelerator's pickle is its name, by which another process would look for this very plugin.
         if isinstance(_installed_by_key[key].accelerator, Accelerator):
             raise TypeError(
-                "an accelerator is an object of its process; give its class"
+                "an accelerator cannot be passed to another process; give its class"
             )
         pickled = base64.b64encode(pickle.dumps(_installed_by_key[key])).decode()
         pickle_error = ""

@@ -37,7 +37,7 @@ def refused(*words):
 def test_what_can_be_no_name_is_refused(name):
     status, error = refused(name)
     assert status == 2
-    assert f"{name!r} is no name for a backend; expected lower-case letters" in error
+    assert f"{name!r} is not a valid backend name; expected lower-case letters" in error
 
 
 OF_TORCH = (

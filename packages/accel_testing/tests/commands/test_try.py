@@ -78,7 +78,7 @@ def test_what_the_command_runs_on_is_on_stderr(tried):
             ["zing", "ls"],
             {},
             2,
-            "Error: accel try zing: no installed plugin can be tried",
+            "Error: accel try zing: no installed plugin of that name can be tried",
         ),
         (
             ["acme", "no-such-command"],

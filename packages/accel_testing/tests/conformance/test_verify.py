@@ -124,7 +124,7 @@ def test_a_wrong_answer_fails_with_what_was_expected(wild_outcomes):
 def test_a_name_that_torch_asks_of_the_devices_module_is_told_as_that(wild_outcomes):
     """As FSDP2 asks it for its streams: "module has no attribute" tells nobody who asked."""
     outcome, why = wild_outcomes["answers.random_module"]
-    asked = "torch asks the device's module for it: give torch.cpu a Graph"
+    asked = "torch calls it in the device's module: add Graph to torch.cpu"
     missing = "AttributeError: module 'torch.cpu' has no attribute 'Graph'"
     assert outcome == "failed"
     assert why == f"{missing}. {asked}"

@@ -99,7 +99,7 @@ def test_a_child_that_is_too_slow_ends_with_the_child_that_it_forked(mark, tmp_p
     assert ended.late
     assert ended.stdout == "begun\n"
     assert "killed after 1 s" in ended.stderr
-    with pytest.raises(ChildError, match=r"too slow.*\n--- stdout\nbegun"):
+    with pytest.raises(ChildError, match=r"timed out.*\n--- stdout\nbegun"):
         ended.succeeded()
 
 

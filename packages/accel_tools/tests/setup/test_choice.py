@@ -10,7 +10,7 @@ import pytest
 
 from accel_core.hardware import vendors
 from accel_tools.setup import choice, folder
-from accel_tools.setup.hardware import seen
+from accel_tools.setup.hardware import detect_hardware
 from accel_tools.setup.machines import Machine
 
 pytestmark = pytest.mark.skipif(
@@ -49,6 +49,8 @@ def folder_with(tmp_path):
             folder.write_atomically(
                 python, f'#!/bin/sh\necho {each.name} "$@"\n', 0o755
             )
+            program = place / "bin" / "accel"
+            folder.write_atomically(program, "#!/usr/bin/env python\n", 0o755)
             version = TORCH.get(given, "2.13.0+cpu")
             folder.mark(place, folder.mark_of(each.plan, version, "x86_64"))
         folder.write_hardware(into)
@@ -97,7 +99,7 @@ def test_the_best_hardware_comes_first_as_for_accel_setup(
     folder.write_hardware(tmp_path)
     found = choice.devices(str(tmp_path), str(described.root))
     assert [device.row["label"] for device in found] == [
-        present.label for present in seen(described).present
+        present.label for present in detect_hardware(described).present
     ]
 
 
@@ -131,7 +133,7 @@ def test_a_driver_that_is_too_old_for_every_build_takes_the_cpu_with_a_warning(c
     name, found = chosen(OLD_DRIVER, ("cuda=13.0", "cpu"))
     assert name == "cpu"
     assert (
-        "cuda-13.0 needs NVIDIA's driver 580 or newer, and 550.54.15 is here"
+        "cuda-13.0 needs NVIDIA's driver 580 or newer, but 550.54.15 is here"
         in found.warning
     )
 
@@ -273,3 +275,47 @@ def test_choosing_imports_no_module_that_takes_milliseconds(folder_with):
     slow = {"re", "json", "typing", "dataclasses", "functools", "site", "accel_core"}
     assert "accel_choice" in imported
     assert not imported & slow
+
+
+# --- The commands -----------------------------------------------------------------------
+
+
+def test_accel_python_starts_the_folders_python_and_verbose_gives_the_reason(
+    folder_with,
+):
+    into = folder_with("cpu", "xpu")
+    words = ["-m", "accel_core", "-v", "python", "--folder", into]
+    script = ["train.py", "-v", "--folder"]
+    done = run(sys.executable, *words, *script, DS_ACCELERATOR="xpu")
+    assert done.stdout.startswith("xpu ")
+    assert done.stdout.endswith(" train.py -v --folder\n")
+    assert done.stderr.endswith("DS_ACCELERATOR=xpu\n")
+
+
+def test_accel_run_with_a_folder_starts_the_folders_accel(folder_with):
+    into = folder_with("cpu")
+    words = ["-m", "accel_core", "run", "--folder", into, "--nnodes", "2", "train.py"]
+    done = run(sys.executable, *words, DS_ACCELERATOR="cpu")
+    start = f"cpu -X accel_launcher={into}/bin/python {into}/environments/cpu/bin/accel"
+    assert done.stdout == f"{start} run --nnodes 2 train.py\n"
+
+
+def test_accel_run_with_a_folder_that_is_none_names_what_is_missing(tmp_path):
+    done = run(
+        sys.executable, "-m", "accel_core", "run", "--folder", tmp_path, "train.py"
+    )
+    assert done.returncode == 1
+    assert f"{tmp_path}/bin/accel does not exist" in done.stderr
+
+
+def test_accel_why_names_the_environment_that_runs_and_the_one_that_would(
+    folder_with, monkeypatch
+):
+    into = folder_with("cpu", "xpu")
+    monkeypatch.setattr(sys, "prefix", str(into / "environments" / "cpu"))
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    assert folder.own_environment() == f"cpu of {into}: DS_ACCELERATOR=cpu"
+    monkeypatch.setenv("DS_ACCELERATOR", "xpu")
+    assert folder.own_environment().endswith(
+        "/bin/python would take xpu: DS_ACCELERATOR=xpu"
+    )

@@ -200,8 +200,8 @@ class _FixedState(dict[str, Any]):
         problem = self._reset_problem()
         if problem:
             raise IntegrationError(
-                f"Accelerate's state, which partial_state() made for {self.accelerator.name}, "
-                f"is being reset: {problem}. With Transformers or TRL put AcceleratorArguments of "
+                f"Accelerate's state, which partial_state() created for {self.accelerator.name}, is being "
+                f"reset: {problem}. With Transformers or TRL, put AcceleratorArguments of "
                 "accel_train.transformers before their class: "
                 "class Arguments(AcceleratorArguments, TrainingArguments)"
             )
@@ -216,10 +216,10 @@ class _FixedState(dict[str, Any]):
             torch.distributed.is_available() and torch.distributed.is_initialized()
         )
         if is_rank and device_type not in ("cpu", *ACCELERATE_RANK_TYPES):
-            return f"by its own rules each rank would train by itself, as they do not know {device_type}"
+            return f"Accelerate does not support {device_type}, so each rank would then train by itself"
         for other_type in TRANSFORMERS_DEVICE_ORDER:
             if other_type != device_type and _is_available(torch, other_type):
-                return f"by its own rules it would be made for {other_type}"
+                return f"Accelerate would then choose {other_type}"
         return ""
 
 

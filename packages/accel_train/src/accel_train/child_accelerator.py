@@ -141,9 +141,7 @@ def call_on_accelerator(
         last = _LastStep.of_report(report)
         may_skip = skip_crashes and _can_skip(last.step, skipped)
         if last.accelerator and may_skip:
-            skipped[last.step] = (
-                f"the process that asked {report.ending}{report.last_words}"
-            )
+            skipped[last.step] = f"the child process {report.ending}{report.last_words}"
         elif last.accelerator or "isolated" in job:
             # It crashed with the chosen accelerator; choosing in child processes would not help.
             raise BackendUnavailableError(_crash_message(last, report))
@@ -229,9 +227,9 @@ def _skipped_backend(verdict: Verdict) -> str:
 
 def _crash_message(last: _LastStep, report: child.ChildReport) -> str:
     """Return the error message for a child that ended without a result."""
-    process = "the process that builds the accelerator"
+    process = "the child process that creates the accelerator"
     if last.accelerator:
-        process = f"{last.accelerator}: the process that asked it"
+        process = f"{last.accelerator}: the child process that called it"
     return (
         f"{process} {report.ending} at: {last.step}{report.last_words}. "
         "`accel why` tries every backend in a process of its own."

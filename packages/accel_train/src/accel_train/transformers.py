@@ -39,8 +39,8 @@ class AcceleratorArguments:
 
     Each rank of a launcher (`accel run`, torchrun) gets its own device and the backend's communication
     library. `use_cpu=True` must agree with the choice. `bf16=True` is accepted if the accelerator trains in
-    bfloat16, even if Transformers does not know its vendor. `dataloader_pin_memory` is on if the device has
-    pinned memory. `torch_compile=True` without a backend uses the accelerator's compiler. Raises what
+    bfloat16, even if Transformers does not support its vendor. `dataloader_pin_memory` is on if the device
+    has pinned memory. `torch_compile=True` without a backend uses the accelerator's compiler. Raises what
     `partial_state` raises, and `IntegrationError` for options with which Transformers would use another
     device than the chosen one.
     """

@@ -111,7 +111,10 @@ def test_two_ranks_without_the_mixin_are_refused(ranks, tmp_path):
         SCRIPT, folder=str(tmp_path), jobs=["in_order"], errors=True, torchrun=True
     ):
         said = answer["in_order"]["error"]
-        assert "each rank would train by itself, as they do not know acme" in said
+        assert (
+            "Accelerate does not support acme, so each rank would then train by itself"
+            in said
+        )
         assert "class Arguments(AcceleratorArguments, TrainingArguments)" in said
 
 

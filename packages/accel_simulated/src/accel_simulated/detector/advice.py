@@ -1,4 +1,4 @@
-"""Replacements for code of one vendor, with accel_core (`acc = accel_core.get_accelerator()`) or torch."""
+"""Replacements for vendor-specific code, with accel_core (`acc = accel_core.get_accelerator()`) or torch."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from accel_core import Accelerator
 
 __all__ = ["KINDS", "replacement"]
 
-#: Each kind of place, explained for people.
+#: A sentence about each kind of vendor-specific place.
 KINDS = {
     "call": "A function of one vendor's module is called.",
-    "move": "A tensor or module is moved to one vendor's device by its own method.",
+    "move": "A tensor or module is moved to a device by a method for one vendor.",
     "device": "A device of one vendor is named.",
     "collective": "A collective backend of one vendor, or the CPU's, is named.",
     "precision": "Mixed precision of one vendor's device is used.",
     "pinning": "Memory is pinned for one vendor's device.",
-    "environment": "A variable of one vendor's says which devices are visible.",
+    "environment": "A vendor-specific environment variable selects the visible devices.",
     "type": "A type of tensors on one vendor's device is named.",
     "limited": "A function of torch is called that few devices have.",
-    "ask": "The program asks for one vendor's device; code behind the question may not run on another.",
+    "ask": "The program checks for one vendor's device; the code after the check may not run on another.",
 }
 
 _BY_KIND = {

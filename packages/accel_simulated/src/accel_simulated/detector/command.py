@@ -92,7 +92,7 @@ def _write(report: Report, file: str, root: Path) -> bool:
 def _summary(report: Report, files: Sequence[str]) -> str:
     """Return what happened and how much was recorded, in one line."""
     number = len(report.assumptions)
-    places = f"{number} place{'s' * (number != 1)}, {len(report.asks)} that only ask"
+    places = f"{number} place{'s' * (number != 1)}, {len(report.asks)} that only check for a device"
     return f"{report.outcome} {places}: {', '.join(files)}"
 
 

@@ -17,8 +17,9 @@ from accel_simulated.detector.merge import Place, Report
 __all__ = ["FORMATS", "as_json", "as_markdown", "as_sarif", "format_of"]
 
 _HELP = (
-    "It was run on a simulated device, to find what does nothing, fails or takes another way on a device of "
-    "another vendor. Each result's message names what accel_core or torch.accelerator has for every device."
+    "The program ran on a simulated device. Each result is a place that has no effect, fails or takes "
+    "another branch on another vendor's device. Its message names the replacement in accel_core or "
+    "torch.accelerator."
 )
 _PLACE_KEYS = (
     "file", "line", "package", "kind", "what", "type", "times", "raised", "text", "instead",
@@ -33,7 +34,7 @@ def as_markdown(report: Report) -> str:
         report.outcome,
         "",
         f"`{shlex.join(report.command)}` on {report.simulated} (simulated), exit status {report.status}:",
-        f"{_count(report.assumptions)}, and {_count(report.asks)} that only ask.",
+        f"{_count(report.assumptions)}, and {_count(report.asks)} that only check for a device.",
         "",
         "`acc` is `accel_core.get_accelerator()`.",
     ]

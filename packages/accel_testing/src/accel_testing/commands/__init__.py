@@ -9,5 +9,5 @@ SUMMARIES = {
     "new": "Write a plugin distribution for a device of your own.",
     "simulate": "Run a command with simulated devices, for tests.",
     "try": "Run a command on a vendor's package without its device.",
-    "verify": "Check that the accelerator, or NAME, conforms to the interface.",
+    "verify": "Check the accelerator, or NAME, against the interface.",
 }

@@ -41,7 +41,7 @@ _EXTRAS = "test,lint"
 _LICENSES = ("Apache-2.0", "BSD-3-Clause", "MIT")
 #: The questions of copier.yml, in their order, with the help of their options.
 _QUESTIONS = {
-    "private_use1": "Whether it is torch's renamed PrivateUse1 [yes], or a type of torch's own.",
+    "private_use1": "Whether the device uses torch's PrivateUse1 [yes], or a device type built into torch.",
     "torch_module": "torch.NAME is its module, and torch's device type [NAME].",
     "vendor_import": "The module that brings the device into torch [torch_NAME].",
     "install_hint": "How one installs that module's package [pip install torch-NAME].",
@@ -66,7 +66,7 @@ def _require_name(_ctx: click.Context, _param: click.Parameter, value: str) -> s
         or keyword.iskeyword(value)
     ):
         raise click.BadParameter(
-            f"{value!r} is no name for a backend; expected {_ALLOWED}."
+            f"{value!r} is not a valid backend name; expected {_ALLOWED}."
         )
     return value
 

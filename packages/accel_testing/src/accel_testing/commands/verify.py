@@ -65,7 +65,7 @@ def _require_checks(
     unknown = [name for name in value if name not in known]
     if unknown:
         raise click.BadParameter(
-            f"{', '.join(unknown)}: no such check; `accel verify --list` names them."
+            f"{', '.join(unknown)}: unknown check. `accel verify --list` lists the checks."
         )
     return value
 
@@ -156,7 +156,7 @@ def command(
     listing: bool,
     as_json: bool,
 ) -> None:
-    """Check that the accelerator, or NAME, conforms to the interface.
+    """Check the accelerator, or NAME, against the interface.
 
     Runs the checks of accel_testing.conformance level by level, each group in a process of its own. The exit
     status is 0 if all checks passed, and 1 if a check failed or could not run. After Ctrl-C or SIGTERM, the
@@ -359,7 +359,7 @@ def _not_claimed(report: ConformanceReport) -> list[page.Part]:
             names_by_reason.setdefault(result.message, []).append(result.check.name)
     if not names_by_reason:
         return []
-    parts = [page.heading("Not supported by the device")]
+    parts = [page.heading("Not claimed")]
     for reason, names in names_by_reason.items():
         line = [(f"{reason}: ", ""), (", ".join(names), "dim")]
         parts.append(page.hanging([(("–", "dim"), line)], 2))
@@ -381,7 +381,7 @@ def _simulation_step(name: str) -> str:
     simulator = simulated.simulator()
     if simulator is None:
         install = vendors.install_command("accel-simulated")
-        return f"Without the device: {install}; accel simulate --list names what it simulates."
+        return f"Without the device: {install}; accel simulate --list lists the simulated devices."
     provider = simulator.load()
     if name not in provider.devices() and name not in provider.declared_devices():
         return f"Without the device: `accel simulate --list` has no {name}, run this where it is."

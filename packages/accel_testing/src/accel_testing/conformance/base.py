@@ -29,8 +29,8 @@ def find_verdict(name: str) -> Verdict:
             return verdict
     installed = ", ".join(_installed_names())
     raise accel_core.BackendNotFoundError(
-        f"{name!r} is no installed backend; installed: {installed}. Install the plugin that declares it, or "
-        "see `accel list`."
+        f"{name!r} is not an installed backend; installed: {installed}. Install the plugin that declares it, "
+        "or see `accel list`."
     )
 
 

@@ -126,7 +126,7 @@ def markdown(report: ConformanceReport) -> str:
         lines += ["", f"**Simulated, no real device: {report.simulated}.**"]
     lines += [
         "",
-        "| level | | passed | not kept | not claimed |",
+        "| level | | passed | failed | not claimed |",
         "|---|---|--:|--:|--:|",
     ]
     for level, subject in LEVELS.items():

@@ -78,7 +78,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _section_problems(section: str, reasons: object) -> list[str]:
     """Return what is wrong with a section, which should map checks to reasons."""
     if not isinstance(reasons, dict):
-        return [f"[{section}] is no table of checks and reasons"]
+        return [f"[{section}] is not a table of checks and reasons"]
     problems = [_entry_problem(section, name, reasons[name]) for name in reasons]
     return [problem for problem in problems if problem]
 

@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--accel-results",
         metavar="FILE",
-        help="Where accel verify reads what comes of the checks.",
+        help="File in which accel verify reads the results of the checks.",
     )
 
 
@@ -132,7 +132,7 @@ def _missing_function(error_text: str) -> str:
     if match is None or not _is_device(match[1]):
         return ""
     return (
-        f". torch asks the device's module for it: give torch.{match[1]} a {match[2]}"
+        f". torch calls it in the device's module: add {match[2]} to torch.{match[1]}"
     )
 
 

@@ -24,7 +24,7 @@ def description() -> str:
     simulation = sys.modules.get(_STARTED)
     if simulation is None or not simulated_device()[0]:
         return ""
-    text: str = simulation.told(os.environ)
+    text: str = simulation.describe(os.environ)
     return text
 
 
@@ -36,7 +36,7 @@ def simulated_device() -> tuple[str, str]:
     simulation = sys.modules.get(_STARTED)
     if simulation is None:
         return "", ""
-    device: tuple[str, str] = simulation.device()
+    device: tuple[str, str] = simulation.backend_and_device_type()
     return device
 
 

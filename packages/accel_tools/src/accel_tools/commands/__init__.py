@@ -14,10 +14,10 @@ __all__ = ["SUMMARIES", "environment", "remarks"]
 #: Each command and its line in `accel --help`, which is the first sentence of its own help.
 SUMMARIES = {
     "bench": "Measure how fast the chosen accelerator, or NAME, is.",
-    "doctor": "Report what is wrong here, or with each NAME, and the next step.",
+    "doctor": "Report each problem, here or of NAME, and the next step.",
     "declarations": "Print what each backend, or NAME, declares, as JSON.",
     "info": "Show what the chosen accelerator, or NAME, is and can do.",
-    "python": "Start Python in the environment of a folder that fits this machine.",
+    "python": "Start the Python of a folder that fits this machine.",
     "setup": "Print the command that installs the right torch here.",
 }
 

@@ -96,7 +96,7 @@ def command(
     with_messages: bool,
     fix_options: fixes.FixOptions,
 ) -> None:
-    """Report what is wrong here, or with each NAME, and the next step.
+    """Report each problem, here or of NAME, and the next step.
 
     All topics run in child processes, in parallel. If a program fails, or devices are missing, experiments
     in child processes look for the cause; they change nothing here. With the FOLDER of accel setup --into:

@@ -46,39 +46,56 @@ class Environment(NamedTuple):
     reason: str
 
 
+class _Report(NamedTuple):
+    """The environments of a folder, and whether one of them fits this machine."""
+
+    folder: Path
+    #: Why no environment can be taken, with the next step; else empty.
+    error: str
+    #: Why the hardware is not used, with the next step; else empty.
+    warning: str
+    environments: list[Environment]
+
+    @property
+    def is_healthy(self) -> bool:
+        """Return whether each environment is whole and one fits this machine."""
+        if self.error or self.warning or not self.environments:
+            return False
+        return all(each.is_whole for each in self.environments)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the record as plain values, for JSON."""
+        rows = [each._asdict() for each in self.environments]
+        return {**self._asdict(), "folder": str(self.folder), "environments": rows}
+
+
 def report(into: Path, *, as_json: bool) -> int:
     """Print the environments of a folder; return 0 if each is whole and one fits this machine, else 1."""
-    into = into.absolute()
     with answering(as_json=as_json) as output:
-        error = warning = ""
-        chosen = None
-        try:
-            chosen = choice.choose(str(into), os.environ)
-            warning = chosen.warning
-        except LookupError as problem:
-            error = str(problem.args[0])
-        found = list(_environments(into, chosen))
+        result = _examine(into.absolute())
         if as_json:
-            rows = [each._asdict() for each in found]
-            output.write_json(
-                {
-                    "folder": str(into),
-                    "error": error,
-                    "warning": warning,
-                    "environments": rows,
-                }
-            )
+            output.write_json(result.to_dict())
         else:
-            cells = [_cells(each) for each in found]
-            parts: list[page.Part] = [
-                page.table(("  ENVIRONMENT", "TORCH", "SERVES", "HERE"), cells)
-            ]
-            parts += [
-                page.paragraph((text, "yellow")) for text in (error, warning) if text
-            ]
-            output.write_page(parts)
-    is_healthy = found and all(each.is_whole for each in found)
-    return 0 if is_healthy and not error and not warning else 1
+            output.write_page(_page(result))
+    return 0 if result.is_healthy else 1
+
+
+def _examine(into: Path) -> _Report:
+    try:
+        chosen = choice.choose(str(into), os.environ)
+    except LookupError as error:
+        return _Report(into, str(error.args[0]), "", list(_environments(into, None)))
+    environments = list(_environments(into, chosen))
+    return _Report(into, "", chosen.warning, environments)
+
+
+def _page(result: _Report) -> list[page.Part]:
+    titles = ("  ENVIRONMENT", "TORCH", "SERVES", "HERE")
+    parts = [page.table(titles, [_cells(each) for each in result.environments])]
+    for text in (result.error, result.warning):
+        if text:
+            parts.append(page.paragraph((text, "yellow")))
+    return parts
 
 
 def _cells(each: Environment) -> list[page.Cell]:

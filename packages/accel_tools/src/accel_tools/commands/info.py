@@ -228,7 +228,7 @@ def _why_no_triton(accelerator: Accelerator) -> str | None:
 
 
 def _never_runs_triton(accelerator: Accelerator) -> bool:
-    """Whether the accelerator's class leaves the interface's `is_triton_supported`."""
+    """Return whether the accelerator's class inherits the interface's `is_triton_supported`."""
     return type(accelerator).is_triton_supported is Accelerator.is_triton_supported
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def set_up(request: Request, form: str, torch: str, driver: str, *, yes: bool) -
         for each in missing:
             _make(into, each, locked[each.name], form, machine.architecture)
         folder.write_launchers(into)
-    click.echo(f"Done. Next: accel doctor {shlex.quote(str(into))}", err=True)
+    click.echo(f"Done. Next step: accel doctor {shlex.quote(str(into))}", err=True)
 
 
 @contextmanager
@@ -140,25 +140,28 @@ def _keep(request: Request, locked: dict[str, list[Package]]) -> None:
 
 
 def _show_sizes(missing: Sequence[Wanted], locked: dict[str, list[Package]]) -> None:
-    """Print what each environment downloads, and the sum of the files, each counted once."""
+    """Print the size of each environment's download, and the sum of the files, each counted once."""
     every = [package for each in missing for package in locked[each.name]]
     size_of = resolving.sizes(every)
     for each in missing:
         packages = locked[each.name]
         torch = next(p.version for p in packages if p.name == "torch")
-        urls = {package.url for package in packages}
-        amount = sum(size_of.get(url) or 0 for url in urls)
-        click.echo(
-            f"{each.name}: torch {torch}, {len(packages)} packages, {_megabytes(amount)}",
-            err=True,
-        )
-    unknown = sum(size is None for size in size_of.values())
-    total = _megabytes(sum(size or 0 for size in size_of.values()))
-    more = f", and {unknown} files whose server names no size" if unknown else ""
+        amount = _total(size_of[url] for url in {p.url for p in packages} if url)
+        count = f"{len(packages)} packages"
+        line = f"{each.name}: torch {torch}, {count}, {_megabytes(amount)}"
+        click.echo(line, err=True)
+    total = _megabytes(_total(size_of.values()))
+    unknown = list(size_of.values()).count(None)
+    more = f", and {unknown} files of unknown size" if unknown else ""
     click.echo(
-        f"To download: {total}{more}. What pip or uv has in its cache is not downloaded again.",
+        f"To download: {total}{more}. Files in the cache of pip or uv are not downloaded again.",
         err=True,
     )
+
+
+def _total(sizes: Iterable[int | None]) -> int:
+    """Return the sum of the known sizes."""
+    return sum(size for size in sizes if size is not None)
 
 
 def _megabytes(size: int) -> str:
@@ -176,8 +179,8 @@ def _make(
         done = subprocess.run(words, check=False)
         if done.returncode:
             raise click.ClickException(
-                f"{shlex.join(words)} ended with {done.returncode}. Next step: run accel setup again, which "
-                "continues with this environment"
+                f"{shlex.join(words)} exited with status {done.returncode}. Next step: run "
+                "accel setup again, which continues with this environment"
             )
     torch = next(package.version for package in packages if package.name == "torch")
     folder.mark(place, folder.mark_of(each.plan, torch, architecture))

@@ -22,13 +22,14 @@ _UNKNOWN = {"ignore_unknown_options": True, "allow_interspersed_args": False}
     metavar="FOLDER",
     help="The folder of accel setup --into. [default: the one that this accel is in]",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Print the environment and why.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def command(given: Path | None, *, verbose: bool, arguments: tuple[str, ...]) -> None:
-    """Start Python in the environment of a folder that fits this machine.
+@click.pass_context
+def command(ctx: click.Context, given: Path | None, arguments: tuple[str, ...]) -> None:
+    """Start the Python of a folder that fits this machine.
 
     ARGUMENTS are Python's: a script and its arguments, or `-m MODULE`. The hardware of the machine and
-    DS_ACCELERATOR choose the environment before Python starts. The exit status is Python's.
+    DS_ACCELERATOR choose the environment before Python starts. `accel -v python` prints the choice and its
+    reason. The exit status is Python's.
     """
     into = given or folder.own_folder()
     if into is None:
@@ -41,6 +42,6 @@ def command(given: Path | None, *, verbose: bool, arguments: tuple[str, ...]) ->
         raise click.UsageError(
             f"{into} has no bin/python: accel setup --into {into} cpu"
         )
-    if verbose:
+    if ctx.find_root().params["verbose"]:
         os.environ["ACCEL_LOG"] = "1"
     os.execv(launcher, [str(launcher), *arguments])

@@ -6,6 +6,7 @@ import difflib
 import re
 import shlex
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -94,8 +95,8 @@ def _name(value: str) -> str:
     help="Make an environment for each NAME in FOLDER.",
 )
 @click.option(
-    "-r",
     "--requirements",
+    "-r",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="With --into: packages for every environment, as after --.",
@@ -165,23 +166,54 @@ def command(
     FOLDER, with the same PACKAGES in each. `FOLDER/bin/python` starts the one that fits the machine.
     """
     if into is not None:
-        if run or python or toolkit or as_json or not requested:
+        if not requested or any((run, python, toolkit, as_json)):
             raise click.UsageError(_INTO)
-        _check_names(requested)
         request = into_folder.Request(
             into, requested, ctx.obj, requirements, torch_index
         )
-        with answering(as_json=False):
-            installer = into_folder.default_form(form)
-            into_folder.set_up(request, installer, torch, driver, yes=yes)
+        _set_up_folder(request, form, torch, driver, yes=yes)
         return
-    if len(requested) > 1 or ctx.obj or requirements or torch_index:
+    if len(requested) > 1 or any((ctx.obj, requirements, torch_index)):
         raise click.UsageError(
             "Several names, packages and an index need --into FOLDER."
         )
     _check_options(run=run, yes=yes, form=form, python=python, as_json=as_json)
     name = _name("".join(requested))
     _check_given(name, driver, toolkit)
+    status = _print_plan(
+        name, form, python, torch, driver, toolkit, run=run, yes=yes, as_json=as_json
+    )
+    ctx.exit(status)
+
+
+def _set_up_folder(
+    request: into_folder.Request,
+    form: str | None,
+    torch: str,
+    driver: str,
+    *,
+    yes: bool,
+) -> None:
+    """Make the environments of a folder."""
+    _check_names(request.names)
+    with answering(as_json=False):
+        installer = into_folder.default_form(form)
+        into_folder.set_up(request, installer, torch, driver, yes=yes)
+
+
+def _print_plan(
+    name: str,
+    form: str | None,
+    python: str,
+    torch: str,
+    driver: str,
+    toolkit: str,
+    *,
+    run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Print the command, and run it if `run`; return the exit status, 1 without a command."""
     with answering(as_json=as_json) as output:
         machine = machines.here(python)
         chosen = form or environment.default_format()
@@ -204,7 +236,7 @@ def command(
                 output.write(line)
     if run and line:
         _run(plan, line, blocked, yes=yes)
-    ctx.exit(0 if line else 1)
+    return 0 if line else 1
 
 
 # --- Options -------------------------------------------------------------------------
@@ -231,7 +263,7 @@ def _check_options(
         )
 
 
-def _check_names(names: tuple[str, ...]) -> None:
+def _check_names(names: Sequence[str]) -> None:
     """Raise `click.UsageError` for a malformed name of `--into`, such as `cuda=12.6`."""
     for each in names:
         name, _, toolkit = each.partition("=")

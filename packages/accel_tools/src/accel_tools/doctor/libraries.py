@@ -82,25 +82,25 @@ def unmet_needs(
         # An rpath applies to all dependencies in turn, a runpath only to the library itself.
         rpath = inherited if library.runpath else (*library.rpath, *inherited)
         for name in library.needed:
-            found, why = loader.find(name, library, rpath)
-            if found:
-                yield from _missing_versions(loader, name, found, path)
-                queue.append((found, rpath))
+            dependency, why = loader.find(name, library, rpath)
+            if dependency:
+                yield from _missing_versions(loader, name, dependency, path)
+                queue.append((dependency, rpath))
             elif why:
                 yield UnmetNeed(name, path, why)
 
 
 def _missing_versions(
-    loader: _Loader, name: str, found: str, needed_by: str
+    loader: _Loader, name: str, dependency: str, needed_by: str
 ) -> Iterator[UnmetNeed]:
-    """Yield that the library `found` lacks symbol versions that `needed_by` requires of it."""
-    provided = loader.read(found).provides
+    """Yield that the library `dependency` lacks symbol versions that `needed_by` requires of it."""
+    provided = loader.read(dependency).provides
     if not provided:
         return
     required = loader.read(needed_by).requires.get(name, ())
     missing = [version for version in required if version not in provided]
     if missing:
-        yield UnmetNeed(name, needed_by, f"{found} lacks {', '.join(missing)}")
+        yield UnmetNeed(name, needed_by, f"{dependency} lacks {', '.join(missing)}")
 
 
 # --- ELF headers ---------------------------------------------------------------------

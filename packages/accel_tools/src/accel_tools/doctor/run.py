@@ -148,7 +148,7 @@ class _TopicThread(threading.Thread):
 
     @property
     def title(self) -> str:
-        """The topic's title."""
+        """Return the topic's title."""
         return self._topic.title
 
     def run(self) -> None:

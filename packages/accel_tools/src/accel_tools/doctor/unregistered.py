@@ -60,12 +60,12 @@ class UnregisteredPackage(NamedTuple):
 
     @property
     def device_type(self) -> str:
-        """The device type if torch.accelerator does not support it; else empty."""
+        """Return the device type if torch.accelerator does not support it; else empty."""
         return _UNSUPPORTED_TYPES.get(normalize_distribution(self.distribution), "")
 
     @property
     def description(self) -> str:
-        """The package and its device, as a clause."""
+        """Return the package and its device, as a clause."""
         package = f"{self.distribution} {self.version}"
         if self.device_type:
             return (
@@ -81,12 +81,12 @@ def find_unregistered(claimed: Iterable[str]) -> list[UnregisteredPackage]:
     `claimed`: the top-level modules that a plugin or a setting imports.
     """
     known = set(claimed)
-    found = []
+    unregistered = []
     for distribution in packages.distributions():
         package = _examine(distribution)
         if package is not None and package.module not in known:
-            found.append(package)
-    return found
+            unregistered.append(package)
+    return unregistered
 
 
 def _examine(distribution: metadata.Distribution) -> UnregisteredPackage | None:

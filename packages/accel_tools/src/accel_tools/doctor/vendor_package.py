@@ -128,17 +128,17 @@ def extensions(folder: str) -> list[str]:
     Deeper modules are loaded on demand, if at all. Files named `lib…` are left out,
     because the modules load them.
     """
-    found: list[str] = []
+    paths: list[str] = []
     queue = deque([(folder, 0)])
-    while queue and len(found) < _MAX_EXTENSIONS:
+    while queue and len(paths) < _MAX_EXTENSIONS:
         current, depth = queue.popleft()
         for name in sorted(hardware.names_in(current)):
             path = f"{current}/{name}"
             if _is_extension(name):
-                found.append(path)
+                paths.append(path)
             elif depth < _MAX_DEPTH and _is_subfolder(current, name):
                 queue.append((path, depth + 1))
-    return found[:_MAX_EXTENSIONS]
+    return paths[:_MAX_EXTENSIONS]
 
 
 def _is_extension(name: str) -> bool:

@@ -120,18 +120,27 @@ def devices(folder: str, root: str = "") -> list[Device]:
     functions = list(_pci_functions(root))
     found = []
     for row in _blocks(f"{folder}/{HARDWARE}"):
-        nodes = [
-            node for pattern in row["nodes"].split() for node in _nodes(pattern, root)
-        ]
-        mine = [function for function in functions if _matches(row, *function)]
-        if nodes or mine:
-            pci = [f"PCI {vendor}:{device} at {at}" for at, vendor, device, _ in mine]
-            ids = [int(device, 16) for _, _, device, _ in mine]
-            found.append(Device(row, (nodes + pci)[0], ids))
+        device = _device(row, functions, root)
+        if device is not None:
+            found.append(device)
     if any(device.row["label"] == "Hygon DCU" for device in found):
         # Hygon's driver has AMD's node too: alone, that node does not show an AMD GPU.
         found = [d for d in found if d.row["label"] != "AMD GPU" or d.ids]
     return found
+
+
+def _device(
+    row: Record, functions: Sequence[tuple[str, str, str, str]], root: str
+) -> Device | None:
+    """Return the accelerator of one row of `HARDWARE`; `None` if this machine has none."""
+    evidence, ids = [], []
+    for pattern in row["nodes"].split():
+        evidence += _nodes(pattern, root)
+    for address, vendor, device, code in functions:
+        if _matches(row, address, vendor, device, code):
+            evidence.append(f"PCI {vendor}:{device} at {address}")
+            ids.append(int(device, 16))
+    return Device(row, evidence[0], ids) if evidence else None
 
 
 def _nodes(pattern: str, root: str) -> list[str]:
@@ -211,30 +220,51 @@ def choose(folder: str, environ: Mapping[str, str], root: str = "") -> Choice:
     """
     every = environments(folder)
     pin = environ.get("DS_ACCELERATOR", "").strip().lower()
+    names = _pinned_names(folder, pin)
     present = devices(folder, root)
     lacks: list[str] = []
-    for name in _pinned_names(folder, pin):
+    for name in names:
         if name == CPU:
             return Choice(_of_backend(folder, every, CPU), f"DS_ACCELERATOR={pin}")
-        for device in present:
-            if name in ("", device.row["backend"]):
-                record = _fitting(every, device, root, lacks)
-                if record:
-                    here = f"{device.row['label']} is here ({device.evidence})"
-                    return Choice(record, here)
+        choice = _choice_for(name, every, present, root, lacks)
+        if choice is not None:
+            return choice
     because = f"{'; '.join(lacks)}. " if lacks else ""
-    for name in _pinned_names(folder, pin):
-        if name:  # a pin needs no device
-            record = _of_backend(folder, every, name)
-            return Choice(record, f"DS_ACCELERATOR={pin}", because)
-    missing = [d for d in present if d.row["integrated"] == "no"]
-    if not missing:
-        return Choice(_of_backend(folder, every, CPU), "no accelerator is here")
-    device = missing[0]
-    why = f"no environment fits the {device.row['label']} that is here ({device.evidence})"
-    warning = f"{why}, so the CPU is used. {because}"
-    warning += _next_step(folder, device.row["setup"])
-    return Choice(_of_backend(folder, every, CPU), why, warning)
+    if names[0]:  # a pin needs no device
+        record = _of_backend(folder, every, names[0])
+        return Choice(record, f"DS_ACCELERATOR={pin}", because)
+    return _fallback(folder, every, present, because)
+
+
+def _choice_for(
+    backend: str,
+    every: Sequence[Record],
+    present: Sequence[Device],
+    root: str,
+    lacks: list[str],
+) -> Choice | None:
+    """Return the environment for the first device of a backend (empty for any) that one fits."""
+    for device in present:
+        if backend in ("", device.row["backend"]):
+            record = _fitting(every, device, root, lacks)
+            if record:
+                here = f"{device.row['label']} is here ({device.evidence})"
+                return Choice(record, here)
+    return None
+
+
+def _fallback(
+    folder: str, every: Sequence[Record], present: Sequence[Device], because: str
+) -> Choice:
+    """Return the environment for the CPU, with a warning if a device is here that none fits."""
+    cpu = _of_backend(folder, every, CPU)
+    for device in present:
+        if device.row["integrated"] == "no":
+            label, evidence = device.row["label"], device.evidence
+            why = f"no environment fits the {label} that is here ({evidence})"
+            step = _next_step(folder, device.row["setup"])
+            return Choice(cpu, why, f"{why}, so the CPU is used. {because}{step}")
+    return Choice(cpu, "no accelerator is here")
 
 
 def _pinned_names(folder: str, pin: str) -> list[str]:
@@ -259,28 +289,46 @@ def _fitting(
 
 def unmet(record: Record, device: Device, root: str = "") -> str:
     """Return which need of the build this machine does not meet, as a clause; empty if it meets all."""
-    oldest = record["oldest_driver"]
-    driver = _driver(root) if oldest else ""
-    if driver and _numbers(driver) < _numbers(oldest):
-        return f"needs NVIDIA's driver {oldest} or newer, and {driver} is here"
-    if (
-        oldest
-        and not driver
-        and "microsoft" not in _text(f"{root}/proc/version").lower()
-    ):
-        return "needs NVIDIA's driver, which is not loaded"
-    gfx = _architectures(root) if record["gfx"] else []
-    if gfx and not set(gfx) & set(record["gfx"].split()):
-        return f"has no code for {', '.join(gfx)}"
-    ranges = [
-        [int(end, 16) for end in r.split("-")] for r in record["no_code_for"].split()
-    ]
-    lacking = [
-        i for i in device.ids if any(first <= i <= last for first, last in ranges)
-    ]
-    if lacking and len(lacking) == len(device.ids):
-        return f"has no code for the device {lacking[0]:04x}"
-    return ""
+    return (
+        _unmet_driver(record["oldest_driver"], root)
+        or _unmet_architecture(record["gfx"].split(), root)
+        or _unmet_device(record["no_code_for"].split(), device.ids)
+    )
+
+
+def _unmet_driver(oldest: str, root: str) -> str:
+    """Return that NVIDIA's driver is missing or older than `oldest`, which is empty if none is needed."""
+    if not oldest:
+        return ""
+    driver = _driver(root)
+    if driver:
+        if _numbers(driver) >= _numbers(oldest):
+            return ""
+        return f"needs NVIDIA's driver {oldest} or newer, but {driver} is here"
+    if "microsoft" in _text(f"{root}/proc/version").lower():
+        return ""  # no file of WSL 2 has the driver's version
+    return "needs NVIDIA's driver, which is not loaded"
+
+
+def _unmet_architecture(supported: Sequence[str], root: str) -> str:
+    """Return that the build has no code for AMD's GPUs here; `supported` is empty for other builds."""
+    gfx = _architectures(root) if supported else []
+    if not gfx or set(gfx) & set(supported):
+        return ""
+    return f"has no code for {', '.join(gfx)}"
+
+
+def _unmet_device(ranges: Sequence[str], ids: Sequence[int]) -> str:
+    """Return that the build has no code for any of the devices; a range is `"0000-1dff"`."""
+    for pci_id in ids:
+        if not any(_is_within(pci_id, text) for text in ranges):
+            return ""
+    return f"has no code for the device {ids[0]:04x}" if ids else ""
+
+
+def _is_within(pci_id: int, text: str) -> bool:
+    first, _, last = text.partition("-")
+    return int(first, 16) <= pci_id <= int(last, 16)
 
 
 def _of_backend(folder: str, every: Sequence[Record], name: str) -> Record:

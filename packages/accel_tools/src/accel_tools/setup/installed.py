@@ -11,7 +11,7 @@ from accel_core import TorchBuild, packages, torch_build
 from accel_core.hardware import bus
 from accel_tools.setup.machines import Machine
 from accel_tools.setup.plan import Plan
-from accel_tools.setup.recipes import Recipe, installed_toolkit, recipes
+from accel_tools.setup.recipes import Recipe, Row, installed_toolkit, recipes
 
 __all__ = ["BUILDS", "OLDEST_DRIVER", "OWN_BUILDS", "faults", "too_old", "unfit"]
 
@@ -91,22 +91,24 @@ def _row_faults(
 ) -> Iterator[str]:
     """Yield that a vendor's installed package requires another torch or another toolkit."""
     toolkit = installed_toolkit(recipe, machine)
+    toolkit_name = recipe.toolkit.name if recipe.toolkit else "the toolkit"
+    for row, package in _installed_rows(recipe):
+        if build is not None and build.version.partition("+")[0] != row.torch:
+            yield (
+                f"{package} requires torch {row.torch}, but {build.version} is installed"
+            )
+        if toolkit is not None and not _is_in_range(toolkit, row.toolkit):
+            required = f"{toolkit_name} {row.toolkit.removeprefix('==')}"
+            yield f"{package} requires {required}, but {toolkit} is installed"
+
+
+def _installed_rows(recipe: Recipe) -> Iterator[tuple[Row, str]]:
+    """Yield each row of which a package is installed at its version, with that package."""
     for row in recipe.rows:
-        for package in row.packages:
-            name, _, version = package.partition("==")
-            if not version or packages.version(name) != version:
-                continue
-            if build is not None and build.version.partition("+")[0] != row.torch:
-                yield (
-                    f"{name} {version} requires torch {row.torch}, "
-                    f"but {build.version} is installed"
-                )
-            if toolkit is not None and not _is_in_range(toolkit, row.toolkit):
-                toolkit_name = recipe.toolkit.name if recipe.toolkit else "the toolkit"
-                yield (
-                    f"{name} {version} requires {toolkit_name} "
-                    f"{row.toolkit.removeprefix('==')}, but {toolkit} is installed"
-                )
+        for requirement in row.packages:
+            name, _, version = requirement.partition("==")
+            if version and packages.version(name) == version:
+                yield row, f"{name} {version}"
 
 
 def _is_in_range(version: Version, text: str) -> bool:

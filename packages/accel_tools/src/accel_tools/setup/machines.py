@@ -94,12 +94,12 @@ def unknown_devices(machine: Machine) -> tuple[bus.PciDevice, ...]:
     known: list[str] = []
     for vendor in vendors.VENDORS:
         known += vendor.pci
-    found = []
+    unknown = []
     for device in bus.pci_devices(machine.root):
         is_candidate = device.class_code.startswith(_ACCELERATOR_CLASSES)
         if is_candidate and not bus.matches_pci(device, known):
-            found.append(device)
-    return tuple(found)
+            unknown.append(device)
+    return tuple(unknown)
 
 
 def _query_nvidia_smi(root: str) -> str:

@@ -94,18 +94,18 @@ def recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
 
     A table of an installed plugin takes precedence over the copy in `first_party.json`.
     """
-    found = {name: parsed(name, table) for name, table in _first_party().items()}
+    tables = {name: parsed(name, table) for name, table in _first_party().items()}
     problems = []
     # Reversed, because of two with one name the first one counts.
     for entry_point in reversed(permitted_entry_points(GROUP)):
         try:
-            found[entry_point.name] = parsed(entry_point.name, entry_point.load())
+            tables[entry_point.name] = parsed(entry_point.name, entry_point.load())
         except PLUGIN_ERRORS as error:
             what = (
                 f"the recipe of {entry_point.name} ({entry_point.value}) cannot be read"
             )
             problems.append(f"{what}: {root_cause(error)}")
-    return found, tuple(problems)
+    return tables, tuple(problems)
 
 
 @lru_cache(maxsize=1)

@@ -66,36 +66,50 @@ def resolve(
     is bound to it, comes from PyTorch's index, everything else from pip's own. Raises
     `SettingError` with pip's reason if no versions fit.
     """
-    at = [f"{index}/{plan.torch_backend}"] if plan.torch_backend else []
-    of_torch = _report(
-        plan.torch, *(word for url in at for word in ("--index-url", url))
-    )
-    theirs = [name for name in plan.packages if name not in vendors.FOLDERS]
-    roots = {"torch", *(canonicalize_name(Requirement(name).name) for name in theirs)}
+    address = f"{index}/{plan.torch_backend}" if plan.torch_backend else ""
+    of_torch = _report(plan.torch, *_option("--index-url", address))
     own = {name: of_torch[name] for name in _bound_to({"torch"}, of_torch)}
-    exact = [f"{name}=={item['metadata']['version']}" for name, item in own.items()]
-    ours = ["accel-core", "accel-train", "accel-tools"]
-    ours += [
-        name for name in plan.packages if name in vendors.FOLDERS and name not in ours
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        constraints, more = (
-            Path(folder, "constraints.txt"),
-            Path(folder, "requirements.txt"),
-        )
-        lines = [
-            f"{name}=={version}\n" for name, version in fixed.items() if name not in own
-        ]
-        constraints.write_text("".join(lines), "utf-8")
-        more.write_text(requirements, "utf-8")
-        urls = [word for url in at for word in ("--extra-index-url", url)]
-        arguments = [*exact, *theirs, *map(vendors.pip_argument, ours), *urls]
-        every = _report(*arguments, "-r", str(more), "-c", str(constraints))
-    parts = _bound_to(roots, every)
+    vendor_packages = [name for name in plan.packages if name not in vendors.FOLDERS]
+    others = {name: version for name, version in fixed.items() if name not in own}
+    every = _report_all(
+        [
+            *(f"{name}=={item['metadata']['version']}" for name, item in own.items()),
+            *vendor_packages,
+            *map(vendors.pip_argument, _accel_packages(plan)),
+            *_option("--extra-index-url", address),
+        ],
+        requirements,
+        others,
+    )
+    roots = {canonicalize_name(Requirement(text).name) for text in vendor_packages}
+    bound = _bound_to({"torch", *roots}, every)
     return [
-        _package(name, own.get(name, every[name]), is_own=name in parts)
+        _package(name, own.get(name, every[name]), is_own=name in bound)
         for name in sorted(every)
     ]
+
+
+def _option(name: str, value: str) -> list[str]:
+    return [name, value] if value else []
+
+
+def _accel_packages(plan: Plan) -> list[str]:
+    """Return accel's distributions for every environment, and those of the plan."""
+    names = ["accel-core", "accel-train", "accel-tools", *plan.packages]
+    return [name for name in dict.fromkeys(names) if name in vendors.FOLDERS]
+
+
+def _report_all(
+    arguments: Sequence[str], requirements: str, fixed: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return what pip would install for the arguments and requirements, at the fixed versions."""
+    with tempfile.TemporaryDirectory() as folder:
+        constraints = Path(folder, "constraints.txt")
+        lines = [f"{name}=={version}\n" for name, version in fixed.items()]
+        constraints.write_text("".join(lines), "utf-8")
+        listed = Path(folder, "requirements.txt")
+        listed.write_text(requirements, "utf-8")
+        return _report(*arguments, "-r", str(listed), "-c", str(constraints))
 
 
 @functools.cache

@@ -8,7 +8,7 @@ __all__ = ["SUMMARIES"]
 SUMMARIES = {
     "deepspeed": "Start a script's ranks with DeepSpeed's launcher.",
     "env": "Print the variables that ranks on other hosts need.",
-    "frameworks": "List the installed frameworks, and how each supports the device.",
+    "frameworks": "Show how the installed frameworks support the device.",
     "ops": "List the operators of a backend, and who provides each.",
     "run": "Launch one process per device on this host, like torchrun.",
 }

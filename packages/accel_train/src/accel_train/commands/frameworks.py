@@ -74,7 +74,7 @@ class Support(NamedTuple):
 def command(
     name: Pin | None, *, everything: bool, timeout: float | None, as_json: bool
 ) -> None:
-    """List the installed frameworks, and how each supports the device.
+    """Show how the installed frameworks support the device.
 
     Reports on the chosen accelerator, or on NAME, from metadata: no framework is imported. "native": the
     framework supports the device itself. "supported": accel-train connects it. "partial": the program passes

@@ -41,8 +41,8 @@ def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation
     Chooses an accelerator if none is chosen yet. Sets `ACCEL_INTEGRATIONS`, which child processes inherit. It
     may be called again. `force`: replace an accelerator that DeepSpeed has already chosen for another device.
     `vendor_defaults`: set the vendor's defaults (`Backend.environment.defaults`, Gaudi's deterministic mode)
-    and log it once; child processes do the same. If DeepSpeed does not know the device, the features that do
-    not work there are logged once, as a warning.
+    and log it once; child processes do the same. If DeepSpeed does not support the device, the features that
+    do not work there are logged once, as a warning.
 
     Raises `IntegrationMissingError`, an `ImportError`, if DeepSpeed is missing or older than 0.16. Raises
     `IntegrationError` if DeepSpeed has already chosen another device, and `LaunchError` if torch has no

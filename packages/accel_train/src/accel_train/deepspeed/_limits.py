@@ -1,4 +1,4 @@
-"""Features that DeepSpeed lacks on a device it does not know, reported at activation.
+"""Features that DeepSpeed lacks on a device that it does not support, reported at activation.
 
 In a few places DeepSpeed compares the names of devices and of communication backends with lists of its own.
 Training does not use these places; the features below do.

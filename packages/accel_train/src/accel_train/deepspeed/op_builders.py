@@ -161,7 +161,7 @@ def builders_package(device_type: str) -> str:
 def builder_sources(device_type: str) -> dict[str, str]:
     """Return the builders that DeepSpeed has for a device type: `{"FusedAdamBuilder": "module:Class"}`.
 
-    Every device has the builder that pins host memory, even a device that DeepSpeed does not know.
+    Every device has the builder that pins host memory, even a device that DeepSpeed does not support.
     """
     package = builders_package(device_type)
     builders = dict(_builders_of_package(package)) if package else {}

@@ -1,4 +1,4 @@
-"""List the frameworks, and how each uses a device that it does not know.
+"""List the frameworks, and how each uses a device that it does not support.
 
 This is data only: `accel frameworks` shows it. Importing this module imports no framework.
 """
@@ -11,7 +11,7 @@ __all__ = ["FRAMEWORKS", "TAKING_A_DEVICE", "Framework"]
 
 
 class Framework(NamedTuple):
-    """A framework, and how a program makes it use a device that it does not know."""
+    """A framework, and how a program makes it use a device that it does not support."""
 
     #: As people write it: `"DeepSpeed"`.
     name: str

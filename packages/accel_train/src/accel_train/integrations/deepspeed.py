@@ -23,7 +23,7 @@ def accelerator() -> Accelerator | None:
     """Activate, and return our accelerator; return `None` to leave a device to DeepSpeed's own class.
 
     DeepSpeed uses its own class for a device that it knows, except in two cases: `DS_ACCELERATOR` names
-    something that DeepSpeed does not know, or a parent process was activated.
+    something that DeepSpeed does not support, or a parent process was activated.
     """
     pinned_name = os.environ.get(DS_ACCELERATOR.name, "").strip().lower()
     if pinned_name == _NAME:

@@ -20,7 +20,7 @@ from accel_train.integrations._warned import errors_as_warning, warn_user
 __all__ = ["Members"]
 
 _NEXT_STEP = (
-    "See why: accel why; or name a platform of verl's own: export VERL_PLATFORM=nvidia"
+    "See accel why, or name one of verl's platforms: export VERL_PLATFORM=nvidia"
 )
 #: Device types that verl 0.9.1 has platforms for (plugin/platform/platform_cuda.py:28, platform_npu.py:37).
 _NATIVE_DEVICE_TYPES = ("cuda", "npu")
@@ -134,7 +134,7 @@ class Members:
 
 
 def _register() -> None:
-    """Register the platform with verl, and select it if a pin names a device that verl does not know.
+    """Register the platform with verl, and select it if a pin names a device that verl does not support.
 
     Raises `TypeError` if this release of verl requires members that the platform lacks.
     """

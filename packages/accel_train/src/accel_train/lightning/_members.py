@@ -317,7 +317,7 @@ class ShardedPrecisionMembers:
 def precision_for_device(precision: property, sharded: Any = None) -> property:
     """Return a property in place of a strategy's `precision`: a plugin set to it is changed for our device.
 
-    Lightning makes mixed precision for CUDA if it does not know the accelerator. `sharded` is our class in
+    Lightning makes mixed precision for CUDA if it does not support the accelerator. `sharded` is our class in
     place of `FSDPPrecision`. Setting raises `IntegrationError` for a number format that the device lacks.
     """
 

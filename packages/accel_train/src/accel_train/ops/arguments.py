@@ -133,8 +133,8 @@ def zenflow_is_missing(op: str, name: str) -> AttributeError:
     if not name.startswith("zenflow_"):
         return AttributeError(f"{op} has no {name!r}")
     return AttributeError(
-        f"{op} has no {name!r}: ZenFlow's overlapped step needs DeepSpeed's own, which is used where it "
-        "compiles; `accel ops CPUAdam` names what is missing"
+        f"{op} has no {name!r}: ZenFlow's overlapped step needs DeepSpeed's compiled operator, which is used "
+        "if it compiles. `accel ops CPUAdam` shows why it is not used."
     )
 
 

@@ -97,7 +97,7 @@ def require_waits_for_long_work(accelerator: Accelerator) -> None:
         "e.synchronize()": (queue_work, event.synchronize),
         "s.synchronize()": (queue_work, stream.synchronize),
         "synchronize()": (queue_work, accelerator.synchronize),
-        "synchronize(), s being made and used by another thread": (
+        "synchronize(), if another thread created and used s": (
             queue_work_in_thread,
             accelerator.synchronize,
         ),
@@ -257,7 +257,7 @@ def _ways_to_wait(
             writer.record_event()
         ),
         "w.record_event(e), r.wait_event(e)": record_by_stream,
-        "what w.record_event(e) gave, r.wait_event of it": lambda: reader.wait_event(
+        "r.wait_event(w.record_event(e))": lambda: reader.wait_event(
             writer.record_event(early[0])
         ),
         "e.record(w) of one recorded before, e.wait(r)": record_again,
@@ -333,13 +333,13 @@ def _require_memory_waits(
     )
     require(
         wrong == 0,
-        f"{scenario}: {wrong} numbers of the copy are wrong; expected 0. The memory was given away too early",
+        f"{scenario}: {wrong} numbers of the copy are wrong; expected 0. The memory was reused too early",
     )
     expected = [-float(_LARGE)] * 3
     require(
         sums == expected and later_sums == expected,
         f"{scenario}: their sums are {sums}, and {later_sums} after s.synchronize(); expected {expected}. "
-        "The memory was given away too early",
+        "The memory was reused too early",
     )
 
 
@@ -365,7 +365,7 @@ def require_replays_in_order(accelerator: Accelerator) -> None:
         expected = [value * 2 + 1] * 2
         where = "the current stream"
         if stream is side_stream:
-            where = "another stream, made the current one,"
+            where = "another stream, set as the current one,"
         require(
             ends == later_ends == expected,
             f"capture_to_graph(g) of long work and out.copy_(x * 2 + 1); on {where} long work, "

@@ -119,7 +119,7 @@ def assert_samples_match_cpu(
     require(not problems, join_problems(problems, " operators"))
     require(
         compared,
-        f"{device} refuses every operator of torch's database; expected some to run",
+        f"{device} rejects every operator in torch's database; expected some to run",
     )
 
 

@@ -43,7 +43,7 @@ class Case:
 
     @property
     def failed_module(self) -> str:
-        """The module whose import failed; empty if all were imported."""
+        """Return the module whose import failed; empty if all were imported."""
         return failed_module(self.program, self.outcome)
 
     def is_better(self, outcome: Outcome) -> bool:

@@ -1,4 +1,4 @@
-"""The computation of the smallest program, in its process: allocate, add, copy back, synchronise."""
+"""The computation of the smallest program, in its process: allocate, add, synchronise, copy back."""
 
 from __future__ import annotations
 
@@ -13,64 +13,67 @@ from accel_core.text import one_line
 from accel_core.torch_import import import_torch
 from accel_core.verdict import Verdict
 
-#: Elements of the tensor that is computed.
+#: Elements of the tensor.
 _SIZE = 1024
 
 
 def compute(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
-    """Return the number of devices of the backend, and what comes of each.
+    """Return `count`, the number of devices of the backend, and `devices`, a row for each.
 
-    A row for each device: its name, its error in the vendor's words, what a plugin says
-    of the error, and the next step; the three are empty where it computed.
+    A row has the keys `device` (its name), `error` (the vendor's), `reason` (a plugin's
+    explanation of the error) and `hint` (the next step); the last three are empty if the
+    device computed. `job` is described in `program.main`.
     """
-    asked = isolation.decode(job["verdict"])
+    verdict = isolation.decode(job["verdict"])
     others = map(isolation.decode, job["others"])
-    group = build.Group((asked, *others), imports_to_explain=True)
+    group = build.Group((verdict, *others), imports_to_explain=True)
     devices: list[dict[str, str]] = []
     with steps_to(stage), stdout_to_stderr():
         try:
-            accelerator = build.create(asked, group)
+            accelerator = build.create(verdict, group)
             stage("device_count()")
             count = accelerator.device_count()
         except PLUGIN_ERRORS as error:
-            row = {"device": asked.name, **_explained(asked, error, group)}
+            row = {"device": verdict.name, **_explain(verdict, error, group)}
             return {"count": None, "devices": [row]}
         for index in range(0 if job["counts_only"] else count):
-            name = _name(accelerator, index)
+            name = _device_name(accelerator, index)
             stage(f"computation on {name}")
             row = {"device": name, "error": "", "reason": "", "hint": ""}
             try:
                 row["error"] = _compute_on(accelerator, index)
             except PLUGIN_ERRORS as error:
-                row |= _explained(asked, error, group)
+                row |= _explain(verdict, error, group)
             devices.append(row)
     return {"count": count, "devices": devices}
 
 
-def _name(accelerator: Accelerator, index: int) -> str:
+def _device_name(accelerator: Accelerator, index: int) -> str:
+    """Return torch's name of the device, even if the vendor's code fails."""
     with contextlib.suppress(*PLUGIN_ERRORS):
         return str(accelerator.device(index))
     return f"{accelerator.device_name()}:{index}"
 
 
 def _compute_on(accelerator: Accelerator, index: int) -> str:
-    """Return what is wrong with the result; empty if it is right."""
+    """Compute on the device; return what is wrong with the result, empty if it is right."""
     torch = import_torch()
     ones = torch.ones(_SIZE, device=accelerator.device(index))
     total = ones + ones
     accelerator.synchronize(index)
     result = float(total.cpu().sum())
     if result != 2 * _SIZE:
-        return f"1 + 1, {_SIZE} times, gave {result:g} in all, not {2 * _SIZE}"
+        return f"{_SIZE} times 1 + 1 gave {result:g} in all, expected {2 * _SIZE}"
     return ""
 
 
-def _explained(
+def _explain(
     verdict: Verdict, error: BaseException, group: build.Group
 ) -> dict[str, str]:
-    answer = build.explain_error(verdict, error, group)
+    """Return the error with the plugin's explanation and the next step."""
+    explanation = build.explain_error(verdict, error, group)
     return {
         "error": one_line(root_cause(error)) or type(error).__name__,
-        "reason": one_line(answer.reason),
-        "hint": one_line(answer.hint or getattr(error, "hint", "")),
+        "reason": one_line(explanation.reason),
+        "hint": one_line(explanation.hint or getattr(error, "hint", "")),
     }

@@ -1,7 +1,7 @@
 """The smallest program: import torch and the vendor's package, and compute on each device.
 
-`trial.run` passes this source to `python -c`, so the current folder is on its path, as
-the script's folder is on a script's. Until its imports have succeeded it imports
+`trial.run` passes this source to `python -c`, so that the current folder is on the path,
+as the folder of a script is. Until the imports have succeeded, this program imports
 nothing else: any other module may be shadowed, too.
 """
 
@@ -15,66 +15,63 @@ if MYPY:
 
 
 def main(folder: str, job: "dict[str, Any]") -> None:
-    """Run `job`, and write the stages and the answer to the files of `accel_core.sandbox.child`.
+    """Run `job`, and write the stages and the result to the files of `accel_core.sandbox.child`.
 
     `job` has the keys `path` (folders in place of Python's; empty to keep those),
     `start` (lines of start-up files to run), `without_folder` (take the script's folder
     off the path), `modules` (to import in this order), `verdict` and `others` (for the
-    computation; `None` to import only), `counts_only` and `ours` (folders with accel's packages).
+    computation; `None` to import only), `counts_only` (do not compute) and `own_path`
+    (folders with accel's packages).
     """
     with open(folder + "/log", "w", encoding="ascii") as log:  # noqa: PTH123
-        answer = _run(job, lambda stage: _write(log, {"stage": stage}))
+        result = _run(job, lambda stage: _write(log, {"stage": stage}))
     with open(folder + "/answer.json", "w", encoding="ascii") as file:  # noqa: PTH123
-        _write(file, answer)
+        _write(file, result)
     if sys.stderr is not None:
         sys.stderr.flush()
-    # Handlers of vendors that are called at exit may hang.
+    # No exit handlers: those of vendors may hang.
     sys.modules["posix" if "posix" in sys.modules else "nt"]._exit(0)
 
 
 def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, Any]":
+    """Import the modules and compute; return the result, or the error of a failed import."""
     if job["without_folder"]:
         del sys.path[0]
     if job["path"]:
         sys.path[:] = [*sys.path[:1], *job["path"]]
     for line in job["start"]:
         exec(line, {})  # as the module `site` does
-    done: list[str] = []
+    imported: list[str] = []
     for module in job["modules"]:
         stage("import " + module)
         try:
             __import__(module)
         except (Exception, SystemExit) as error:
-            return _failure(module, done, error)
-        done.append(module)
-    answer = {"imported": done, "error": "", "places": [], "loaded": []}
+            return _failure(module, imported, error)
+        imported.append(module)
+    result = {"imported": imported, "error": "", "places": [], "loaded": []}
     if job["verdict"] is None:
-        return answer
-    sys.path += [entry for entry in job["ours"] if entry not in sys.path]
+        return result
+    sys.path += [entry for entry in job["own_path"] if entry not in sys.path]
     from accel_tools.doctor.experiments.computing import compute
 
-    return {**answer, **compute(job, stage)}
+    return {**result, **compute(job, stage)}
 
 
-def _failure(module: str, done: list[str], error: BaseException) -> "dict[str, Any]":
-    """Return the first exception of the chain, the files that raised it, and all that are loaded."""
-    first: BaseException | None = error
-    seen: list[BaseException] = []
-    while first is not None and first not in seen:
-        seen.append(first)
-        earlier = first.__cause__
-        if earlier is None and not first.__suppress_context__:
-            earlier = first.__context__
-        first = earlier
-    text = type(seen[-1]).__name__ + ": " + str(seen[-1])
+def _failure(
+    module: str, imported: list[str], error: BaseException
+) -> "dict[str, Any]":
+    """Return the first exception of the chain, the files that it passed through, and all loaded files."""
+    chain = _chain(error)
+    text = type(chain[-1]).__name__ + ": " + str(chain[-1])
     places = []
-    for each in seen:
-        trace = each.__traceback__
+    for link in chain:
+        trace = link.__traceback__
         while trace is not None:
             places.append(trace.tb_frame.f_code.co_filename)
             trace = trace.tb_next
     return {
-        "imported": done,
+        "imported": imported,
         "module": module,
         "error": text.rstrip(": "),
         "places": places,
@@ -82,8 +79,21 @@ def _failure(module: str, done: list[str], error: BaseException) -> "dict[str, A
     }
 
 
+def _chain(error: BaseException) -> "list[BaseException]":
+    """Return the exception and those that led to it, the first one last."""
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in chain:
+        chain.append(current)
+        earlier = current.__cause__
+        if earlier is None and not current.__suppress_context__:
+            earlier = current.__context__
+        current = earlier
+    return chain
+
+
 def _loaded() -> list[list[str]]:
-    """Return name and file of each module that is loaded from a file."""
+    """Return the name and the file of each module that is loaded from a file."""
     loaded = []
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -99,6 +109,7 @@ def _write(file: "TextIO", value: object) -> None:
 
 
 def _json(value: object) -> str:
+    """Return a value of plain types as JSON in ASCII."""
     if value is None:
         return "null"
     if isinstance(value, bool):

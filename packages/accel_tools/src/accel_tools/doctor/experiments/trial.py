@@ -15,7 +15,7 @@ from accel_core import isolation
 from accel_core.sandbox import child
 from accel_core.verdict import Verdict
 
-#: Sets limits, and becomes the program: Python's start is not yet under its variables.
+#: Sets limits and then becomes the program; runs isolated from the program's variables.
 _LAUNCHER = (
     "import os, resource, sys; limits, command = eval(sys.argv[1]); "
     "[resource.setrlimit(getattr(resource, name), pair) for name, pair in limits]; "
@@ -27,14 +27,15 @@ _LAUNCHER = (
 class Change:
     """The differences between a child and a program that the user starts."""
 
-    #: Variables that are left out, and that are set.
+    #: Names of variables that are unset.
     removed: frozenset[str] = frozenset()
+    #: Variables that are set, with their values.
     assigned: tuple[tuple[str, str], ...] = ()
-    #: The folder of the script, which is the current one, is not on the path.
+    #: Whether the script's folder, which is the current one, is off the path.
     without_folder: bool = False
-    #: The packages in the user's home are not on the path.
+    #: Whether the packages in the user's home are off the path.
     without_user_site: bool = False
-    #: Start-up files that do not run, by their paths.
+    #: Paths of start-up files that do not run.
     without_start_files: frozenset[str] = frozenset()
     #: Soft and hard limits by their names in the module `resource`.
     limits: tuple[tuple[str, tuple[int, int]], ...] = ()
@@ -44,20 +45,22 @@ class Change:
     def __add__(self, other: Change) -> Change:
         """Return both changes in one."""
         values: dict[str, Any] = {}
-        for each in fields(self):
-            mine, its = getattr(self, each.name), getattr(other, each.name)
-            if isinstance(mine, frozenset):
-                values[each.name] = mine | its
-            elif isinstance(mine, tuple):
-                values[each.name] = (*mine, *its)
+        for item in fields(self):
+            left, right = getattr(self, item.name), getattr(other, item.name)
+            if isinstance(left, frozenset):
+                values[item.name] = left | right
+            elif isinstance(left, tuple):
+                values[item.name] = (*left, *right)
             else:
-                values[each.name] = mine or its
+                values[item.name] = left or right
         return Change(**values)
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of the child."""
-        kept = {n: value for n, value in environ.items() if n not in self.removed}
-        return {**kept, **dict(self.assigned)}
+        """Return the variables of a child, made from those of the program."""
+        variables = dict(environ)
+        for name in self.removed:
+            variables.pop(name, None)
+        return {**variables, **dict(self.assigned)}
 
 
 #: Nothing is changed.
@@ -79,7 +82,7 @@ class Program:
     #: The modules to import, in this order.
     modules: tuple[str, ...]
     environ: Mapping[str, str]
-    #: Seconds that it may take.
+    #: The time limit in seconds.
     timeout: float
     #: The backend to compute on, and the other backends; `None` to import only.
     verdict: Verdict | None = None
@@ -93,7 +96,7 @@ class Program:
 
     @property
     def name(self) -> str:
-        """The program in words: `"import torch"`, `"the smallest program on npu"`."""
+        """Return the program in words: `"`import torch`"`, `"the smallest program on npu"`."""
         if self.verdict is None:
             return f"`import {', '.join(self.modules)}`"
         return f"the smallest program on {self.verdict.name}"
@@ -105,7 +108,7 @@ class Device:
 
     device: str
     error: str = ""
-    #: A plugin's words for the error, and the next step.
+    #: A plugin's explanation of the error, and the next step.
     reason: str = ""
     hint: str = ""
 
@@ -121,12 +124,12 @@ class Outcome:
     #: Files that the error went through, and the files of all loaded modules.
     places: tuple[str, ...] = ()
     loaded: Mapping[str, str] = field(default_factory=dict, hash=False)
-    #: Devices that were counted; `None` if that was not reached.
+    #: Number of devices; `None` if the program did not count them.
     count: int | None = None
     devices: tuple[Device, ...] = ()
-    #: It did not respond in time.
+    #: Whether it exceeded the time limit.
     is_late: bool = False
-    #: Its process could not be started, so that nothing is known of the program.
+    #: Whether its process could not be started, which proves nothing about the program.
     is_unstarted: bool = False
     #: The step in which its process died or hung: `"computation on npu:1"`.
     stage: str = ""
@@ -134,23 +137,24 @@ class Outcome:
 
     @property
     def failure(self) -> str:
-        """The first error, in the words of who raised it; empty if all went well."""
-        return self.error or next((d.error for d in self.devices if d.error), "")
+        """Return the first error, verbatim; empty if everything worked."""
+        errors = [self.error, *(device.error for device in self.devices)]
+        return next(filter(None, errors), "")
 
     @property
     def reach(self) -> tuple[int, int]:
-        """How far it came: modules that were imported, then devices that computed."""
+        """Return the progress: the number of imported modules, and of devices that computed."""
         computed = sum(not device.error for device in self.devices)
         return len(self.imported), computed
 
     @property
     def is_well(self) -> bool:
-        """Whether every step ran, on every device that it counted."""
+        """Return whether every step worked, on every counted device."""
         return not self.failure
 
 
 def run(program: Program, change: Change = NOTHING) -> Outcome:
-    """Run the program as a script in the current folder would run, but for the change."""
+    """Run the program like a script in the current folder, with a change; return the outcome."""
     job = {
         "path": _path(program, change),
         "start": _start_lines(program, change),
@@ -159,13 +163,13 @@ def run(program: Program, change: Change = NOTHING) -> Outcome:
         "verdict": program.verdict and isolation.encode(program.verdict),
         "others": [isolation.encode(other) for other in program.others],
         "counts_only": program.counts_only,
-        "ours": [entry for entry in sys.path if isinstance(entry, str) and entry],
+        "own_path": [entry for entry in sys.path if isinstance(entry, str) and entry],
     }
 
     def start(
         command: Sequence[str], *, env: object, **options: Any
     ) -> subprocess.Popen[bytes]:
-        del env
+        del env  # the change makes the variables
         arguments = [command[-1], repr(job)]
         return subprocess.Popen(
             _command(change, arguments),
@@ -174,14 +178,14 @@ def run(program: Program, change: Change = NOTHING) -> Outcome:
             **options,
         )
 
-    began = time.monotonic()
+    start_time = time.monotonic()
     try:
         report = child.run(_not_called, {}, program.timeout, start=start)
     except OSError as error:
         text = f"its process could not be started: {error}"
         return Outcome(error=text, is_unstarted=True)
     outcome = _outcome(program, report)
-    return replace(outcome, seconds=time.monotonic() - began)
+    return replace(outcome, seconds=time.monotonic() - start_time)
 
 
 def _not_called(_arguments: dict[str, Any], _stage: child.Stage) -> object:

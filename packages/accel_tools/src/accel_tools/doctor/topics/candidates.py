@@ -126,14 +126,14 @@ class _Examiner:
     # --- What is examined once ---
 
     def _vendor_packages(self, verdict: Verdict) -> list[VendorPackage]:
-        found = []
+        packages = []
         for module in verdict.vendor_import:
             if module not in self._packages:
                 self._packages[module] = vendor_package(module)
             package = self._packages[module]
             if package is not None:
-                found.append(package)
-        return found
+                packages.append(package)
+        return packages
 
     def _unmet_needs(self, package: VendorPackage) -> tuple[UnmetNeed, ...]:
         if package.folder not in self._unmet:
@@ -308,8 +308,8 @@ def _found_elsewhere(
         return ""
     variables = toolkit_variables(verdict.declaration, environ)
     folders = [folder for folder in variables.values() if folder]
-    found = find_libraries({need.name for need in unmet}, folders)
-    return ", ".join(f"{folder}/{name}" for name, folder in found.items())
+    folder_of = find_libraries({need.name for need in unmet}, folders)
+    return ", ".join(f"{folder}/{name}" for name, folder in folder_of.items())
 
 
 def _package_fact(package: VendorPackage) -> str:

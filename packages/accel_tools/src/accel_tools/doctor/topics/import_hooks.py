@@ -133,11 +133,11 @@ def _entry_points(group: _Group) -> list[Provenance]:
 
     Those of accel-train are left out: they do nothing in a program that accel-train has not started.
     """
-    found = []
+    entry_points = []
     for entry_point in packages.entry_points(group.name):
         if entry_point.distribution != "accel-train":
-            found.append(entry_point)
-    return sorted(found, key=lambda entry: (entry.distribution, entry.name))
+            entry_points.append(entry_point)
+    return sorted(entry_points, key=lambda entry: (entry.distribution, entry.name))
 
 
 def _group_finding(group: _Group, entry_points: Sequence[Provenance]) -> Finding:

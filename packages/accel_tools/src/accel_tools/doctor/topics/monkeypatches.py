@@ -196,9 +196,9 @@ def _kind(change: Change) -> tuple[Level, str, str]:
 _KINDS = {
     "environment": (Level.OK, "monkeypatches.variable", "sets the variable"),
     "hook": (Level.OK, "monkeypatches.hook", "replaces"),
-    "thread": (Level.OK, "monkeypatches.thread", "leaves running the thread"),
-    "process": (Level.WARNING, "monkeypatches.process", "leaves running the process"),
-    "signal": (Level.WARNING, "monkeypatches.signal", "handles"),
+    "thread": (Level.OK, "monkeypatches.thread", "leaves a thread running:"),
+    "process": (Level.WARNING, "monkeypatches.process", "leaves a process running:"),
+    "signal": (Level.WARNING, "monkeypatches.signal", "installs a handler for"),
     "locale": (Level.WARNING, "monkeypatches.locale", "changes the"),
     "umask": (Level.WARNING, "monkeypatches.umask", "changes the"),
     "folder": (Level.WARNING, "monkeypatches.folder", "changes the working"),

@@ -54,8 +54,8 @@ def _claims(chosen: str, claimants: Sequence[Verdict]) -> Finding:
     )
     others = [name for name in names if name != chosen]
     step = (
-        f"DS_ACCELERATOR={others[0]} chooses the other one, in another process; "
-        "or uninstall the one that you do not use"
+        f"DS_ACCELERATOR={others[0]} selects the other backend in another process; "
+        "or uninstall the package that you do not use"
     )
     return Finding(Level.WARNING, "privateuse1.several", what, step)
 

@@ -42,7 +42,7 @@ def lamb(
     """
     if mode not in (0, 1):
         raise OpInputError(
-            f"fused_lamb: mode is {mode}, expected 0 (eps under the root) or 1 (beside it)"
+            f"fused_lamb: mode is {mode}, expected 0 (eps under the root) or 1 (eps outside of it)"
         )
     for name, tensor in (("p", p), ("p_copy", p_copy)):
         require_tensor(f"fused_lamb: {name}", tensor)
