@@ -184,7 +184,7 @@ def of_refusals(pin):
                 wrong[f"{member} without {name}"] = again[member]
     with ExitStack() as stack:
         chosen = info.Chosen(made(stack, names.difference(BASICS)), None, ())
-        measured = bench.measured_in_child(
+        measured = bench.measure_in_child(
             chosen, {"effort": TINY, "quick": True, "ranks": 1}, len
         )
     unmeasured = [
