@@ -241,11 +241,11 @@ class CPUAccelerator(Accelerator):
         return including_emulation or self.is_bf16_native()
 
     def is_bf16_native(self) -> bool:
-        """Whether oneDNN has bfloat16 kernels for this CPU."""
+        """Return whether oneDNN has bfloat16 kernels for this CPU."""
         return self._onednn("bf16", "avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
 
     def is_fp16_supported(self) -> bool:
-        """Whether oneDNN has float16 kernels for this CPU."""
+        """Return whether oneDNN has float16 kernels for this CPU."""
         return self._onednn("fp16", "avx512_fp16", "amx_fp16", "fp16_arith")
 
     def _onednn(self, kind: str, *features: str) -> bool:

@@ -135,7 +135,8 @@ class Base:
         return self._device_type
 
     def is_accelerator(self) -> bool:
-        """Whether this is a device other than the CPU: False for the CPU only."""
+        """Return whether this is a device other than the CPU: False for the CPU only.
+        """
         return self._device_type != "cpu"
 
     def _torch_device_type(self) -> str:
@@ -238,7 +239,7 @@ class Devices(Base):
     # Nature
 
     def is_synchronized_device(self) -> bool:
-        """Whether streams never have to wait for each other.
+        """Return whether streams never have to wait for each other.
 
         That is so if every call returns after its work is done, or if the device has
         only one queue (mps).
@@ -246,29 +247,29 @@ class Devices(Base):
         return False
 
     def use_host_timers(self) -> bool:
-        """Whether to time work with the host's clock; otherwise use `Event`."""
+        """Return whether to time work with the host's clock; otherwise use `Event`."""
         return self.is_synchronized_device()
 
     def resolves_data_dependency(self) -> bool:
-        """Whether the device itself orders dependent work on different streams, without
-        explicit waits.
+        """Return whether the device itself orders dependent work on different streams,
+        without explicit waits.
         """
         return self.is_synchronized_device()
 
     def handles_memory_backpressure(self) -> bool:
-        """Whether an allocation waits until running work frees memory, instead of
-        failing.
+        """Return whether an allocation waits until running work frees memory, instead
+        of failing.
         """
         return self.is_synchronized_device()
 
     def is_available(self) -> bool:
-        """Whether at least one device can be used; never raises an error."""
+        """Return whether at least one device can be used; never raises an error."""
         with suppress(Exception):
             return self.device_count() > 0
         return False
 
     def is_initialized(self) -> bool:
-        """Whether the vendor's runtime has started in this process.
+        """Return whether the vendor's runtime has started in this process.
 
         If the runtime has no separate start, this is the same as `is_available()`.
         """
@@ -532,7 +533,7 @@ class Devices(Base):
         return wrapped
 
     def _holds_tensors(self) -> bool:
-        """Whether a tensor can be made on the device and read back.
+        """Return whether a tensor can be made on the device and read back.
 
         If so, an error came from one function and not from the device. The tensor is
         read because making one may start nothing.
@@ -631,7 +632,7 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
 
 
 def has_parameter(function: Callable[..., Any], name: str) -> bool:
-    """Whether `function` is known to have a parameter of that name."""
+    """Return whether `function` is known to have a parameter of that name."""
     return any(p.name == name for p in parameters(function) or ())
 
 

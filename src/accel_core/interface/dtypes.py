@@ -87,7 +87,7 @@ class Dtypes(Devices):
     _fp16_on_every_device = False
 
     def is_bf16_supported(self, including_emulation: bool = True) -> bool:
-        """Whether a model can be trained in bfloat16 on this device, natively or
+        """Return whether a model can be trained in bfloat16 on this device, natively or
         emulated.
 
         A trainer may refuse to train if this is False. `is_bf16_native` says whether it
@@ -100,8 +100,8 @@ class Dtypes(Devices):
         return self._computes("is_bf16_supported", "bfloat16")
 
     def is_bf16_native(self) -> bool:
-        """Whether the hardware computes in bfloat16; otherwise it is emulated, and
-        slower.
+        """Return whether the hardware computes in bfloat16; otherwise it is emulated,
+        and slower.
 
         If the vendor does not distinguish the two, this returns `is_bf16_supported()`.
         """
@@ -111,8 +111,8 @@ class Dtypes(Devices):
         return self._is_native(query)
 
     def is_fp16_supported(self) -> bool:
-        """Whether a model can be trained in float16 on this device; a trainer may
-        refuse if this is False.
+        """Return whether a model can be trained in float16 on this device; a trainer
+        may refuse if this is False.
 
         It is the vendor's answer, or found as for bfloat16. A plugin that knows it
         overrides this, or sets `_fp16_on_every_device`, so that asking does not start
@@ -123,8 +123,8 @@ class Dtypes(Devices):
         return self._computes("is_fp16_supported", "float16")
 
     def is_fp8_supported(self) -> bool:
-        """Whether the hardware multiplies matrices in an 8-bit floating point type;
-        False if the vendor does not tell.
+        """Return whether the hardware multiplies matrices in an 8-bit floating point
+        type; False if the vendor does not tell.
         """
         query = self._lookup("is_fp8_supported")
         return query is not None and self._is_native(query)
@@ -166,7 +166,9 @@ class Dtypes(Devices):
         return result
 
     def is_fp64_supported(self) -> bool:
-        """Whether the device supports float64; nearly all devices do, mps does not."""
+        """Return whether the device supports float64; nearly all devices do, mps does
+        not.
+        """
         return True
 
     def supported_dtypes(self) -> list[torch.dtype]:
@@ -244,7 +246,8 @@ class Dtypes(Devices):
         )
 
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor is on a device of this accelerator's device type."""
+        """Return whether the tensor is on a device of this accelerator's device type.
+        """
         return tensor.device.type == self._device_type
 
     BFloat16Tensor: Callable[..., torch.Tensor] = _tensor_type(

@@ -44,8 +44,8 @@ class Graphs(Streams):
         return torch_graph, self._capture_in_torch
 
     def supports_graphs(self) -> bool:
-        """Whether a graph can be made here: there is a graph class, and there is a
-        device.
+        """Return whether a graph can be made here: there is a graph class, and there is
+        a device.
 
         The first call makes a graph, which may initialise the device: the class alone
         proves nothing, because a torch built without the vendor has it too.
@@ -192,8 +192,8 @@ class Graphs(Streams):
         getattr(graph, name)(*arguments)
 
     def is_current_stream_capturing(self) -> bool:
-        """Whether work on the current stream is being captured into a graph; starts no
-        device.
+        """Return whether work on the current stream is being captured into a graph;
+        starts no device.
         """
         with suppress(
             AttributeError, RuntimeError
@@ -238,11 +238,13 @@ class Compilation(Base):
         self._compile_backend = backend
 
     def is_triton_supported(self) -> bool:
-        """Whether Triton kernels run on the device."""
+        """Return whether Triton kernels run on the device."""
         return False
 
     def prefer_triton_grouped_mm(self) -> bool:
-        """Whether a Triton kernel is faster than `torch._grouped_mm` on this device."""
+        """Return whether a Triton kernel is faster than `torch._grouped_mm` on this
+        device.
+        """
         return False
 
 

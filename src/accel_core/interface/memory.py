@@ -228,7 +228,7 @@ _NO_PINNED_ALLOCATOR = (
 
 
 def lacks_page_locks(error: RuntimeError) -> bool:
-    """Whether torch's error means that the device has no pinned memory; False if
+    """Return whether torch's error means that the device has no pinned memory; False if
     the host's memory ran out.
     """
     if isinstance(error, NotImplementedError):
@@ -297,7 +297,7 @@ class Pinning(Devices):
             ) from error
 
     def _torch_is_pinned(self, tensor: Tensor) -> bool:
-        """Whether the tensor's storage is pinned; never where the device has no
+        """Return whether the tensor's storage is pinned; never where the device has no
         such memory.
         """
         return bool(vars(self).get("_locks_pages", True) and tensor.is_pinned())
@@ -353,7 +353,7 @@ class Pinning(Devices):
         return self.pin_empty(shape, dtype=dtype or tensor.dtype, device=device)
 
     def is_pinned(self, tensor: Tensor) -> bool:
-        """Whether the tensor's storage is pinned."""
+        """Return whether the tensor's storage is pinned."""
         manager = self._pins()
         if manager and manager.is_pinned(tensor):
             return True

@@ -147,7 +147,7 @@ class OpBuilderLike(Protocol):
         """The operator's name, as reports print it."""
 
     def is_compatible(self, verbose: bool = False) -> bool:
-        """Whether the operator can be used here."""
+        """Return whether the operator can be used here."""
 
     def load(self, verbose: bool = True) -> Any:
         """Load the operator; return a module with its functions, or an object that has

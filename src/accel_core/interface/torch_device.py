@@ -63,7 +63,7 @@ _VENDOR_FIRST = ("current_stream", "device_count")
 
 
 def _needs_torch_allocator(name: str) -> bool:
-    """Whether torch's function works only on an allocator that torch can use.
+    """Return whether torch's function works only on an allocator that torch can use.
 
     Such a function returns 0 before the device starts.
     """
@@ -71,8 +71,8 @@ def _needs_torch_allocator(name: str) -> bool:
 
 
 def accepts(function: Function, member: Function) -> bool:
-    """Whether `function` accepts every call that `member` documents: same names in the
-    same order.
+    """Return whether `function` accepts every call that `member` documents: same names
+    in the same order.
     """
     actual = parameters(function)
     documented = parameters(member) or []
@@ -86,7 +86,7 @@ def accepts(function: Function, member: Function) -> bool:
 
 
 def _is_required(parameter: inspect.Parameter) -> bool:
-    """Whether every call must give the parameter a value."""
+    """Return whether every call must give the parameter a value."""
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     has_default = parameter.default is not inspect.Parameter.empty
     return not has_default and parameter.kind not in variadic
@@ -207,7 +207,7 @@ class TorchAccelerator(Accelerator):
         return None
 
     def _prefers_torch(self, name: str) -> bool:
-        """Whether torch.accelerator's function comes before the vendor's."""
+        """Return whether torch.accelerator's function comes before the vendor's."""
         if name == "set_stream":
             return self._is_private
         if self._is_private or name in _VENDOR_FIRST:
@@ -230,7 +230,8 @@ class TorchAccelerator(Accelerator):
         self._install(member, function_to_bind)
 
     def _is_reliable(self, name: str, function: Function) -> bool:
-        """Whether the function can be bound without a trial at its first call."""
+        """Return whether the function can be bound without a trial at its first call.
+        """
         if self._device_type in _TRUSTED:
             return True
         if self._is_private:
@@ -387,8 +388,8 @@ def _with_seed_parameter(function: Function) -> Function:
 
 
 def _is_unfinished(error: RuntimeError) -> bool:
-    """Whether a vendor's function refers to torch.accelerator's, as TorchTPU's do, or
-    is not implemented.
+    """Return whether a vendor's function refers to torch.accelerator's, as TorchTPU's
+    do, or is not implemented.
     """
     return isinstance(error, NotImplementedError) or "torch.accelerator" in str(error)
 

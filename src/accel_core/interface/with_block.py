@@ -42,7 +42,9 @@ def warn_if_entered(accelerator: str, device: object) -> None:
 
 
 def _enters_result(frame: FrameType) -> bool:
-    """Whether the frame's instruction after the running call enters a `with` block."""
+    """Return whether the frame's instruction after the running call enters a `with`
+    block.
+    """
     start = frame.f_lasti + 2
     opcodes = frame.f_code.co_code[start : start + 2 * _READ : 2]
     names = [dis.opname[opcode] for opcode in opcodes]
