@@ -41,8 +41,7 @@ def with_reason(
 
 
 def no_device_verdict(verdict: Verdict, reason: Reason, **facts: Any) -> Verdict:
-    """Return the verdict, for the given reason, that the backend lacks only a device.
-    """
+    """Return the verdict, for the given reason, that the backend lacks only a device."""
     result = with_reason(verdict, Status.NO_DEVICE, reason, **facts)
     return replace(result, devices=0)
 

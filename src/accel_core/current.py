@@ -151,8 +151,7 @@ def late_changes() -> tuple[LateChange, ...]:
 
 
 def _variables_of(chosen: Accelerator) -> list[str]:
-    """Return the variables that select the chosen accelerator and its visible devices.
-    """
+    """Return the variables that select the chosen accelerator and its visible devices."""
     mask = chosen.backend.visibility
     names = [*mask.filters, *mask.variables]
     if DS_ACCELERATOR.name in os.environ:

@@ -38,8 +38,7 @@ class Plugin:
 
     @cached_property
     def module(self) -> Any:
-        """The plugin's module, imported at first use. Raises the errors of the import.
-        """
+        """The plugin's module, imported at first use. Raises the errors of the import."""
         if self.source.module not in sys.modules:
             value = one_line(self.source.value)
             log_step(f"importing {value}, the plugin of {self.source}")
@@ -342,8 +341,7 @@ def core_mismatch(verdict: Verdict, error: BaseException, where: str) -> Verdict
 
 
 def is_made_for_other_core(error: BaseException) -> bool:
-    """Return whether a plugin failed because it uses a name that this accel-core lacks.
-    """
+    """Return whether a plugin failed because it uses a name that this accel-core lacks."""
     first: Any = first_in_chain(error)
     if isinstance(first, ImportError):
         return str(first.name).partition(".")[0] == "accel_core"

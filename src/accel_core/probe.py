@@ -135,8 +135,7 @@ class Prober:
 
 
 def _confirms_absence(verdict: Verdict) -> bool:
-    """Return whether the vendor's package counts no device, or fails without a device.
-    """
+    """Return whether the vendor's package counts no device, or fails without a device."""
     return verdict.status is Status.NO_DEVICE or verdict.status.is_failure
 
 

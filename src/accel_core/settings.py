@@ -47,8 +47,7 @@ class Pin(NamedTuple):
         return f"{self.name}@{self.distribution}"
 
     def matches(self, name: str, distribution: str) -> bool:
-        """Return whether this pin selects a backend called `name` from `distribution`.
-        """
+        """Return whether this pin selects a backend called `name` from `distribution`."""
         normalized = normalize_distribution(distribution)
         return self.name in ("", name) and self.distribution in ("", normalized)
 

@@ -48,8 +48,7 @@ class Status(str, enum.Enum):
 
     @property
     def is_failure(self) -> bool:
-        """Whether an installed package or plugin does not work; False if it is missing.
-        """
+        """Whether an installed package or plugin does not work; False if it is missing."""
         return self in _FAILURES
 
 
@@ -168,8 +167,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The state of one backend on this machine, or of a plugin that could not be read.
-    """
+    """The state of one backend on this machine, or of a plugin that could not be read."""
 
     name: str
     #: The distribution and the entry point that declare the backend. A built-in backend

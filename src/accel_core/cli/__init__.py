@@ -260,8 +260,7 @@ class _Group(click.Group):
 def _set_import_variable(
     _ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
 ) -> None:
-    """Set `ACCEL_IMPORT` for this process and its children to the names of `--import`.
-    """
+    """Set `ACCEL_IMPORT` for this process and its children to the names of `--import`."""
     missing = [name for name in names if not packages.is_installed(name)]
     if missing:
         raise click.BadParameter(

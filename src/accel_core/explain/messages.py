@@ -26,8 +26,7 @@ from accel_core.verdict import Reason, Status, Verdict, Why
 
 @dataclass(frozen=True)
 class Row:
-    """A verdict that is shown, with the combined reason of all verdicts in its group.
-    """
+    """A verdict that is shown, with the combined reason of all verdicts in its group."""
 
     verdict: Verdict
     reason: str
@@ -385,9 +384,7 @@ def unknown_choice_message(undecided: Sequence[Verdict]) -> str:
         crashing = " and ".join(f"{name} ({source})" for name, source in fatal.items())
         step = _next_step(f"set ACCEL_PROBE=isolated, or ACCEL_BLOCK={','.join(fatal)}")
         return f"{crashing} would crash a program before it has an accelerator. {step}"
-    unanswered = "; ".join(
-        f"{v.name} ({v.provenance}): {v.reason}" for v in undecided
-    )
+    unanswered = "; ".join(f"{v.name} ({v.provenance}): {v.reason}" for v in undecided)
     step = _next_step(undecided[0].hint)
     return f"The choice is unknown: {unanswered}. {step}"
 

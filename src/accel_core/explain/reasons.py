@@ -452,7 +452,7 @@ def _torch_has_none(_verdict: Verdict, why: Why, _plain: bool) -> Words:
     text = f"{why['torch']} has no accelerator"
     if why["claims"]:
         claims = ", ".join(why["claims"])
-        text += f", and a plugin declares each package that adds one ({claims})"
+        text += f", and plugins declare the packages that add one ({claims})"
     elif not why["undeclared"]:
         text += ", and no installed package adds one"
     return Words(text)

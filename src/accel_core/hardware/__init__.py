@@ -47,8 +47,7 @@ def path_exists(path: str, root: str = "/") -> bool:
 
 
 def under_root(root: str, path: str) -> str:
-    """Return the path below the folder `root` that corresponds to the absolute `path`.
-    """
+    """Return the path below the folder `root` that corresponds to the absolute `path`."""
     if root == "/":
         return path
     return os.path.join(root, path.lstrip("/"))
