@@ -72,7 +72,10 @@ class TensorType:
 
 
 def _tensor_type(name: str, dtype: str) -> Any:
-    doc = f"The legacy type of {dtype} tensors: call it with data or a size to create a tensor on the current device."
+    doc = (
+        f"The legacy type of {dtype} tensors. Call it with data or a size to create a "
+        "tensor on the current device."
+    )
     return property(
         lambda self: TensorType(self, name, getattr(self._torch, dtype)), doc=doc
     )
