@@ -51,8 +51,8 @@ def test_format(grammar, ids, value):
 @pytest.mark.parametrize(
     ("grammar", "ids", "message"),
     [
-        ("cuda", [0, U1], "is no value of .* of one kind"),
-        ("cuda", [U1, MIG], "is no value of .* of one kind"),
+        ("cuda", [0, U1], "cannot express .* of one kind"),
+        ("cuda", [U1, MIG], "cannot express .* of one kind"),
         ("cuda", [0, 0], "names a device twice"),
         ("cuda", ["0", 0], "names a device twice"),
         ("cuda", [-1], "-1 is not a device"),

@@ -408,7 +408,7 @@ def _counts_none(verdict: Verdict, why: Why, _plain: bool) -> Words:
     used = [effect for effect in mask.effects if not effect.overruled_by]
     if not used:
         return Words(text)
-    hint = f"unset {used[-1].variable}, or name in it devices that exist"
+    hint = f"unset {used[-1].variable}, or set it to devices that exist"
     return Words(f"{text} with {' and '.join(map(str, used))}", hint)
 
 

@@ -181,7 +181,7 @@ def _cpu_quota(version: int, folder: str, root: str) -> float | None:
 
 
 class _MemoryFiles(NamedTuple):
-    """Where a version of control groups reports memory."""
+    """The files in which a version of control groups reports memory."""
 
     #: The file with the limit in bytes.
     limit: str

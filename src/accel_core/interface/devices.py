@@ -614,7 +614,7 @@ class Devices(Base):
         if not 0 <= index < count:
             visible = "1 device" if count == 1 else f"{count or 'no'} devices"
             raise errors.InvalidDeviceError(
-                f"{self.name}: device index {index} is out of range: {visible} visible"
+                f"{self.name}: device index {index} is out of range, {visible} visible"
             )
 
 

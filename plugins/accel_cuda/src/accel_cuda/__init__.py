@@ -67,7 +67,8 @@ _HINTS = (
             r"system_driver_mismatch"
         ),
         (
-            "the NVIDIA driver was updated, but the old kernel modules are still loaded: reboot, or reload the modules"
+            "the NVIDIA driver was updated, but the old kernel modules are still loaded: "
+            "reboot, or reload the modules"
         ),
     ),
     (
