@@ -140,5 +140,6 @@ def test_the_step_that_brings_the_devices_in(machine, environ, mark, nvidia, acm
 
 def test_a_name_that_nobody_declared_is_looked_up(machine):
     assert placement(machine.path, {"SLURM_JOB_ID": "7"}).scheduler_step(ACME) == (
-        "request it from Slurm: #SBATCH --gres=gpu:1, or srun --gres=gpu:1; `sinfo -o %G` lists the resource names"
+        "request it from Slurm: #SBATCH --gres=gpu:1, or srun --gres=gpu:1; "
+        "`sinfo -o %G` lists the resource names"
     )
