@@ -100,8 +100,10 @@ ROWS = {
     "no node in a container": Row(
         (
             "/dev/acme[0-9]* not found in this container",
-            "if the host has an Acme XLA card, start the container with its devices: "
-            "docker run --device /dev/acme0", 0,
+            (
+                "if the host has an Acme XLA card, start the container with its devices: "
+                "docker run --device /dev/acme0"
+            ), 0,
         ),
         (DOCKER, DRIVER), {}, acme(**UNKNOWN), None, True,
     ),
