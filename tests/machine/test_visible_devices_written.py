@@ -61,7 +61,7 @@ def test_format(grammar, ids, value):
         (
             "cuda",
             ["cuda:0"],
-            "'cuda:0' is not a device in grammar 'cuda', expected indices, or GPU-",
+            "'cuda:0' is not a device in grammar 'cuda', expected indices, GPU-",
         ),
         ("cuda", ["GPU-"], "'GPU-' is not a device"),
         ("cuda", [f"{U1},{U2}"], "is not a device"),
