@@ -245,7 +245,7 @@ def test_a_pin_whose_devices_are_hidden_is_one_finding(accel):
         "DS_ACCELERATOR='npu' was applied although no device is usable: "
     )
     assert (
-        finding["step"] == "unset NPU_VISIBLE_DEVICES, or name in it devices that exist"
+        finding["step"] == "unset NPU_VISIBLE_DEVICES, or set it to devices that exist"
     )
 
 

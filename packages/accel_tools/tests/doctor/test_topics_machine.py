@@ -196,7 +196,7 @@ def test_a_device_without_its_plugin(said, world, monkeypatch):
     assert (finding.level, finding.about, finding.step) == (Level.WARNING, "npu", step)
     assert (
         finding.what
-        == "Ascend NPU is present (/dev/davinci0) and its plugin is not installed"
+        == "Ascend NPU is present (/dev/davinci0), but its plugin is not installed"
     )
     entry_point = {layouts.GROUP: {"npu": "accel_npu_that_is_not_there"}}
     layouts.dist_info(world.site, "accel-npu", "1.0", entry_point)
