@@ -33,7 +33,7 @@ def register(accelerator: Accelerator) -> None:
 
 
 def _names_and_multiprocessors(accelerator: Accelerator) -> list[Any]:
-    """Return, for each device, the properties that dynamo and inductor read: name and multiprocessor count."""
+    """Return the properties of each device that dynamo and inductor read: name and multiprocessor count."""
     namespaces = []
     for index in range(accelerator.device_count()):
         properties = accelerator.device_properties(index)

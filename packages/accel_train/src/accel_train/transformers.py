@@ -80,8 +80,8 @@ class AcceleratorArguments:
             )
         if cls._setup_devices is not AcceleratorArguments._setup_devices:
             raise IntegrationError(
-                f"class {cls.__name__}: Transformers' class precedes AcceleratorArguments and would choose the "
-                "device. Write class Arguments(AcceleratorArguments, TrainingArguments)"
+                f"class {cls.__name__}: Transformers' class precedes AcceleratorArguments and would choose "
+                "the device. Write class Arguments(AcceleratorArguments, TrainingArguments)"
             )
 
     def _validate_args(self) -> None:

@@ -30,7 +30,7 @@ def register() -> None:
         supported: set[str] = vars(module).pop(_DEVICES_ATTRIBUTE)
 
         def module_getattr(name: str) -> set[str]:
-            """Add the device type to the set and return the set; Python calls this for a missing attribute."""
+            """Add the device type to the set and return the set. Python calls this if the set is missing."""
             if name != _DEVICES_ATTRIBUTE:
                 raise AttributeError(
                     f"module 'bitsandbytes' has no attribute {name!r}",

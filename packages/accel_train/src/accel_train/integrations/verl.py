@@ -61,7 +61,10 @@ class Members:
 
     @property
     def device_module(self) -> Any:
-        """Return torch's module for the device type, such as `torch.cuda`. Raises torch's error without one."""
+        """Return torch's module for the device type, such as `torch.cuda`.
+
+        Raises torch's error if there is no such module.
+        """
         return importlib.import_module("torch").get_device_module(
             self.accelerator.device_type
         )

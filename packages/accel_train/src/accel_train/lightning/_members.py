@@ -149,7 +149,7 @@ class AcceleratorMembers:
 
 
 def device_indices(accelerator: Accelerator, devices: Any) -> list[int]:
-    """Return the device indices for `devices`: a count, -1 for all, a list of indices, or one of these as text.
+    """Return the device indices for `devices`: a count, -1 for all, a list, or one of these as text.
 
     On the CPU, any count is valid, because processes share the CPU. If torchrun started the ranks and one
     device is visible to each rank, each rank uses index 0. Raises `ValueError` for any other value, and for
@@ -329,9 +329,9 @@ def precision_for_device(precision: property, sharded: Any = None) -> property:
     """Return a property that replaces `precision` of a strategy class.
 
     A precision plugin that is set is converted for the accelerator's device, because Lightning creates mixed
-    precision for CUDA if it does not support the accelerator. `sharded` is the class that replaces Lightning's
-    `FSDPPrecision`. Setting the property raises `IntegrationError` for a data type that the device does not
-    support.
+    precision for CUDA if it does not support the accelerator. `sharded` is the class that replaces
+    Lightning's `FSDPPrecision`. Setting the property raises `IntegrationError` for a data type that the
+    device does not support.
     """
 
     def get_plugin(strategy: Any) -> Any:
@@ -364,7 +364,10 @@ def _plugin_for_device(device_type: str, plugin: Any, sharded: Any) -> Any:
 
 
 def _require_number_format(accelerator: Accelerator, precision: str) -> None:
-    """Raise `IntegrationError` if the device does not support Lightning's `precision`, such as "bf16-mixed"."""
+    """Raise `IntegrationError` if the device does not support the data type of `precision`.
+
+    `precision` is Lightning's, such as "bf16-mixed".
+    """
     is_supported = {
         "16": accelerator.is_fp16_supported,
         "bf16": accelerator.is_bf16_supported,
@@ -407,7 +410,7 @@ def _start_process_group(strategy: Any) -> None:
 
 
 def _communication_backend(strategy: Any) -> str:
-    """Return the communication backend of the strategy, of `accel run`, or of the accelerator, in this order."""
+    """Return the communication backend of the strategy, of `accel run`, or of the accelerator."""
     return communication_of(
         strategy.accelerator.core_accelerator(), strategy.process_group_backend
     )
