@@ -208,7 +208,10 @@ HALVES = {2: torch.zeros(6).half(), 3: torch.zeros(6).half()}
 UNFIT = [
     ({0: None}, r"is None \(NoneType\), expected a tensor"),
     ({1: [1.0]}, r"is \[1.0\] \(list\), expected a tensor"),
-    ({2: torch.zeros(1).expand(6)}, r"elements that share memory, for example after expand\(\)"),
+    (
+        {2: torch.zeros(1).expand(6)},
+        r"elements that share memory, for example after expand\(\)",
+    ),
     ({3: torch.zeros(7)}, "exp_avg_sq.* has 7 elements, but .* has 6"),
     (
         {0: torch.zeros(6, dtype=torch.int64)},
@@ -296,7 +299,11 @@ def test_lists_and_modes_that_are_none_are_refused(whose):
     for lists, changed, said in (
         (None, {}, "tensor_lists is of type NoneType, expected a list"),
         ([one] * 4, {}, "gradients is of type Tensor, expected a list of tensors"),
-        ([[one], [one], [one] * 2, [one]], {}, "the list exp_avg has 2 tensors, but gradients has 1"),
+        (
+            [[one], [one], [one] * 2, [one]],
+            {},
+            "the list exp_avg has 2 tensors, but gradients has 1",
+        ),
         ([[one]] * 3, {}, "3 lists of tensors, expected 4"),
         ([[one]] * 4, {"mode": 2}, "mode is 2, expected 0 .* or 1"),
         *(() if whose == "ours" else theirs),
