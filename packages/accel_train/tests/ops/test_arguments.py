@@ -304,7 +304,7 @@ def test_lists_and_modes_that_are_none_are_refused(whose):
             {},
             "the list exp_avg has 2 tensors, but gradients has 1",
         ),
-        ([[one]] * 3, {}, "3 lists of tensors, expected 4"),
+        ([[one]] * 3, {}, "tensor_lists has 3 lists, expected 4"),
         ([[one]] * 4, {"mode": 2}, "mode is 2, expected 0 .* or 1"),
         *(() if whose == "ours" else theirs),
     ):
