@@ -315,7 +315,7 @@ def test_lists_and_modes_that_are_none_are_refused(whose):
     assert (kept < 1).all()
     fused([[]] * 4)
     with pytest.raises(
-        OpInputError, match="fused_lion: 4 lists of tensors, expected 3"
+        OpInputError, match="fused_lion: tensor_lists has 4 lists, expected 3"
     ):
         op("FusedLionBuilder").multi_tensor_lion(
             1, None, [[one]] * 4, 0.1, 0.9, 0.99, 1, 0.0
