@@ -1,7 +1,7 @@
-"""Not AWS's torch_neuronx: a simulation for tests, with the names of its surface file.
+"""A simulation of AWS's torch_neuronx for tests, with the names in its surface file.
 
-The source of AWS's package was not at hand: the surface file lists names that others call. What nobody was
-seen to call is absent here.
+The source of AWS's package was not available, so the surface file lists the names that public code calls.
+All other names are absent.
 """
 
 from accel_simulated import vendor_package
