@@ -415,7 +415,7 @@ def test_the_last_line_of_a_run_says_that_the_program_failed(
 @pytest.mark.parametrize(
     ("report", "said"),
     [
-        ("cuda.txt", r"'cuda.txt': the ending must be .*\.md, \.json, \.sarif.* Write --report cuda\.md"),
+        ("cuda.txt", r"'cuda.txt': the file's suffix selects the format, and must be .*\.md, \.json, \.sarif.* Write --report cuda\.md"),
         ("cuda", r"must be one of"),
         ("no/such/a.md", r"'no/such/a.md': it cannot be written: No such file or directory\. Give a file"),
         ("folder.md", r"it cannot be written: Is a directory"),
@@ -670,7 +670,7 @@ def test_the_vendors_own_package_is_installed_as_well(child, folder):
         (
             ["acme", "--", "no-such-command", "-x"],
             1,
-            "no-such-command: there is no such command on PATH",
+            "no-such-command: command not found on PATH",
         ),
         (["acme"], 2, "Missing a command, such as: accel simulate acme -- pytest"),
         ([], 2, "Missing a device and a command"),
@@ -680,7 +680,7 @@ def test_the_vendors_own_package_is_installed_as_well(child, folder):
             2,
             "--output requires --build: accel simulate --build",
         ),
-        (["acme", "--output", "x"], 1, "--output: there is no such command"),
+        (["acme", "--output", "x"], 1, "--output: command not found"),
     ],
 )
 def test_the_commands_errors(words, status, said):
