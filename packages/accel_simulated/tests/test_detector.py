@@ -415,7 +415,7 @@ def test_the_last_line_of_a_run_says_that_the_program_failed(
 @pytest.mark.parametrize(
     ("report", "said"),
     [
-        ("cuda.txt", r"'cuda.txt': the file's suffix selects the format, and must be .*\.md, \.json, \.sarif.* Write --report cuda\.md"),
+        ("cuda.txt", r"'cuda.txt': the file's suffix .*\.md, \.json, \.sarif.* Write --report cuda\.md"),
         ("cuda", r"must be one of"),
         ("no/such/a.md", r"'no/such/a.md': it cannot be written: No such file or directory\. Give a file"),
         ("folder.md", r"it cannot be written: Is a directory"),

@@ -43,8 +43,8 @@ def _installed_names() -> list[str]:
 class BackendTestBase:
     """Provides the fixtures `backend_name` and `accelerator`. A vendor's test suite sets `backend`."""
 
-    #: The backend's name, as in `DS_ACCELERATOR`; an empty name means the value of `--accel`, or otherwise the
-    #: chosen backend.
+    #: The backend's name, as in `DS_ACCELERATOR`. An empty name means the value of `--accel`, or otherwise
+    #: the chosen backend.
     backend: ClassVar[str] = ""
 
     @pytest.fixture(scope="class")

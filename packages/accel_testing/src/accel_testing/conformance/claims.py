@@ -42,7 +42,7 @@ def require_type(value: object, expected_type: type, description: str) -> None:
     name = "None" if expected_type is type(None) else expected_type.__name__
     require(
         type(value) is expected_type,
-        f"{description} gave {value!r}, of type {type(value).__name__}; expected {name}",
+        f"{description} returned {value!r}, of type {type(value).__name__}; expected {name}",
     )
 
 
@@ -62,7 +62,9 @@ def require_raises(
         raise BrokenPromise(
             f"{description} raised {type(error).__name__}: {error}; expected {expected.__name__}"
         ) from error
-    raise BrokenPromise(f"{description} gave {result!r}; expected {expected.__name__}")
+    raise BrokenPromise(
+        f"{description} returned {result!r}; expected {expected.__name__}"
+    )
 
 
 def skip_unsupported(reason: str) -> NoReturn:

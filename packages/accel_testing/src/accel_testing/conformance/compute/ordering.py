@@ -109,7 +109,7 @@ def require_waits_for_long_work(accelerator: Accelerator) -> None:
         event.synchronize()
         require(
             is_done is True,
-            f"250 ms of work, then e, on a stream s: after {description} e.query() gave {is_done!r}",
+            f"250 ms of work, then e, on a stream s: after {description} e.query() returned {is_done!r}",
         )
 
 
@@ -291,7 +291,7 @@ def require_waits_across_devices(accelerator: Accelerator, busy: Any) -> None:
     require(
         is_done is True,
         f"s is a busy stream of {busy.device} and e is recorded on it; r is a stream of {reader.device}; "
-        f"after r.wait_event(e) and r.synchronize() e.query() gave {is_done!r}; expected True",
+        f"after r.wait_event(e) and r.synchronize() e.query() returned {is_done!r}; expected True",
     )
 
 

@@ -146,7 +146,7 @@ def _require_advance(accelerator: Accelerator, name: str, draw: _Draw) -> None:
     second_again = draw().detach().cpu()
     require(
         not torch.equal(first, second),
-        f"{name} on {accelerator.device(0)} gave {_beginning(first)} twice in a row; expected other "
+        f"{name} on {accelerator.device(0)} returned {_beginning(first)} twice in a row; expected other "
         "numbers: the operator does not advance the generator",
     )
     for which, numbers, again in (
@@ -155,7 +155,7 @@ def _require_advance(accelerator: Accelerator, name: str, draw: _Draw) -> None:
     ):
         require(
             torch.equal(numbers, again),
-            f"manual_seed(21), {name} twice: the {which} draw gave {_beginning(numbers)}, and after "
+            f"manual_seed(21), {name} twice: the {which} draw returned {_beginning(numbers)}, and after "
             f"the same once more {_beginning(again)}; expected the same",
         )
 
@@ -190,7 +190,7 @@ def _require_own_generator(
     )
     require(
         not torch.equal(first, second),
-        f"{operation} gave {_beginning(first)} twice in a row; g does not advance",
+        f"{operation} returned {_beginning(first)} twice in a row; g does not advance",
     )
     for which, numbers, again in (
         ("first", first, first_again),
@@ -198,7 +198,7 @@ def _require_own_generator(
     ):
         require(
             torch.equal(numbers, again),
-            f"g.manual_seed(23), {operation} twice: the {which} draw gave {_beginning(numbers)}, and "
+            f"g.manual_seed(23), {operation} twice: the {which} draw returned {_beginning(numbers)}, and "
             f"after the same once more {_beginning(again)}; expected the same, whatever the seed "
             "of the device",
         )
