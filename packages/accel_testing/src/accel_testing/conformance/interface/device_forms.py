@@ -187,7 +187,7 @@ def _require_selection(
     device = torch.empty(1, device=accelerator.device_type).device
     require(
         device.index in (None, selected),
-        f"{situation}, after set_device({form!r}) a tensor is created on {device}; expected device {selected}",
+        f"{situation}, after set_device({form!r}) a tensor is on {device}; expected device {selected}",
     )
     accelerator.set_device(before)
     with accelerator.device_guard(form):

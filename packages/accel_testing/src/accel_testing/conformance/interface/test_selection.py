@@ -189,7 +189,7 @@ class TestSelection(BackendTestBase):
                     answer_there = member()
                 require(
                     is_same_answer(answer, answer_there),
-                    f"{name}({last}) returned {answer!r}, but without an index {answer_there!r} on device {last}",
+                    f"{name}({last}) returned {answer!r}; on device {last} without an index {answer_there!r}",
                 )
         del in_use
 
