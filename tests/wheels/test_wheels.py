@@ -313,7 +313,7 @@ def test_every_plugin_declares_itself_as_the_checks_want(environment):
             )
             bad = [row for row in card["checks"] if row["outcome"] != "passed"]
             found |= {f"{name}: {row['name']}": row["message"] for row in bad}
-        classless = "the backend has no class of its own"  # which is no fault
+        classless = "the declaration names no accelerator class"  # which is no fault
         assert found == {"rbln: declaration.class_can_be_found": classless}
     finally:
         environment.pip("uninstall", "-y", *PLUGINS)
