@@ -314,8 +314,8 @@ def test_accel_why_names_the_environment_that_runs_and_the_one_that_would(
     into = folder_with("cpu", "xpu")
     monkeypatch.setattr(sys, "prefix", str(into / "environments" / "cpu"))
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
-    assert folder.own_environment() == f"cpu of {into}: DS_ACCELERATOR=cpu"
+    assert folder.describe_running_environment() == f"cpu of {into}: DS_ACCELERATOR=cpu"
     monkeypatch.setenv("DS_ACCELERATOR", "xpu")
-    assert folder.own_environment().endswith(
+    assert folder.describe_running_environment().endswith(
         "/bin/python would take xpu: DS_ACCELERATOR=xpu"
     )
