@@ -69,7 +69,7 @@ def test_the_lock_of_a_build_that_is_under_way_is_not_stale(said, tmp_path, lock
 def test_a_lock_that_a_killed_build_left_is_named(said, tmp_path, lock):
     os.utime(lock, (1, 1))
     finding = said(CPU_BUILD, XDG_CACHE_HOME=str(tmp_path))["machine.stale-lock"]
-    assert finding.step == f"if nothing compiles there: rm {lock}"
+    assert finding.step == f"if no build is running there: rm {lock}"
 
 
 CPU_BUILD = TorchBuild("2.13.0+cpu")
@@ -94,21 +94,21 @@ UNFIT = [
         GPU,
         CPU_BUILD,
         "cpu",
-        "is a CPU build; an NVIDIA GPU is here (PCI 10de:2335",
+        "is a CPU build, but this machine has an NVIDIA GPU (PCI 10de:2335",
         CUDA_12,
     ),
     (
         GPU,
         ROCM,
         "other",
-        "is a ROCm build; an NVIDIA GPU is here (PCI 10de:2335",
+        "is a ROCm build, but this machine has an NVIDIA GPU (PCI 10de:2335",
         CUDA_12,
     ),
     (
         C500,
         CUDA_12,
         "other",
-        "is not MetaX's build; a MetaX GPU is here (PCI 9999:4001",
+        "is not MetaX's build, but this machine has a MetaX GPU (PCI 9999:4001",
         MACA,
     ),
 ]

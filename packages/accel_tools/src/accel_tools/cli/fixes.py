@@ -41,7 +41,7 @@ class FixOptions(NamedTuple):
             return
         if as_json:
             raise click.UsageError(
-                "--fix asks questions on the terminal, so --json cannot be used with it."
+                "--fix asks questions on the terminal: leave out --json."
             )
         needs_answers = not self.dry_run and not self.yes
         if needs_answers and not sys.stdin.isatty():

@@ -259,13 +259,9 @@ def _check_options(
     if yes and not run:
         raise click.UsageError("--yes needs --run.")
     if run and as_json:
-        raise click.UsageError(
-            "--run prints the installer's output, so --json cannot be used with it."
-        )
+        raise click.UsageError("--run prints the installer's output: leave out --json.")
     if run and python:
-        raise click.UsageError(
-            "--run installs for this Python, so --python cannot be used with it."
-        )
+        raise click.UsageError("--run installs for this Python: leave out --python.")
     if run and form not in (None, *HERE):
         raise click.UsageError(
             f"--run needs --format pip or uv; --format {form} cannot be run."

@@ -266,7 +266,7 @@ def _choice_for(
         if backend in ("", device.row["backend"]):
             record = _fitting(every, device, root, lacks)
             if record:
-                reason = f"this machine has {device.row['label']} ({device.evidence})"
+                reason = f"detected {device.row['label']} ({device.evidence})"
                 return Choice(record, reason)
     return None
 

@@ -147,7 +147,7 @@ def _run_all(
         TOPIC.title,
         "warning",
         "the time limit was reached before all checks had run",
-        "increase ACCEL_PROBE_TIMEOUT",
+        "raise ACCEL_PROBE_TIMEOUT",
         code="checks.not-run",
     )
 
