@@ -76,7 +76,7 @@ def test_of_two_the_chosen_one_gets_it_and_the_other_is_named(torch_world):
     ]
     pinned = only(Level.WARNING, "several", DS_ACCELERATOR="borealis")
     assert pinned.step.startswith("DS_ACCELERATOR=aurora ")
-    assert "borealis (accel-borealis 1.0) gets it" in pinned.what
+    assert "borealis (accel-borealis 1.0) gets the slot" in pinned.what
     assert only(Level.OK, "one", ACCEL_BLOCK="aurora").about == "borealis"
 
 
