@@ -226,7 +226,7 @@ def test_the_four_work_together_and_say_where_two_releases_meet(python, tmp_path
     metadata.parent.rename(environment.site / "accel_tools-9.9.dist-info")
     asked = environment.run("accel", "doctor")
     assert asked.returncode == 1
-    sentence = f"accel-tools 9.9 is installed with accel-core {version}; they must be of the same release"
+    sentence = f"accel-tools 9.9 is installed with accel-core {version}, but both must have the same version"
     assert sentence in " ".join(asked.stdout.split())
     assert f"accel-tools=={version}" in " ".join(asked.stdout.split())
     assert environment.run("accel", "list").returncode == 0
