@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -9,7 +11,7 @@ from accel_core import Backend, TorchAccelerator
 from accel_simulated import at_start, faults
 from accel_train import StagedProcessGroup
 
-__all__ = ["register", "stand_in_for"]
+__all__ = ["hash_tensors", "register", "stand_in_for"]
 
 
 class SimulatedCollective(StagedProcessGroup):
@@ -57,3 +59,11 @@ def stand_in_for(name: str) -> type:
 
     StandIn.Options = Options
     return StandIn
+
+
+def hash_tensors(tensors: Iterable[Any]) -> int:
+    """Return a number that is the same for equal tensors; replaces `_hash_tensors` of c10d."""
+    checksum = 0
+    for tensor in tensors:
+        checksum = zlib.crc32(repr(tensor.tolist()).encode(), checksum)
+    return checksum
