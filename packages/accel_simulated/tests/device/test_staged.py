@@ -27,6 +27,7 @@ def test_everything_in_one_group(vendor, processes, simulated):
         assert min(told["moved"], told["reduced"]) > 500
         # Of the default group and of one of this rank alone; none of the one that was destroyed.
         assert (told["trained"], told["threads"], told["left"]) == (True, 2, 0)
+        assert told["uneven"]
         assert "the process group has been destroyed" in told["late"]
         said, in_all = told["refused"], 4 * processes
         assert said["sizes"] == (

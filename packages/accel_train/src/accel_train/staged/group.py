@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from types import FunctionType
@@ -31,6 +32,9 @@ __all__ = ["StagedProcessGroup"]
 
 # Any: torch declares members with overloads that nobody calls on a group of Python's.
 _ProcessGroup: Any = c10d.ProcessGroup
+
+#: Most handles of small results that a group keeps, and most bytes of their tensors.
+_MAX_SMALL_WORKS, _MAX_SMALL_BYTES = 256, 64
 
 
 class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
@@ -75,6 +79,9 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self._own_messages = OwnMessages(timeout)
         self._worker = Worker(self._description, self._copies, abort)
         self._close = weakref.finalize(self, self._worker.close)
+        #: The latest handles of small results. DistributedDataParallel's `join()` leaves one to C++, which
+        #: crashes if it calls a handle whose Python object is gone.
+        self._small_works: deque[Any] = deque(maxlen=_MAX_SMALL_WORKS)
         #: The handles of the calls that torch is coalescing; `None` if it is not.
         self._coalesced: list[Any] | None = None
 
@@ -125,6 +132,8 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         if result is None:
             result = writes or reads
         work = self._worker.submit(name, compute, reads, writes, result)
+        if sum(tensor.nbytes for tensor in [*reads, *writes]) <= _MAX_SMALL_BYTES:
+            self._small_works.append(work)
         return self._add_to_coalesced(work)
 
     def _add_to_coalesced(self, work: Any) -> Any:
