@@ -46,9 +46,12 @@ def stand_in_for(name: str) -> type:
     """Return a class that replaces torch's `ProcessGroupNCCL` or `ProcessGroupXCCL`; `name`: `"nccl"`."""
 
     class Options:
-        """The options of the process group, with the one attribute that torch sets."""
+        """The options of the process group, with what torch sets and programs pass."""
 
         _timeout = timedelta(minutes=10)
+
+        def __init__(self, is_high_priority_stream: bool = False) -> None:
+            self.is_high_priority_stream = is_high_priority_stream
 
     class StandIn(SimulatedCollective):
         def __init__(self, store: Any, rank: int, size: int, options: Any) -> None:
