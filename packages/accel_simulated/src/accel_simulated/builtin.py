@@ -6,6 +6,7 @@ then runs on the simulated device.
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 from types import ModuleType
 from typing import Any
@@ -73,7 +74,11 @@ def _add_process_group(module: ModuleType, name: str) -> None:
     title = VENDORS[name].collective.upper()
     setattr(module, f"_{title}_AVAILABLE", True)
     setattr(module, f"ProcessGroup{title}", collective.stand_in_for(title.lower()))
+    module.__all__.append(f"ProcessGroup{title}")  # torch.distributed has it, too
     module.default_pg_nccl_timeout = timedelta(minutes=10)  # type: ignore[attr-defined]
+    # torch logs it with TORCH_DISTRIBUTED_DEBUG=DETAIL; only builds with NCCL have it.
+    c10d = sys.modules["torch._C._distributed_c10d"]
+    vars(c10d).setdefault("_hash_tensors", collective.hash_tensors)
 
 
 def _replace_nvml(module: ModuleType) -> None:

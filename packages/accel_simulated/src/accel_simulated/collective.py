@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -9,7 +11,7 @@ from accel_core import Backend, TorchAccelerator
 from accel_simulated import at_start, faults
 from accel_train import StagedProcessGroup
 
-__all__ = ["register", "stand_in_for"]
+__all__ = ["hash_tensors", "register", "stand_in_for"]
 
 
 class SimulatedCollective(StagedProcessGroup):
@@ -48,9 +50,12 @@ def stand_in_for(name: str) -> type:
     """
 
     class Options:
-        """The options of the process group, with the one attribute that torch sets."""
+        """The options of the process group, with what torch sets and programs pass."""
 
         _timeout = timedelta(minutes=10)
+
+        def __init__(self, is_high_priority_stream: bool = False) -> None:
+            self.is_high_priority_stream = is_high_priority_stream
 
     class StandIn(SimulatedCollective):
         def __init__(self, store: Any, rank: int, size: int, options: Any) -> None:
@@ -61,3 +66,11 @@ def stand_in_for(name: str) -> type:
 
     StandIn.Options = Options
     return StandIn
+
+
+def hash_tensors(tensors: Iterable[Any]) -> int:
+    """Return a number that is the same for equal tensors; replaces `_hash_tensors` of c10d."""
+    checksum = 0
+    for tensor in tensors:
+        checksum = zlib.crc32(repr(tensor.tolist()).encode(), checksum)
+    return checksum

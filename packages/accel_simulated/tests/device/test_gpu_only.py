@@ -58,6 +58,30 @@ def test_synchronised_batch_norm_is_batch_norm_of_all_processes_rows(simulated):
     assert told["types"] == ["torch.float32", "torch.bfloat16"]
 
 
+#: Softmax of float16 in float32, which autocast computes on GPUs without a conversion of its own.
+SOFTMAX = """
+import json, torch
+from torch.nn import functional as F
+
+torch.manual_seed(0)
+values, arriving = torch.randn(3, 4).half(), torch.randn(3, 4)
+comparisons = []
+for function in (F.softmax, F.log_softmax):
+    host, device = values.clone().requires_grad_(), values.to("cuda").requires_grad_()
+    expected, out = (function(x, 1, dtype=torch.float32) for x in (host, device))
+    expected.backward(arriving)
+    out.backward(arriving.to("cuda"))
+    equal = [torch.equal(one.cpu(), other) for one, other in ((out, expected), (device.grad, host.grad))]
+    comparisons.append([str(out.dtype), *equal])
+print(json.dumps(comparisons))
+"""
+
+
+def test_softmax_of_float16_in_float32(simulated):
+    expected = ["torch.float32", True, True]
+    assert simulated("cuda", SOFTMAX).answer == [expected, expected]
+
+
 REFUSED = """
 import json, torch
 import torch.multiprocessing

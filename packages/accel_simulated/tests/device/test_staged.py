@@ -27,6 +27,7 @@ def test_everything_in_one_group(vendor, processes, simulated):
         assert min(told["moved"], told["reduced"]) > 500
         # Of the default group and of one of this rank alone; none of the one that was destroyed.
         assert (told["trained"], told["threads"], told["left"]) == (True, 2, 0)
+        assert told["uneven"]
         assert "the process group has been destroyed" in told["late"]
         said, in_all = told["refused"], 4 * processes
         assert said["sizes"] == (
@@ -66,6 +67,26 @@ def test_a_vendors_collectives_are_those_of_staged(vendor, simulated):
         assert told["collectives"] > 500
         assert told["divided gradient"] == 256.0
         assert told["losses"] == [told["losses"][0]] * 2
+
+
+NCCL = """
+import json, torch
+import torch.distributed as dist
+
+options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+group = dist.new_group([0], pg_options=options)
+objects = [None]
+dist.all_gather_object(objects, "object", group=group)
+print(json.dumps([options.is_high_priority_stream, objects]))
+dist.destroy_process_group()
+"""
+
+
+def test_nccls_options_and_debug_level(simulated):
+    """With DETAIL torch logs a hash of each pickled object; builds without NCCL lack its function."""
+    variables = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+    assert simulated("cuda", NCCL, environ=variables).answer == [True, ["object"]]
 
 
 # ---------------------------------------------------------------------------- gloo

@@ -27,6 +27,17 @@ torch.distributed.barrier()
 os.write(1, f"rank {torch.distributed.get_rank()} ran\\n".encode())
 torch.distributed.destroy_process_group()
 """
+#: Trains on the accelerator.
+TRAINING = """
+import os, accel_train, torch
+from accel_core import get_accelerator
+accel_train.init_process_group()
+device = get_accelerator().device(int(os.environ["LOCAL_RANK"]))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2).to(device))
+model(torch.ones(1, 2, device=device)).sum().backward()
+os.write(1, f"{device}\\n".encode())
+torch.distributed.destroy_process_group()
+"""
 
 
 def test_what_differs_is_told_and_the_script_meets_where_the_doctors_met(tmp_path):
@@ -46,3 +57,18 @@ def test_what_differs_is_told_and_the_script_meets_where_the_doctors_met(tmp_pat
     assert told[1].startswith("  CUDA_VISIBLE_DEVICES: none on rank 0 (host ")
     assert "; 7 on rank 1 (host " in told[1]
     assert done.stderr.count("accel run --doctor:") == 1
+
+
+def test_only_the_program_is_checked_for_use_of_the_accelerator(tmp_path):
+    """The doctor's own process imports torch in rank 0, and never uses the accelerator either."""
+    (tmp_path / "script.py").write_text(TRAINING)
+    accel = ["-m", "accel_core"]
+    job = [*accel, "run", "--nproc-per-node", "2", "--doctor", "script.py"]
+    done = run_python(
+        [*accel, "simulate", "acme:2", "--", sys.executable, *job],
+        clean_environment(),
+        cwd=tmp_path,
+    ).succeeded()
+    assert sorted(done.stdout.splitlines()) == ["acme:0", "acme:1"]
+    assert "accel run --doctor: the same on all 2 ranks" in done.stderr
+    assert "never used it" not in done.stderr

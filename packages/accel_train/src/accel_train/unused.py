@@ -20,10 +20,9 @@ from typing import Any, NamedTuple
 
 import accel_core
 from accel_core.errors import AccelError
-from accel_core.settings import Variable
 from accel_core.text import escape_control_chars
 from accel_train.integrations.catalogue import FRAMEWORKS, TAKING_A_DEVICE
-from accel_train.launch.variables import RANK, WORLD_SIZE
+from accel_train.launch.variables import ACCEL_UNUSED, RANK, WORLD_SIZE
 from accel_train.private_names import (
     accelerate_state,
     deepspeed_accelerator,
@@ -31,18 +30,9 @@ from accel_train.private_names import (
 )
 from accel_train_startup import VARIABLE
 
-__all__ = ["ACCEL_UNUSED", "warn_if_unused"]
+__all__ = ["warn_if_unused"]
 
 
-def _parse_ignore(text: str) -> bool:
-    """Return True for `ignore`. Raises `ValueError`, which contains the expected value, for other text."""
-    if text.lower() != "ignore":
-        raise ValueError("ignore")
-    return True
-
-
-#: With the value `ignore`, no warning is printed. For programs that are intended to use the CPU.
-ACCEL_UNUSED = Variable("ACCEL_UNUSED", _parse_ignore, False)
 #: Seconds of CPU time after which a process counts as training.
 _TRAINING_SECONDS = 60.0
 #: Modules that only launchers import.

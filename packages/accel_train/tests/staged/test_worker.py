@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from datetime import timedelta
 
 import pytest
 
@@ -53,6 +54,20 @@ def test_a_collective_sees_what_the_one_before_wrote(worker):
     may_go_on.set()
     second.wait()
     assert first.is_completed()
+    assert tensor.tolist() == [4, 4]
+
+
+def test_a_callback_may_wait_for_another_collective(worker):
+    """As the hook of PowerSGD does."""
+    tensor, may_end = torch.ones(2), threading.Event()
+    first = submit(
+        worker, lambda hosts: may_end.wait(10) and doubled(hosts), [tensor], [tensor]
+    )
+    second_in_callback = first.get_future().then(
+        lambda _: submit(worker, doubled, [tensor], [tensor]).wait(timedelta(seconds=5))
+    )
+    may_end.set()
+    assert second_in_callback.wait()
     assert tensor.tolist() == [4, 4]
 
 

@@ -101,8 +101,29 @@ inline at::Tensor baddbmm_dtype(const at::Tensor& to, const at::Tensor& a, const
   return at::baddbmm(to.to(type), a.to(type), b.to(type), beta, alpha);
 }
 
+// Softmax of float16 that gives float32, as autocast on a GPU computes it: CPU's kernels refuse two types. Each calls
+// the operator's out= variant, which the fallback runs.
+#define SIM_SOFTMAX(name)                                                                                           \
+  inline at::Tensor name(const at::Tensor& input, int64_t dim, bool half_to_float) {                                 \
+    auto computed = half_to_float ? input.to(at::kFloat) : input;                                                     \
+    auto out = at::empty({0}, computed.options());                                                                    \
+    return at::name##_out(out, computed, dim, /*half_to_float=*/false);                                               \
+  }                                                                                                                   \
+  inline at::Tensor name##_backward_data(                                                                             \
+      const at::Tensor& grad, const at::Tensor& output, int64_t dim, at::ScalarType input_type) {                      \
+    auto out = at::empty({0}, grad.options());                                                                        \
+    return at::name##_backward_data_out(out, grad, output, dim, grad.scalar_type()).to(input_type);                    \
+  }
+SIM_SOFTMAX(_softmax)
+SIM_SOFTMAX(_log_softmax)
+#undef SIM_SOFTMAX
+
 inline void register_gpu_only(torch::Library& library) {
   if (kIsMps) return;  // Metal has none of these either
+  library.impl("_softmax", TORCH_FN(_softmax));
+  library.impl("_softmax_backward_data", TORCH_FN(_softmax_backward_data));
+  library.impl("_log_softmax", TORCH_FN(_log_softmax));
+  library.impl("_log_softmax_backward_data", TORCH_FN(_log_softmax_backward_data));
   library.impl("batch_norm_stats", TORCH_FN(batch_norm_stats));
   library.impl("batch_norm_elemt", TORCH_FN(batch_norm_elemt));
   library.impl("batch_norm_elemt.out", TORCH_FN(batch_norm_elemt_out));

@@ -213,6 +213,20 @@ def _lists(here):
         ],
     )
     assert mine.tolist() == [sum(range(size)) + size * rank] * (rank + 1)
+    rows = [
+        [torch.zeros(n + 1, device=device), torch.zeros(2, device=device)]
+        for n in range(size)
+    ]
+    dist.all_gather_coalesced(
+        rows,
+        [
+            torch.full((rank + 1,), float(rank), device=device),
+            torch.full((2,), 10.0 + rank, device=device),
+        ],
+    )
+    assert [[part.tolist() for part in row] for row in rows] == [
+        [[float(n)] * (n + 1), [10.0 + n] * 2] for n in range(size)
+    ]
     given = [
         torch.full((rank + n + 1,), 10 * rank + n, device=device) for n in range(size)
     ]
@@ -258,7 +272,7 @@ def _lists(here):
 
 
 def _messages(here):
-    """Sends and receives: by turns, both ways at once, from anyone, with tags, and beside collectives."""
+    """Sends and receives: both ways at once, to itself, from anyone, with tags, and alongside collectives."""
     rank, size, device = here.rank, here.size, here.device
     right, left = (rank + 1) % size, (rank - 1) % size
     given, made = (
@@ -271,6 +285,12 @@ def _messages(here):
     for work in works:
         work.wait()
     assert made.tolist() == [float(left)] * 5
+    works = dist.batch_isend_irecv(
+        [dist.P2POp(dist.irecv, made, rank), dist.P2POp(dist.isend, given, rank)]
+    )
+    for work in works:
+        work.wait()
+    assert made.tolist() == [float(rank)] * 5
     made = torch.zeros(2, 2, dtype=torch.bool, device=device).t()
     if rank == 0:
         got = [dist.recv(made) for _ in range(size - 1)]

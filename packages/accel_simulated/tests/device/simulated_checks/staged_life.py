@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from simulated_checks.staged import Ranks, every_collective, ranks
 from simulated_checks.staged_reductions import reductions
-from simulated_checks.staged_training import data_parallel
+from simulated_checks.staged_training import data_parallel, uneven
 
 
 def in_order(here):
@@ -72,6 +72,7 @@ def everything(vendor):
             "threads": in_order(here),
             "refused": refused(here),
             "trained": data_parallel(here),
+            "uneven": uneven(here),
         }
         group = dist.group.WORLD
     try:

@@ -44,6 +44,17 @@ def data_parallel(here):
     return train(here, here.device, None) == expected
 
 
+def uneven(here):
+    """DDP where rank 0 has fewer inputs: gradients are averaged over the ranks that still train."""
+    model = DistributedDataParallel(nn.Linear(2, 2, bias=False).to(here.device))
+    steps = 1 if here.rank == 0 else 2
+    with model.join(divide_by_initial_world_size=False):
+        for _ in range(steps):
+            model.zero_grad()
+            model(torch.ones(1, 2, device=here.device)).sum().backward()
+    return model.module.weight.grad.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
 def fully_sharded(vendor):
     """FSDP2, three steps, against FSDP2 over gloo on the CPU."""
 

@@ -6,6 +6,7 @@ from accel_core.settings import Variable, parse_whole_number
 
 __all__ = [
     "ACCEL_COMMUNICATION_BACKEND",
+    "ACCEL_UNUSED",
     "LOCAL_RANK",
     "LOCAL_WORLD_SIZE",
     "MASTER_ADDR",
@@ -22,3 +23,14 @@ MASTER_ADDR = Variable("MASTER_ADDR", str, "")
 MASTER_PORT = Variable("MASTER_PORT", parse_whole_number, 0)
 #: The communication backend for the ranks, which `accel run` sets.
 ACCEL_COMMUNICATION_BACKEND = Variable("ACCEL_COMMUNICATION_BACKEND", str, "")
+
+
+def _parse_ignore(text: str) -> bool:
+    """Return True for `ignore`. Raises `ValueError`, with what is expected, for any other text."""
+    if text.lower() != "ignore":
+        raise ValueError("ignore")
+    return True
+
+
+#: `ignore`: print no warning, as the program is intended to use the CPU.
+ACCEL_UNUSED = Variable("ACCEL_UNUSED", _parse_ignore, False)

@@ -95,8 +95,10 @@ def _run_module_before_script(module: str, own_variables: Iterable[str]) -> None
     """
     # Imported here because this import doubles the start time of each rank.
     from accel_core.torch_import import AUTOLOAD
+    from accel_train.launch.variables import ACCEL_UNUSED
 
-    environ = {**os.environ, AUTOLOAD: "0"}
+    # The module is not the program, so it must not warn that the accelerator was not used.
+    environ = {**os.environ, AUTOLOAD: "0", ACCEL_UNUSED.name: "ignore"}
     command = [sys.executable, "-m", module, *own_variables]
     status = subprocess.call(command, env=environ)
     if status == REFUSED:

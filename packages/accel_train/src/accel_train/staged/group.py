@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ from accel_train.staged.calls import (
 )
 from accel_train.staged.device import STAGED, Device
 from accel_train.staged.host import Copies, bytes_of
+from accel_train.staged.own_messages import OwnMessages
 from accel_train.staged.work import CoalescedWork, MessageWork, describe_collective
 from accel_train.staged.worker import Worker
 
@@ -29,6 +32,9 @@ __all__ = ["StagedProcessGroup"]
 
 # Typed as Any, because torch declares overloads that are never called on a group written in Python.
 _ProcessGroup: Any = c10d.ProcessGroup
+
+#: Most handles of small results that a group keeps, and most bytes of their tensors.
+_MAX_SMALL_WORKS, _MAX_SMALL_BYTES = 256, 64
 
 
 class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
@@ -70,8 +76,12 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         # gloo in an older torch cannot be aborted.
         abort = getattr(self._gloo, "abort", lambda: None)
         self._copies = Copies(device)
+        self._own_messages = OwnMessages(timeout)
         self._worker = Worker(self._description, self._copies, abort)
         self._close = weakref.finalize(self, self._worker.close)
+        #: The latest handles of small results. DistributedDataParallel's `join()` leaves one to C++, which
+        #: crashes if it calls a handle whose Python object is gone.
+        self._small_works: deque[Any] = deque(maxlen=_MAX_SMALL_WORKS)
         #: The handles of the calls that torch is coalescing; `None` if torch is not coalescing.
         self._coalesced: list[Any] | None = None
 
@@ -81,10 +91,12 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     def _set_default_timeout(self, timeout: timedelta) -> None:
         self._gloo._set_default_timeout(timeout)
+        self._own_messages.timeout = timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the timeout of all later collectives."""
         self._gloo.set_timeout(timeout)
+        self._own_messages.timeout = timeout
 
     def shutdown(self) -> None:
         """End the group's thread. torch calls this when the group is destroyed."""
@@ -120,6 +132,8 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
         if result is None:
             result = writes or reads
         work = self._worker.submit(name, compute, reads, writes, result)
+        if sum(tensor.nbytes for tensor in [*reads, *writes]) <= _MAX_SMALL_BYTES:
+            self._small_works.append(work)
         return self._add_to_coalesced(work)
 
     def _add_to_coalesced(self, work: Any) -> Any:
@@ -138,20 +152,28 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     # Messages between two ranks, and the barrier
 
     def send(self, tensors: Any, destination: int, tag: int = 0) -> Any:
-        """Send a tensor to the rank `destination`, which receives it with the same `tag`."""
+        """Send a tensor to the rank `destination`, which may be this rank; it receives with the same `tag`."""
         [tensor] = tensor_list(tensors)
         self._begin_message(tensor)
         with self._copies.on_current_stream(self._copies.device_index([tensor])):
             host_tensor = tensor.detach().to("cpu", copy=True)
         row = bytes_of(host_tensor.contiguous())
-        gloo_work = self._gloo.send([row], destination, tag)
+        gloo_work: Any
+        if destination == self.rank():
+            gloo_work = self._own_messages.send(row, tag)
+        else:
+            gloo_work = self._gloo.send([row], destination, tag)
         return self._message_work("send", tensor, gloo_work, finish=lambda: None)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
-        """Receive a tensor from the rank `source`."""
-        return self._receive(
-            tensors, lambda row: self._gloo.recv([row], source, tag), "recv"
-        )
+        """Receive a tensor from the rank `source`, which may be this rank."""
+
+        def receive_bytes(row: Tensor) -> Any:
+            if source == self.rank():
+                return self._own_messages.receive(row, tag)
+            return self._gloo.recv([row], source, tag)
+
+        return self._receive(tensors, receive_bytes, "recv")
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """Receive a tensor from any rank. The returned `Work` reports the rank."""
@@ -407,28 +429,62 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
         The sizes may differ between ranks.
         """
-        parts, source = list(outputs[0]), tensor_list(inputs)[0]
-        require_parts(parts[self.rank()].nbytes, source.nbytes, 1)
+        return self._all_gather(outputs, [outputs[0]], inputs, opts)
 
-        def allgather_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
-            results = self._empty_like(parts)
-            rows = [bytes_of(part) for part in results]
-            own_row = bytes_of(host_tensors[0])
-            if len({row.numel() for row in rows}) > 1:
-                rows[self.rank()].copy_(own_row)
-                self._broadcast_each(rows, opts)
-            elif own_row.numel():
-                options = gloo_options(c10d.AllgatherOptions, opts)
-                self._gloo.allgather([rows], [own_row], options).wait()
-            return results
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Gather `inputs[i]` of every rank `r` into `outputs[r][i]`, for each `i`.
+
+        The sizes may differ between ranks.
+        """
+        inputs = list(inputs)
+        if [len(row) for row in outputs] != [len(inputs)] * self.size():
+            raise ValueError(
+                f"output lists of {[len(row) for row in outputs]} tensors: expected a list for each of the "
+                f"{self.size()} ranks, with a tensor for each of the {len(inputs)} inputs"
+            )
+        parts_of_inputs = [list(parts) for parts in zip(*outputs, strict=True)]
+        return self._all_gather(outputs, parts_of_inputs, inputs, opts)
+
+    def _all_gather(
+        self,
+        result: Any,
+        parts_of_inputs: Sequence[Sequence[Tensor]],
+        inputs: Iterable[Tensor],
+        opts: Any,
+    ) -> Any:
+        """Gather every rank's `inputs[i]` into the list `parts_of_inputs[i]`; return the handle.
+
+        `result` is the handle's result.
+        """
+        inputs = tensor_list(inputs)
+        for parts, source in zip(parts_of_inputs, inputs, strict=True):
+            require_parts(parts[self.rank()].nbytes, source.nbytes, 1)
+
+        def all_gather_on_host(host_tensors: list[Tensor]) -> list[Tensor]:
+            all_results = []
+            for parts, host_tensor in zip(parts_of_inputs, host_tensors, strict=True):
+                results = self._empty_like(parts)
+                rows = [bytes_of(part) for part in results]
+                self._gather_rows(rows, bytes_of(host_tensor), opts)
+                all_results += results
+            return all_results
 
         return self._run(
             "all_gather",
-            allgather_on_host,
-            reads=[source],
-            writes=parts,
-            result=outputs,
+            all_gather_on_host,
+            reads=inputs,
+            writes=[part for parts in parts_of_inputs for part in parts],
+            result=result,
         )
+
+    def _gather_rows(self, rows: list[Tensor], own_row: Tensor, opts: Any) -> None:
+        """Gather every rank's `own_row` of bytes into `rows`, whose sizes may differ."""
+        if len({row.numel() for row in rows}) > 1:
+            rows[self.rank()].copy_(own_row)
+            self._broadcast_each(rows, opts)
+        elif own_row.numel():
+            options = gloo_options(c10d.AllgatherOptions, opts)
+            self._gloo.allgather([rows], [own_row], options).wait()
 
     def _broadcast_each(self, rows: list[Tensor], opts: Any) -> None:
         """Broadcast row `r` from rank `r`, for each rank `r`.
@@ -442,15 +498,6 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
             if row.numel():
                 works.append(self._gloo.broadcast([row], options))
         _wait_for_all(works)
-
-    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Do `allgather` for each list of `outputs` and its tensor of `inputs`."""
-        return CoalescedWork(
-            [
-                self.allgather([list(parts)], [source], opts)
-                for parts, source in zip(outputs, inputs, strict=True)
-            ]
-        )
 
     def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Gather every rank's `inputs[0]` into the root's list `outputs[0]`.
@@ -548,3 +595,23 @@ def _wait_for_all(works: Iterable[Any]) -> None:
     """Start all operations by iterating over `works`, then wait for each of them."""
     for work in list(works):
         work.wait()
+
+
+def _hide_from_dynamo(cls: type) -> None:
+    """Make torch.compile run the members of a class, and what they call, without compiling them.
+
+    A compiled DistributedDataParallel calls the group from C++ while Dynamo watches the thread, and Dynamo
+    cannot trace a process group. This is `torch.compiler.disable`, without its import of `torch._dynamo`,
+    which takes a second.
+    """
+    eval_frame: Any = torch._C._dynamo.eval_frame
+    if not hasattr(eval_frame, "_FrameExecStrategy"):
+        return  # an older torch
+    skip = eval_frame._FrameAction.SKIP
+    strategy = eval_frame._FrameExecStrategy(skip, skip)
+    for member in vars(cls).values():
+        if isinstance(member, FunctionType):
+            eval_frame.set_code_exec_strategy(member.__code__, strategy)
+
+
+_hide_from_dynamo(StagedProcessGroup)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,6 +32,10 @@ def describe_collective(name: str, tensors: Sequence[Tensor]) -> str:
     return f"{name} of {len(tensors)} {noun} ({', '.join(types)}), {size} bytes"
 
 
+def _run_here(function: Callable[[], None]) -> None:
+    function()
+
+
 class StagedWork(c10d.Work):
     """The handle of a running collective.
 
@@ -38,10 +43,17 @@ class StagedWork(c10d.Work):
     failed, every `wait` raises `CommunicationError`.
     """
 
-    def __init__(self, description: str, result: Any) -> None:
+    def __init__(
+        self,
+        description: str,
+        result: Any,
+        run: Callable[[Callable[[], None]], object] = _run_here,
+    ) -> None:
+        """Create the handle; `run` runs the callbacks of `get_future()`, by default at once."""
         super().__init__()
         self._description = description
         self._result = result
+        self._run = run
         self._ended = threading.Event()
         self._error: CommunicationError | None = None
         self._future: torch.futures.Future[Any] | None = None
@@ -55,7 +67,7 @@ class StagedWork(c10d.Work):
             self._ended.set()
             future = self._future
         if future is not None:
-            self._complete_future(future)
+            self._run(partial(self._complete_future, future))
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the result, and return True.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -26,6 +27,8 @@ __all__ = ["Worker"]
 #: Seconds that `close` waits for running collectives. If the program has waited for all
 #: of its collectives, none is running.
 _CLOSE_TIMEOUT = 2.0
+#: Most callbacks that run at the same time. A thread is started only if the others are busy.
+_MAX_CALLBACKS = 64
 
 
 class Worker:
@@ -42,6 +45,9 @@ class Worker:
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        #: Runs what the program has added to the futures of works: it may wait for other collectives, as
+        #: PowerSGD's hook does, which must run meanwhile.
+        self._callbacks = ThreadPoolExecutor(_MAX_CALLBACKS, "accel-callbacks")
         self._closed = False
 
     def submit(
@@ -63,9 +69,8 @@ class Worker:
         for tensor in writes:
             if not any(tensor is other for other in reads):
                 tensors.append(tensor)
-        work = StagedWork(
-            f"{self._group_name}: {describe_collective(name, tensors)}", result
-        )
+        description = f"{self._group_name}: {describe_collective(name, tensors)}"
+        work = StagedWork(description, result, self._callbacks.submit)
         index = self._copies.device_index(tensors)
         event = self._copies.record_event(index)
         job = partial(self._execute, work, compute, reads, writes, index, event)
@@ -101,6 +106,8 @@ class Worker:
                 with suppress(Exception):  # gloo may have ended already.
                     self._abort()
                 thread.join(_CLOSE_TIMEOUT)
+        if thread is None or not thread.is_alive():
+            self._callbacks.shutdown(wait=False)
         wait_for_gloo()
 
     def _loop(self) -> None:

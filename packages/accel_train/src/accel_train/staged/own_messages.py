@@ -1,0 +1,87 @@
+"""Pass messages that a rank sends to itself, as NCCL allows and gloo does not."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from datetime import timedelta
+
+from torch import Tensor
+
+__all__ = ["OwnMessages"]
+
+
+class OwnMessages:
+    """The messages of one rank to itself; those with the same tag arrive in the order of the calls."""
+
+    def __init__(self, timeout: timedelta) -> None:
+        #: Longest time that a receive waits for its send.
+        self.timeout = timeout
+        self._lock = threading.Lock()
+        self._unreceived: defaultdict[int, deque[Tensor]] = defaultdict(deque)
+        self._waiting: defaultdict[int, deque[_Receive]] = defaultdict(deque)
+
+    def send(self, message: Tensor, tag: int) -> _Sent:
+        """Send a host tensor, which must not change afterwards; return the handle."""
+        with self._lock:
+            if self._waiting[tag]:
+                self._waiting[tag].popleft().deliver(message)
+            else:
+                self._unreceived[tag].append(message)
+        return _Sent()
+
+    def receive(self, target: Tensor, tag: int) -> _Receive:
+        """Return the handle of a receive into `target`; its `wait` copies the message."""
+        receive = _Receive(target, tag, self.timeout)
+        with self._lock:
+            if self._unreceived[tag]:
+                receive.deliver(self._unreceived[tag].popleft())
+            else:
+                self._waiting[tag].append(receive)
+        return receive
+
+
+class _Sent:
+    """The handle of a send, which has ended when it is created."""
+
+    def wait(self, _timeout: timedelta | None = None) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+
+class _Receive:
+    """The handle of a receive."""
+
+    def __init__(self, target: Tensor, tag: int, timeout: timedelta) -> None:
+        self._target = target
+        self._tag = tag
+        self._timeout = timeout
+        self._message: Tensor | None = None
+        self._arrived = threading.Event()
+
+    def deliver(self, message: Tensor) -> None:
+        self._message = message
+        self._arrived.set()
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the message, and copy it.
+
+        Raises `RuntimeError` if no message arrives, or one of another size.
+        """
+        seconds = (timeout or self._timeout).total_seconds()
+        if not self._arrived.wait(seconds) or self._message is None:
+            raise RuntimeError(
+                f"this rank has sent itself no message with tag {self._tag} in {seconds:g} s: call isend() "
+                "before this wait()"
+            )
+        if self._message.shape != self._target.shape:
+            raise RuntimeError(
+                f"a message of {self._message.numel()} bytes arrived, expected {self._target.numel()} bytes"
+            )
+        self._target.copy_(self._message)
+        return True
+
+    def is_completed(self) -> bool:
+        return self._arrived.is_set()
