@@ -152,7 +152,7 @@ class StagedProcessGroup(_ProcessGroup):  # type: ignore[misc]
     # Messages between two ranks, and the barrier
 
     def send(self, tensors: Any, destination: int, tag: int = 0) -> Any:
-        """Send a tensor to the rank `destination`, which may be this rank; it receives with the same `tag`."""
+        """Send a tensor to the rank `destination`, which may be this one, with a `tag`."""
         [tensor] = tensor_list(tensors)
         self._begin_message(tensor)
         with self._copies.on_current_stream(self._copies.device_index([tensor])):
