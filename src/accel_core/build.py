@@ -218,7 +218,7 @@ def probe_device(verdict: Verdict, group: Group, *, pinned: bool) -> Verdict:
         return failure(verdict, error, group)
     # A plugin may violate the annotation of device_count().
     if not checks.is_count(count):
-        return _invalid_answer(verdict, "device_count() gave", count, checks.COUNT)
+        return _invalid_answer(verdict, "device_count() returned", count, checks.COUNT)
     assert isinstance(count, int)
     return replace(
         _verdict_on_count(verdict, accelerator, count), accelerator=accelerator
@@ -273,7 +273,9 @@ def _checked_answer(verdict: Verdict, answer: Any) -> Verdict:
     invalid = invalid_field(answer)
     if invalid is not None:
         name, value, expected = invalid
-        return _invalid_answer(verdict, f"accel_probe() gave {name}=", value, expected)
+        return _invalid_answer(
+            verdict, f"accel_probe() returned {name}=", value, expected
+        )
     if answer.usable:
         status = Status.USABLE
     elif answer.deferred:
@@ -390,7 +392,7 @@ def _explanation(
 ) -> tuple[str, str]:
     """Return a plugin's explanation of the error and the next step; both may be empty.
 
-    An accel error with a hint keeps its hint. Plugins explain all other errors.
+    An `AccelError` with a hint keeps its hint. Plugins explain all other errors.
     """
     if isinstance(error, errors.AccelError) and error.hint:
         return "", error.hint

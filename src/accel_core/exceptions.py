@@ -35,7 +35,7 @@ def root_cause(error: BaseException) -> str:
 
 def root_place(error: BaseException) -> str:
     """Return the file and line that raised the first exception of a chain; empty if
-    accel itself raised it.
+    this package raised it.
     """
     place = ""
     for frame, line in walk_tb(first_in_chain(error).__traceback__):

@@ -92,7 +92,9 @@ def test_the_cpu_has_nothing_to_gain_from_pinned_memory(cpu):
 
 @pytest.mark.parametrize("device", ["meta", "cuda", "no such device"])
 def test_pinned_memory_is_host_memory(cpu, device):
-    with pytest.raises(ValueError, match=f"must be 'cpu', not '{device}'"):
+    with pytest.raises(
+        ValueError, match=f"device='{device}' is not valid, expected 'cpu'"
+    ):
         cpu.pin_empty(1, dtype=torch.float32, device=device)
 
 

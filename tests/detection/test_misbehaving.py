@@ -154,14 +154,14 @@ ANSWERS = {
         "return None": ("", Status.USABLE, ""),
         "return True": "returned True (bool), expected accel_core.ProbeResult or None",
         "return 'yes'": "accel_probe() returned 'yes' (str)",
-        "return ProbeResult('yes')": "accel_probe() gave usable='yes' (str), expected bool",
-        "return ProbeResult(True, devices='2')": f"accel_probe() gave devices='2' (str), {COUNT}",
+        "return ProbeResult('yes')": "accel_probe() returned usable='yes' (str), expected bool",
+        "return ProbeResult(True, devices='2')": f"accel_probe() returned devices='2' (str), {COUNT}",
         "return ProbeResult(True, devices=-1)": f"devices=-1 (int), {COUNT}",
         "return ProbeResult(True, devices=10**30)": f"devices=1{'0' * 30} (int), {COUNT}",
         "return ProbeResult(False, ValueError('x'))": "reason=ValueError('x') (ValueError), expected str",
     },
     "accel_create": {  # what a plugin says in our words is its answer
-        "return 5": f"accel_create() of accel-npu 1.0 gave 5 (int), expected {ACCELERATOR}",
+        "return 5": f"accel_create() of accel-npu 1.0 returned 5 (int), expected {ACCELERATOR}",
         "raise accel_core.BackendUnavailableError('busy')": ("busy", Status.BROKEN, ""),
         "raise accel_core.DeclinedError('none', hint='buy one')": (
             "none",
@@ -175,12 +175,12 @@ ANSWERS = {
         ),
     },
     "device_count": {  # types are exact: callers calculate with the count
-        "return -1": f"device_count() gave -1 (int), {COUNT}",
-        "return 10**30": "device_count() gave 1000000000000000000000000000000 (int)",
-        "return '2'": "device_count() gave '2' (str)",
-        "return True": "device_count() gave True (bool)",
-        "return None": "device_count() gave None (NoneType)",
-        "return 1.0": "device_count() gave 1.0 (float)",
+        "return -1": f"device_count() returned -1 (int), {COUNT}",
+        "return 10**30": "device_count() returned 1000000000000000000000000000000 (int)",
+        "return '2'": "device_count() returned '2' (str)",
+        "return True": "device_count() returned True (bool)",
+        "return None": "device_count() returned None (NoneType)",
+        "return 1.0": "device_count() returned 1.0 (float)",
     },
 }
 ROWS = [(place, source) for place, answers in ANSWERS.items() for source in answers]
@@ -220,7 +220,7 @@ def test_an_explanation_that_explains_nothing(torch_world, body):
         (
             "json:JSONDecoder",
             INVALID,
-            "gave <class 'json.decoder.JSONDecoder'> (type), expected an",
+            "returned <class 'json.decoder.JSONDecoder'> (type), expected an",
         ),
     ],
 )

@@ -158,7 +158,7 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def answering(*, as_json: bool) -> Iterator[Output]:
-    """Yield the `Output` for one document, and report an `AccelError` as a message.
+    """Yield the `Output` of a command, and report an `AccelError` as a message.
 
     The exit status is then 2 for an invalid setting or an unknown name, and 1 for any
     other error. With `as_json`, the error is also written as a JSON document. Any other

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import PurePosixPath
-from typing import NamedTuple
 
 # --- Files and platform -------------------------------------------------------------
 
@@ -180,34 +179,22 @@ def _cpu_quota(version: int, folder: str, root: str) -> float | None:
     return allowed / available
 
 
-class _MemoryFiles(NamedTuple):
-    """The files in which a version of control groups reports memory."""
-
-    #: The file with the limit in bytes.
-    limit: str
-    #: The file with the used bytes.
-    usage: str
-    #: The name of the file cache in `memory.stat`.
-    cache: str
-
-
-#: The files of each version of control groups.
+#: For each version of control groups: the file with the limit in bytes, the file with
+#: the used bytes, and the name of the file cache in `memory.stat`.
 _MEMORY_FILES = {
-    1: _MemoryFiles(
-        "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
-    ),
-    2: _MemoryFiles("memory.max", "memory.current", "inactive_file"),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
 }
 
 
 def _memory_limits(root: str) -> Iterator[tuple[int, int]]:
     """Yield `(limit, used)`, in bytes, of each group that has a memory limit."""
     for version, folder in _groups("memory", root):
-        files = _MEMORY_FILES[version]
-        limit = parse_number(read_text(f"{folder}/{files.limit}", root))
+        limit_file, usage_file, cache_name = _MEMORY_FILES[version]
+        limit = parse_number(read_text(f"{folder}/{limit_file}", root))
         if limit is not None:
-            usage = parse_number(read_text(f"{folder}/{files.usage}", root)) or 0
-            cache = _statistic(files.cache, f"{folder}/memory.stat", root)
+            usage = parse_number(read_text(f"{folder}/{usage_file}", root)) or 0
+            cache = _statistic(cache_name, f"{folder}/memory.stat", root)
             yield limit, max(0, usage - cache)
 
 

@@ -76,7 +76,7 @@ class Communication(Devices):
 
     @property
     def _communication_backend_name(self) -> str:
-        """The communication backend as an attribute, which DeepSpeed's callers read and
+        """The communication backend as an attribute, which callers read and
         subclasses set.
         """
         return self.communication_backend_name()

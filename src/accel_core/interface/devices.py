@@ -80,7 +80,7 @@ class Base:
 
     @property
     def _name(self) -> str:
-        """The device type as an attribute, which DeepSpeed's callers read and
+        """The device type as an attribute, which callers read and
         subclasses set.
         """
         return self._device_type

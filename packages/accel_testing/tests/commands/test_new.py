@@ -42,7 +42,7 @@ def test_what_can_be_no_name_is_refused(name):
 
 OF_TORCH = (
     "torch has a device type with this name; to write a plugin for torch's device, add --no-private-use1, or "
-    "--private-use1 where a package renames PrivateUse1 to it."
+    "--private-use1 if a package renames PrivateUse1 to this name."
 )
 
 
@@ -168,6 +168,6 @@ def test_a_current_folder_that_was_deleted_is_told():
     done = CliRunner().invoke(accel, ["new", "zing", "--defaults"])
     assert done.exit_code == 2
     assert (
-        "The current folder was deleted. Change to another, or give --output"
+        "The current folder was deleted. Change to another folder, or give --output"
         in done.stderr
     )

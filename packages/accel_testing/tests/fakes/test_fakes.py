@@ -100,7 +100,7 @@ def test_a_fault_before_there_is_an_accelerator_makes_the_backend_broken(at):
 @pytest.mark.parametrize(
     ("lie", "status", "reason"),
     [
-        (Fault("device_count", returns=-1), Status.INVALID, "gave -1"),
+        (Fault("device_count", returns=-1), Status.INVALID, "returned -1"),
         (
             Fault("accel_probe", returns=ProbeResult(False, "it is asleep")),
             Status.NO_DEVICE,
@@ -114,7 +114,7 @@ def test_a_fault_before_there_is_an_accelerator_makes_the_backend_broken(at):
         (
             Fault("accel_create", returns="an accelerator"),
             Status.INVALID,
-            "gave 'an accelerator'",
+            "returned 'an accelerator'",
         ),
     ],
     ids=lambda value: value.at if isinstance(value, Fault) else "",

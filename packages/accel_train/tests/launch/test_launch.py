@@ -520,7 +520,7 @@ def test_a_class_that_exports_the_whole_environment_is_refused(
         return
     with pytest.raises(
         LaunchError,
-        match=r"^export_envs\(\) of card has .*, expected a prefix of three",
+        match=r"^export_envs\(\) of card returned .*, expected a prefix of three",
     ):
         forwarded(card, {**ENVIRON, "MY_SECRET": "x"})
 

@@ -297,7 +297,7 @@ PASSED_OVER = [
         UNMADE,
         None,
         "portable",
-        "is compatible: KeyError: 'ACME_HOME'",
+        "is created or checked for compatibility: KeyError: 'ACME_HOME'",
         "not compatible",
     ),
     (RAISING, None, "portable", "OSError: no driver", "not compatible"),

@@ -34,7 +34,7 @@ def command(ctx: click.Context, given: Path | None, arguments: tuple[str, ...]) 
     into = given or folder.own_folder()
     if into is None:
         raise click.UsageError(
-            "this accel is not in a folder of environments. Give --folder FOLDER, or make a folder: "
+            "this command is not in a folder of environments. Give --folder FOLDER, or make a folder: "
             "accel setup --into FOLDER cpu."
         )
     launcher = into.absolute() / "bin" / "python"

@@ -122,7 +122,7 @@ def problem(folder: Path, requirements: str) -> str:
     ):
         return (
             f"{folder} was made with a Python other than {base_python()}: {launcher} contains its path. "
-            "Next step: run accel with that Python, or make a new folder"
+            "Next step: use that Python, or make a new folder"
         )
     return ""
 

@@ -38,7 +38,7 @@ def _pep508(package: str) -> str:
 def _pip_arguments(plan: Plan) -> list[str]:
     """Return the packages as arguments for pip.
 
-    Packages of the accel project are given by the folder or URL from which accel-core was installed.
+    accel's distributions are given by the folder or URL from which accel-core was installed.
     """
     return [vendors.pip_argument(package) for package in plan.packages]
 

@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 
 class UvChoice(NamedTuple):
-    """Hardware for which `uv pip install --torch-backend=auto` finds the index."""
+    """Hardware for which `uv pip install --torch-backend=auto` selects the index."""
 
     #: The fact by which uv chooses the index, such as `"NVIDIA's driver 550.54.15"`.
     hardware: str
@@ -124,7 +124,7 @@ def for_uv(plan: Plan) -> Plan:
 
 
 def for_installation(plan: Plan, *, is_new: bool) -> Plan:
-    """Return the plan with the accel packages that the environment needs.
+    """Return the plan with accel's distributions that the environment needs.
 
     `is_new` means that the environment does not exist yet, or is on a different machine. Such an
     environment needs accel-core and all plugins of the plan. In the running environment, plugins that

@@ -282,7 +282,7 @@ def _missing_plugins() -> Iterator[Finding]:
 
 
 def _other_releases() -> Iterator[Finding]:
-    """Yield a finding on each accel distribution whose version differs from that of accel-core."""
+    """Yield a finding on each of accel's distributions whose version differs from that of accel-core."""
     for name in sorted(OWN_DISTRIBUTIONS):
         version = packages.version(name)
         if version and version != __version__:
