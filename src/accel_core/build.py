@@ -141,7 +141,7 @@ def _import_vendor(
     other = checks.loaded_overtaker(backend)
     if other:  # A start-up hook may load the other package when torch is imported.
         reason = f"torch.{backend.device_type} is overridden by {other}"
-        hint = f"choose that vendor's own backend, or do not load {other}"
+        hint = f"choose that vendor's backend, or do not load {other}"
         raise errors.DeclinedError(reason, hint=hint, deferred=True)
 
 

@@ -162,7 +162,7 @@ def answering(*, as_json: bool) -> Iterator[Output]:
 
     The exit status is then 2 for an invalid setting or an unknown name, and 1 for any
     other error. With `as_json`, the error is also written as a JSON document. Any other
-    exception is a bug in accel and keeps its traceback.
+    exception is a bug and keeps its traceback.
     """
     output = Output(sys.stdout)
     # This applies to the whole process, because output of a plugin's thread must not

@@ -246,7 +246,7 @@ class Pinning(Devices):
     """
 
     def _pins(self) -> Any:
-        """Return the manager of memory that accel itself pins; `None` by default. An
+        """Return the manager of memory that this package pins; `None` by default. An
         integration overrides this member.
         """
         return None

@@ -24,7 +24,7 @@ _READ = 10
 
 
 def warn_if_entered(accelerator: str, device: object) -> None:
-    """Warn if the nearest caller outside accel is about to enter the result in a `with`
+    """Warn if the nearest caller outside this package is about to enter the result in a `with`
     statement.
 
     `device` is the argument of `device()`, which the warning quotes.

@@ -1,9 +1,9 @@
 """Choose an environment of a folder by this machine's hardware, and start its Python.
 
 `accel setup --into FOLDER` copies this module to the folder `lib` in FOLDER, as `accel_choice.py`. Each
-program in `FOLDER/bin` runs this module first, so it imports only modules that Python itself imports at start:
-the hardware checks of accel-core take 60 ms to import, `re` and `json` 7 ms. The files of a folder have blocks
-of lines `key = value`, as in `pyvenv.cfg`. The items of a list are separated by spaces.
+program in `FOLDER/bin` runs this module first, so it imports only modules that Python itself imports at
+start: the hardware checks of accel-core take 60 ms to import, `re` and `json` 7 ms. The files of a folder
+have blocks of lines `key = value`, as in `pyvenv.cfg`. The items of a list are separated by spaces.
 """
 
 # pathlib takes milliseconds to import:

@@ -107,7 +107,7 @@ def _conda(plan: Plan) -> str:
 
 
 def _dockerfile(plan: Plan) -> str:
-    """Return a Dockerfile that mounts the checkout of the accel project while the image is built.
+    """Return a Dockerfile that mounts accel's checkout while the image is built.
 
     The checkout is needed because accel-core is not in a package registry.
     """

@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 
 class UvChoice(NamedTuple):
-    """Hardware for which `uv pip install --torch-backend=auto` selects the index."""
+    """Hardware for which uv selects the index (`--torch-backend=auto`)."""
 
     #: The fact by which uv chooses the index, such as `"NVIDIA's driver 550.54.15"`.
     hardware: str

@@ -47,7 +47,7 @@ class Worker:
         self._thread: threading.Thread | None = None
         #: Runs what the program has added to the futures of works: it may wait for other collectives, as
         #: PowerSGD's hook does, which must run meanwhile.
-        self._callbacks = ThreadPoolExecutor(_MAX_CALLBACKS, "accel-callbacks")
+        self._callbacks = ThreadPoolExecutor(_MAX_CALLBACKS, "staged callbacks")
         self._closed = False
 
     def submit(
