@@ -72,7 +72,8 @@ class Finding(NamedTuple):
     about: str = ""
     #: Observations by name, in the order in which people read them.
     facts: Mapping[str, str] = {}
-    #: The result of experiments on the cause, `"Proven: without …"`; empty without experiments.
+    #: The result of experiments on the cause, `"Proven: without …"`, or a fault of files.
+    #: Empty without either.
     proof: str = ""
 
     def to_dict(self) -> dict[str, object]:

@@ -9,6 +9,7 @@ from accel_core.verdict import How
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, TopicResult
 from accel_tools.doctor.topics.candidates import KNOWN_DIFFERENCES
 from accel_tools.doctor.topics.compute import COMPUTED
+from accel_tools.doctor.topics.visible_devices import MAPPED, NOT_VISIBLE
 
 __all__ = ["summarize"]
 
@@ -19,16 +20,28 @@ _CAPITALIZED = ("nothing ", "one problem", "the choice ", "no backend ")
 def summarize(context: DiagnosticContext, topics: Sequence[TopicResult]) -> str:
     """Return the result as one sentence with its full stop, on the requested backends if any.
 
-    Known numerical differences and simulated devices add a sentence each.
+    Known numerical differences, devices that a variable hides, and simulated devices add
+    a sentence each.
     """
     sentences = [_first_sentence(context, topics)]
     for finding in _findings(topics):
         if finding.code == KNOWN_DIFFERENCES:
             sentences.append(f"Known difference: {finding.what}.")
+        if _hides_devices(finding, context):
+            sentences.append(f"{finding.what}.")
     simulated = context.environ.get("ACCEL_SIMULATE", "")
     if simulated:
         sentences.append(f"Devices are simulated: ACCEL_SIMULATE={simulated!r}.")
     return " ".join(sentences)
+
+
+def _hides_devices(finding: Finding, context: DiagnosticContext) -> bool:
+    """Return whether variables hide a part of the chosen backend's devices."""
+    survey = context.finished_survey
+    selection = survey.selection if survey is not None else None
+    is_chosen = selection is not None and finding.about == selection.name
+    is_mapped = finding.code == MAPPED and NOT_VISIBLE in finding.facts.values()
+    return is_chosen and is_mapped
 
 
 def _first_sentence(context: DiagnosticContext, topics: Sequence[TopicResult]) -> str:

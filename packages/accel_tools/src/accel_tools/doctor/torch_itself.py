@@ -10,6 +10,7 @@ from accel_core import torch_build
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause, root_place
 from accel_core.sandbox import child
 from accel_core.text import one_line
+from accel_tools.doctor.damage import damage_of
 from accel_tools.doctor.installed_package import vendor_package
 from accel_tools.doctor.records import Finding, Level
 from accel_tools.doctor.vendor_package import missing_libraries, unmet_libraries
@@ -29,6 +30,9 @@ def torch_finding(
     """
     build = torch_build()
     if build is None:
+        damage = damage_of("torch")
+        if damage is not None:
+            return Finding(Level.ERROR, _CODE, damage.what, damage.step)
         return Finding(Level.ERROR, _CODE, "torch is not installed", "accel setup")
     version = build.version
     package = vendor_package("torch")
@@ -39,6 +43,12 @@ def torch_finding(
         what = f"could not determine whether torch {version} can be imported: {trial.failure}"
         step = "allow more time: --timeout 300"
         return Finding(Level.WARNING, _CODE, what, step, facts=facts)
+    if trial.is_unstarted:
+        facts["root cause"] = trial.failure
+        what = f"torch {version} was not tried, because no process could be started: {trial.failure}"
+        return Finding(
+            Level.ERROR, _CODE, what, step_without_process(trial.failure), facts=facts
+        )
     if not trial.failure:
         what = f"torch {version} can be imported"
         return Finding(Level.OK, _CODE, what, facts=facts)
@@ -46,13 +56,14 @@ def torch_finding(
     if package is not None:
         unmet = unmet_libraries(package, environ)
         facts["missing libraries"] = missing_libraries(unmet)
-    return Finding(
-        Level.ERROR,
-        _CODE,
-        f"torch {version} cannot be imported: {trial.failure}",
-        _step(trial.failure, version),
-        facts={name: value for name, value in facts.items() if value},
-    )
+    what = f"torch {version} cannot be imported: {trial.failure}"
+    facts = {name: value for name, value in facts.items() if value}
+    damage = damage_of("torch")
+    if damage is not None:
+        return Finding(
+            Level.ERROR, _CODE, what, damage.step, facts=facts, proof=damage.what
+        )
+    return Finding(Level.ERROR, _CODE, what, _step(trial.failure), facts=facts)
 
 
 #: Errors whose cause no experiment can prove, as patterns, and the next step.
@@ -66,17 +77,27 @@ _STEPS = {
         "limit it"
     ),
 }
-#: Errors about a file of torch that is missing or damaged.
-_TORCH_FILE = r"No module named 'torch\.|lib(torch|c10|shm)\w*\.so"
 
 
-def _step(failure: str, version: str) -> str:
+def _step(failure: str) -> str:
     """Return the next step after an error; empty if none is known."""
     for pattern, step in _STEPS.items():
         if re.search(pattern, failure):
             return step
-    if re.search(_TORCH_FILE, failure):
-        return f"pip install --force-reinstall 'torch=={version}'"
+    return ""
+
+
+def step_without_process(failure: str) -> str:
+    """Return the next step if no child process can be started; empty if none is known."""
+    if "File too large" in failure:
+        return "ulimit -f unlimited, where the limit is set"
+    if "no temporary file" in failure:
+        return "export TMPDIR=FOLDER, a folder that you may write to, with free space"
+    if "temporarily unavailable" in failure:  # EAGAIN of fork(2)
+        return (
+            "raise the limit of processes: `ulimit -u` of this user, or `pids.max` of "
+            "the container's control group"
+        )
     return ""
 
 
@@ -88,6 +109,8 @@ class _Trial(NamedTuple):
     #: The file and line that raised the error, if known.
     place: str = ""
     timed_out: bool = False
+    #: Whether no process could be started; `failure` is the reason.
+    is_unstarted: bool = False
 
 
 def _try_import(timeout: float) -> _Trial:
@@ -95,7 +118,7 @@ def _try_import(timeout: float) -> _Trial:
     try:
         report = child.run(import_in_child, {}, timeout)
     except OSError as error:
-        return _Trial(f"no process could be started to try it: {error}")
+        return _Trial(one_line(str(error)), is_unstarted=True)
     if report.answer is not None:
         cause, place = report.answer["cause"], report.answer["where"]
         return _Trial(one_line(str(cause)), one_line(str(place)))

@@ -19,7 +19,8 @@ def main(folder: str, job: "dict[str, Any]") -> None:
 
     `job` has the keys `path` (folders in place of Python's; empty to keep those),
     `start` (lines of start-up files to run), `without_folder` (take the script's folder
-    off the path), `modules` (to import in this order), `verdict` and `others` (for the
+    off the path), `modules` (to import in this order; a function is called if it follows
+    after a colon), `verdict` and `others` (for the
     computation; `None` to import only), `counts_only` (do not compute) and `own_path`
     (folders with accel's packages).
     """
@@ -45,7 +46,7 @@ def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, An
     for module in job["modules"]:
         stage("import " + module)
         try:
-            __import__(module)
+            _load(module)
         except (Exception, SystemExit) as error:
             return _failure(module, imported, error)
         imported.append(module)
@@ -58,12 +59,24 @@ def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, An
     return {**result, **compute(job, stage)}
 
 
+def _load(name: str) -> None:
+    """Import a module; of `"module:function"`, call the function too, as torch's autoload does."""
+    module, _, function = name.partition(":")
+    __import__(module)
+    if function:
+        target = sys.modules[module]
+        for attribute in function.split("."):
+            target = getattr(target, attribute)
+        target()
+
+
 def _failure(
     module: str, imported: list[str], error: BaseException
 ) -> "dict[str, Any]":
     """Return the first exception of the chain, the files that it passed through, and all loaded files."""
     chain = _chain(error)
     text = type(chain[-1]).__name__ + ": " + str(chain[-1])
+    raised = str(chain[0]) if len(chain) > 1 else ""
     places = []
     for link in chain:
         trace = link.__traceback__
@@ -74,6 +87,7 @@ def _failure(
         "imported": imported,
         "module": module,
         "error": text.rstrip(": "),
+        "raised": raised,
         "places": places,
         "loaded": _loaded(),
     }

@@ -121,6 +121,8 @@ class Outcome:
     imported: tuple[str, ...] = ()
     #: The error of the import that failed, of a dead process, or of one that hung.
     error: str = ""
+    #: The error that the import raised, if it differs: torch's, after a package's.
+    raised: str = ""
     #: Files that the error went through, and the files of all loaded modules.
     places: tuple[str, ...] = ()
     loaded: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -249,6 +251,7 @@ def _outcome(program: Program, report: child.ChildReport) -> Outcome:
     return Outcome(
         imported=tuple(answer["imported"]),
         error=answer["error"],
+        raised=answer.get("raised", ""),
         places=tuple(answer["places"]),
         loaded=dict(answer["loaded"]),
         count=answer.get("count"),

@@ -15,7 +15,11 @@ from accel_core.current import late_changes
 from accel_core.hardware import bus, visible_devices
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
-__all__ = ["TOPIC", "origin_of_variable"]
+__all__ = ["MAPPED", "NOT_VISIBLE", "TOPIC", "origin_of_variable"]
+
+#: The code of the finding on valid variables, and the fact about a device that they hide.
+MAPPED = "visible-devices.mapped"
+NOT_VISIBLE = "not visible"
 
 #: No process has more ancestors; also ends the walk if /proc is inconsistent.
 _MAX_ANCESTORS = 64
@@ -100,7 +104,7 @@ def _mapping(
     facts = {effect.variable: repr(effect.value) for effect in masks.effects}
     if masks.devices is not None:
         for index in range(count or 0):
-            facts[f"physical {index}"] = "not visible"
+            facts[f"physical {index}"] = NOT_VISIBLE
         for index, device in enumerate(masks.devices):
             facts[f"physical {device}"] = f"{backend.device_type}:{index}"
     if verdict is not None and verdict.devices is not None:
@@ -125,14 +129,27 @@ def _mapped(
     facts: Mapping[str, str],
 ) -> Finding:
     """Return how many devices the variables show."""
-    settings = [f"{effect.variable}={effect.value!r}" for effect in masks.effects]
+    settings = [_setting(effect) for effect in masks.effects]
     shown = "every device"
     if masks.devices is not None:
         of = f" of {count}" if count else ""
-        shown = f"{len(masks.devices)}{of} devices"
+        plural = "" if (count or len(masks.devices)) == 1 else "s"
+        shown = f"{len(masks.devices)}{of} device{plural}"
     what = f"{' with '.join(settings)} shows {shown}"
-    code = "visible-devices.mapped"
-    return Finding(Level.OK, code, what, about=candidate.name, facts=facts)
+    return Finding(Level.OK, MAPPED, what, about=candidate.name, facts=facts)
+
+
+def _setting(effect: visible_devices.Effect) -> str:
+    setting = f"{effect.variable}={effect.value!r}"
+    if is_set_since_start(effect.variable, effect.value):
+        return f"{setting} (set by a start-up file of Python, see the topic import-hooks)"
+    return setting
+
+
+def is_set_since_start(name: str, value: str, root: str = "/") -> bool:
+    """Return whether this process has set the variable itself, by /proc; False if unknown."""
+    environ = hardware.read_text("/proc/self/environ", root)
+    return bool(environ) and f"{name}={value}" not in environ.split("\0")
 
 
 def _faults(
