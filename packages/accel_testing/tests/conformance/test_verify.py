@@ -281,11 +281,11 @@ def test_a_count_in_accel_probe_starts_no_device(install):
     [
         (
             "Custom backend 'xpu' not implement 'torch.xpu.Stream'",
-            "give torch.xpu a Stream",
+            "add Stream to torch.xpu",
         ),  # FSDP's
         (
             "rank 1: AttributeError: module 'torch.xpu' has no attribute 'Event'",
-            "give torch.xpu a Event",
+            "add Event to torch.xpu",
         ),
         ("module 'torch.nn' has no attribute 'Event'", ""),
         ("a sum of four ones is 3", ""),
@@ -410,7 +410,7 @@ def test_a_level_of_which_nothing_passed_is_not_reached(of_a_framework, reached)
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (("cpu", "--certify", "--check", "declaration.hooks_fit"), 2, "leave --check out"),
+        (("cpu", "--certify", "--check", "declaration.hooks_fit"), 2, "Leave --check out"),
         (("cpu", "--junit", "no/x.xml"), 2, "there is no folder no. Create it first: mkdir -p no"),
         (("nobody",), 2, "accel verify nobody: no installed distribution declares nobody"),
         # Without the device a simulated one is named.
@@ -437,7 +437,7 @@ def test_what_cannot_run_says_why(tmp_path, words, status, message):
         ('[fails]\n"interface.answers.identity" = " "', "has no reason"),
         ('[fails]\n"interface.answers.identity" = 3', "has no reason"),
         ('[xfail]\n"interface.answers.identity" = "x"', "unknown section [xfail]"),
-        ("skip = 3", "[skip] is no table"),
+        ("skip = 3", "[skip] is not a table"),
         ("[skip", "is not valid TOML"),
         (
             '[skip]\n"declaration.hooks_fit"="a"\n[fails]\n"declaration.hooks_fit"="b"',
