@@ -31,9 +31,9 @@ def _hiding_file(error: Exception) -> str:
         trace = trace.tb_next
     for file in files:
         folder, name = os.path.split(file or "")
-        if folder and folder in folders:
-            if name.partition(".")[0] in sys.stdlib_module_names:
-                return str(file)
+        is_of_python = name.partition(".")[0] in sys.stdlib_module_names
+        if folder and folder in folders and is_of_python:
+            return str(file)
     return ""
 
 

@@ -199,11 +199,14 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
     try:
         return tempfile.TemporaryDirectory(prefix="accel-", ignore_cleanup_errors=True)
     except FileNotFoundError as error:
-        raise OSError(_why_no_temporary_folder()) from error
+        reasons = _why_not_written()
+        if not reasons:
+            raise
+        raise OSError(f"no temporary file can be written ({reasons})") from error
 
 
-def _why_no_temporary_folder() -> str:
-    """Return why no temporary file can be written: `tempfile` does not report the reason."""
+def _why_not_written() -> str:
+    """Return why each temporary folder cannot be written: `tempfile` does not report it."""
     variables = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
     reasons = []
     for folder in dict.fromkeys([*filter(None, variables), "/tmp", "/var/tmp"]):
@@ -215,7 +218,7 @@ def _why_no_temporary_folder() -> str:
         finally:
             with contextlib.suppress(OSError):
                 file.unlink()
-    return f"no temporary file can be written ({', '.join(reasons)})"
+    return ", ".join(reasons)
 
 
 def _prepare(folder: Path) -> None:

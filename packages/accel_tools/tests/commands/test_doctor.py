@@ -311,6 +311,15 @@ def test_without_torch_nothing_can_be_chosen(accel):
     assert "     accel setup\n" in done.stdout
 
 
+def test_a_torch_that_ends_its_process_is_one_finding(accel):
+    """The probe of each backend ends with it: the vendor's package is not to be installed again."""
+    layouts._write(accel.world.site, {"torch/__init__.py": "import os\nos._exit(3)\n"})
+    accel.install("npu")
+    page = accel(*ONE).stdout
+    assert page.count("✗") == 2  # the topic and its one finding
+    assert "reinstall the vendor's package" not in page
+
+
 def test_of_a_torch_that_takes_too_long_nothing_is_known(accel):
     layouts._write(
         accel.world.site, {"torch/__init__.py": "__import__('time').sleep(60)\n"}

@@ -27,7 +27,7 @@ _NOT_MAPPED = re.compile(r"(/[^\s:'\"]+): failed to map segment from shared obje
 
 
 class Damage(NamedTuple):
-    """What is wrong with files, and the next step."""
+    """A fault of files, as a clause, and the next step."""
 
     what: str
     step: str

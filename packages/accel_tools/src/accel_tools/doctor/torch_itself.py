@@ -11,7 +11,7 @@ from accel_core.exceptions import PLUGIN_ERRORS, root_cause, root_place
 from accel_core.sandbox import child
 from accel_core.text import one_line
 from accel_tools.doctor.damage import damage_of
-from accel_tools.doctor.installed_package import vendor_package
+from accel_tools.doctor.installed_package import VendorPackage, vendor_package
 from accel_tools.doctor.records import Finding, Level
 from accel_tools.doctor.vendor_package import missing_libraries, unmet_libraries
 
@@ -38,31 +38,40 @@ def torch_finding(
     package = vendor_package("torch")
     facts = {"torch": f"{version} in {package.folder}" if package else version}
     trial = _Trial() if proven else _try_import(timeout)
+    if trial.failure and not trial.timed_out and not trial.is_unstarted:
+        return _failure_finding(version, trial, package, facts, environ)
+    level, what, step = Level.OK, f"torch {version} can be imported", ""
     if trial.timed_out:
         # On a cold or busy disk that need not be a fault.
+        level = Level.WARNING
         what = f"could not determine whether torch {version} can be imported: {trial.failure}"
         step = "allow more time: --timeout 300"
-        return Finding(Level.WARNING, _CODE, what, step, facts=facts)
-    if trial.is_unstarted:
+    elif trial.is_unstarted:
+        level = Level.ERROR
         facts["root cause"] = trial.failure
         what = f"torch {version} was not tried, because no process could be started: {trial.failure}"
-        return Finding(
-            Level.ERROR, _CODE, what, step_without_process(trial.failure), facts=facts
-        )
-    if not trial.failure:
-        what = f"torch {version} can be imported"
-        return Finding(Level.OK, _CODE, what, facts=facts)
-    facts |= {"root cause": trial.failure, "raised by": trial.place}
+        step = _step_without_process(trial.failure)
+    return Finding(level, _CODE, what, step, facts=facts)
+
+
+def _failure_finding(
+    version: str,
+    trial: _Trial,
+    package: VendorPackage | None,
+    known: Mapping[str, str],
+    environ: Mapping[str, str],
+) -> Finding:
+    """Return the finding on a torch that cannot be imported."""
+    facts = {**known, "root cause": trial.failure, "raised by": trial.place}
     if package is not None:
         unmet = unmet_libraries(package, environ)
         facts["missing libraries"] = missing_libraries(unmet)
-    what = f"torch {version} cannot be imported: {trial.failure}"
     facts = {name: value for name, value in facts.items() if value}
+    what = f"torch {version} cannot be imported: {trial.failure}"
     damage = damage_of("torch")
     if damage is not None:
-        return Finding(
-            Level.ERROR, _CODE, what, damage.step, facts=facts, proof=damage.what
-        )
+        step, proof = damage.step, damage.what
+        return Finding(Level.ERROR, _CODE, what, step, facts=facts, proof=proof)
     return Finding(Level.ERROR, _CODE, what, _step(trial.failure), facts=facts)
 
 
@@ -87,7 +96,7 @@ def _step(failure: str) -> str:
     return ""
 
 
-def step_without_process(failure: str) -> str:
+def _step_without_process(failure: str) -> str:
     """Return the next step if no child process can be started; empty if none is known."""
     if "File too large" in failure:
         return "ulimit -f unlimited, where the limit is set"

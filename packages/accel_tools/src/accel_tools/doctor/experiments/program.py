@@ -64,7 +64,7 @@ def _load(name: str) -> None:
     module, _, function = name.partition(":")
     __import__(module)
     if function:
-        target = sys.modules[module]
+        target: Any = sys.modules[module]
         for attribute in function.split("."):
             target = getattr(target, attribute)
         target()

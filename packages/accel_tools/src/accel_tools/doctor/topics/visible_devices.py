@@ -129,25 +129,26 @@ def _mapped(
     facts: Mapping[str, str],
 ) -> Finding:
     """Return how many devices the variables show."""
-    settings = [_setting(effect) for effect in masks.effects]
+    settings = [f"{effect.variable}={effect.value!r}" for effect in masks.effects]
     shown = "every device"
     if masks.devices is not None:
         of = f" of {count}" if count else ""
         plural = "" if (count or len(masks.devices)) == 1 else "s"
         shown = f"{len(masks.devices)}{of} device{plural}"
     what = f"{' with '.join(settings)} shows {shown}"
+    for effect in masks.effects:
+        if _is_set_since_start(effect.variable, effect.value):
+            what += (
+                f"; {effect.variable} was set after Python had started, as start-up "
+                "files do: accel doctor --all --topic import-hooks lists them"
+            )
     return Finding(Level.OK, MAPPED, what, about=candidate.name, facts=facts)
 
 
-def _setting(effect: visible_devices.Effect) -> str:
-    setting = f"{effect.variable}={effect.value!r}"
-    if is_set_since_start(effect.variable, effect.value):
-        return f"{setting} (set by a start-up file of Python, see the topic import-hooks)"
-    return setting
-
-
-def is_set_since_start(name: str, value: str, root: str = "/") -> bool:
+def _is_set_since_start(name: str, value: str, root: str = "/") -> bool:
     """Return whether this process has set the variable itself, by /proc; False if unknown."""
+    if os.environ.get(name) != value:
+        return False
     environ = hardware.read_text("/proc/self/environ", root)
     return bool(environ) and f"{name}={value}" not in environ.split("\0")
 
