@@ -311,6 +311,16 @@ def test_without_torch_nothing_can_be_chosen(accel):
     assert "     accel setup\n" in done.stdout
 
 
+def test_a_torch_that_the_system_refuses_is_to_be_upgraded(accel):
+    """Case 31: glibc 2.41 refuses libraries that need an executable stack."""
+    error = "libtorch_cpu.so: cannot enable executable stack as shared object requires"
+    layouts._write(
+        accel.world.site, {"torch/__init__.py": f"raise ImportError({error!r})\n"}
+    )
+    finding = findings(accel.json(*ONE, status=1))[""]
+    assert finding["step"].startswith("pip install --upgrade torch: this system ")
+
+
 def test_a_torch_that_ends_its_process_is_one_finding(accel):
     """The probe of each backend ends with it: the vendor's package is not to be installed again."""
     layouts._write(accel.world.site, {"torch/__init__.py": "import os\nos._exit(3)\n"})

@@ -9,7 +9,7 @@ from accel_core.verdict import How
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, TopicResult
 from accel_tools.doctor.topics.candidates import KNOWN_DIFFERENCES
 from accel_tools.doctor.topics.compute import COMPUTED
-from accel_tools.doctor.topics.visible_devices import MAPPED, NOT_VISIBLE
+from accel_tools.doctor.topics.visible_devices import may_hide_devices
 
 __all__ = ["summarize"]
 
@@ -36,12 +36,11 @@ def summarize(context: DiagnosticContext, topics: Sequence[TopicResult]) -> str:
 
 
 def _hides_devices(finding: Finding, context: DiagnosticContext) -> bool:
-    """Return whether variables hide a part of the chosen backend's devices."""
+    """Return whether variables may hide a part of the chosen backend's devices."""
     survey = context.finished_survey
     selection = survey.selection if survey is not None else None
     is_chosen = selection is not None and finding.about == selection.name
-    is_mapped = finding.code == MAPPED and NOT_VISIBLE in finding.facts.values()
-    return is_chosen and is_mapped
+    return is_chosen and may_hide_devices(finding)
 
 
 def _first_sentence(context: DiagnosticContext, topics: Sequence[TopicResult]) -> str:

@@ -223,7 +223,10 @@ def _autoload(program: Program) -> Iterator[Experiment]:
 
 def _loader_variables(program: Program) -> Iterator[Experiment]:
     for name in program.environ:
-        if name.startswith("LD_"):
+        if name in ("LD_PRELOAD", "LD_AUDIT"):
+            # Their libraries replace functions of every program.
+            yield _variable(name, program, lambda _outcome: True)
+        elif name.startswith("LD_"):
             yield _variable(name, program, _names_a_library)
     for name in program.environ:
         if name.startswith("PYTHON"):
