@@ -60,7 +60,7 @@ def test_accel_info_says_what_stands_in(built, tmp_path):
     page = " ".join(info().stdout.split())
     assert "streams not supported (one queue" in page
     assert (
-        "communication staged (the device has no collectives: through host memory, over gloo)"
+        "communication staged (the device has no collectives, so gloo sends copies in host memory)"
         in page
     )
     wrong = info(ACCEL_COMMUNICATION_BACKEND="gloo")

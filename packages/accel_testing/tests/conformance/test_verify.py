@@ -124,7 +124,7 @@ def test_a_wrong_answer_fails_with_what_was_expected(wild_outcomes):
 def test_a_name_that_torch_asks_of_the_devices_module_is_told_as_that(wild_outcomes):
     """As FSDP2 asks it for its streams: "module has no attribute" tells nobody who asked."""
     outcome, why = wild_outcomes["answers.random_module"]
-    asked = "torch calls it in the device's module: add Graph to torch.cpu"
+    asked = "torch calls this function in the device's module: add Graph to torch.cpu"
     missing = "AttributeError: module 'torch.cpu' has no attribute 'Graph'"
     assert outcome == "failed"
     assert why == f"{missing}. {asked}"
@@ -182,7 +182,7 @@ def test_the_vendors_file_skips_and_expects_failures(wild_with_file):
         "answers.forwarded_variables": ("expected failure", "one letter is enough"),
         "traces.making_keeps_torchs_settings": (
             "failed",
-            "making the accelerator changes are_deterministic_algorithms_enabled from False to True",
+            "creating the accelerator changes are_deterministic_algorithms_enabled from False to True",
         ),
     }
 
@@ -246,11 +246,11 @@ def test_a_lost_server_ends_the_run_and_is_named(remote):
         (row["outcome"], row["message"]) for row in json.loads(done.stdout)["checks"]
     ]
     error = "ConnectionRefusedError: no server at port 9720"
-    process = "a process with one tensor on it exited with status 1"
+    process = "a process that creates one tensor on it exited with status 1"
     gone = ("failed", error)
     lost = (
         "not run",
-        f"the device no longer answers: {process}; last words: {error}",
+        f"the device no longer responds: {process}; last words: {error}",
     )
     assert outcomes == [("passed", ""), gone, lost]
 

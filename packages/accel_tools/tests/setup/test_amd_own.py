@@ -87,8 +87,8 @@ def test_on_windows_the_build_has_code_for_all_gpus_of_amds(planned_for):
 
 
 UNFIT = [
-    ({"python": "3.10"}, {}, "AMD's own wheels are for Python 3.11 to 3.14, but this is Python 3.10"),
-    ({}, {"torch": "2.13.0"}, "AMD's own wheels are of torch 2.12, and not 2.13.0"),
+    ({"python": "3.10"}, {}, "AMD's wheels are for Python 3.11 to 3.14, but this is Python 3.10"),
+    ({}, {"torch": "2.13.0"}, "AMD's wheels are for torch 2.12, not 2.13.0"),
 ]  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def test_a_release_of_torch_is_pinned(planned_for):
 
 def test_wrong_results_are_a_reason_to_install_nothing(planned_for):
     found = planned_for({"pci": RDNA1["pci"], "gfx": [0, 100303]})
-    assert "AMD's own are reported to give wrong results" in found.unknown
+    assert "AMD's wheels are reported to compute wrong results" in found.unknown
     assert "unslothai/unsloth/pull/8412" in found.url
 
 

@@ -1,4 +1,4 @@
-"""The variables that launchers set for ranks: torchrun's, and our own."""
+"""The environment variables that launchers set for ranks: those of torchrun and of accel-train."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ LOCAL_RANK = Variable("LOCAL_RANK", parse_whole_number, 0)
 LOCAL_WORLD_SIZE = Variable("LOCAL_WORLD_SIZE", parse_whole_number, 1)
 MASTER_ADDR = Variable("MASTER_ADDR", str, "")
 MASTER_PORT = Variable("MASTER_PORT", parse_whole_number, 0)
-#: Set by `accel run`: torch.distributed's backend for its ranks.
+#: The communication backend for the ranks, which `accel run` sets.
 ACCEL_COMMUNICATION_BACKEND = Variable("ACCEL_COMMUNICATION_BACKEND", str, "")
