@@ -1,6 +1,53 @@
-"""Run the `accel` command as `python -m accel_core`."""
+"""Start the `accel` command, also as `python -m accel_core`.
+
+A file in a folder of PYTHONPATH that has the name of a module of Python, such as `random.py`,
+makes many imports fail: also those of this command. The command then starts again without
+PYTHON* variables and can report the file. Its child processes still have the variables.
+"""
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run the `accel` command with this process's arguments."""
+    try:
+        from accel_core.cli import main as run
+    except Exception as error:
+        file = _hiding_file(error)
+        if file and not sys.flags.ignore_environment:
+            _start_without_variables(file, error)
+        raise
+    run()
+
+
+def _hiding_file(error: Exception) -> str:
+    """Return the file in a folder of PYTHONPATH that hides a module of Python; empty if there is none."""
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    trace = error.__traceback__
+    while trace is not None:
+        files.append(trace.tb_frame.f_code.co_filename)
+        trace = trace.tb_next
+    for file in files:
+        folder, name = os.path.split(file or "")
+        is_of_python = name.partition(".")[0] in sys.stdlib_module_names
+        if folder and folder in folders and is_of_python:
+            return str(file)
+    return ""
+
+
+def _start_without_variables(file: str, error: Exception) -> None:
+    """Start this command again without PYTHON* variables."""
+    sys.stderr.write(
+        f"accel: Python imports {file} instead of its own module: {error}\n"
+        "accel: next step: rename that file, or remove its folder from PYTHONPATH. "
+        "Now accel itself starts without PYTHONPATH.\n"
+    )
+    sys.stderr.flush()
+    program = "from accel_core.__main__ import main; main()"
+    os.execv(sys.executable, [sys.executable, "-E", "-c", program, *sys.argv[1:]])
+
 
 if __name__ == "__main__":
-    from accel_core.cli import main
-
     main()

@@ -1,6 +1,8 @@
 """The command as a whole: help, version and colour."""
 
+import os
 import runpy
+import subprocess
 import sys
 
 import click
@@ -121,3 +123,16 @@ def test_json_and_help_need_no_rich(accel):
         assert accel(*arguments, watched=frozenset({"rich"})).stderr.endswith(
             "loaded: []"
         )
+
+
+def test_a_file_on_pythonpath_that_hides_a_module_of_python_is_named(tmp_path):
+    (tmp_path / "random.py").write_text("SEED = 1\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "accel_core", "--version"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == f"accel-core {__version__}\n"
+    assert f"accel: Python imports {tmp_path / 'random.py'} instead" in done.stderr

@@ -315,6 +315,37 @@ def test_the_concurrency_limit_holds_and_waiting_costs_no_time(world, monkeypatc
     assert work.read_text() == "begin end " * 3
 
 
+def test_a_umask_that_forbids_all_does_not_matter(job):
+    before = os.umask(0o777)
+    try:
+        report = job("stage('here')\nprint('words')\nreturn {'ok': True}")
+    finally:
+        os.umask(before)
+    assert (report.answer, report.stage) == ({"ok": True}, "here")
+
+
+def test_without_a_temporary_folder_the_reason_is_named(job, tmp_path, monkeypatch):
+    """A limit of file sizes is such a reason; `tempfile` hides it."""
+    import resource
+
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(OSError, match=r"no temporary file .*/tmp: File too large"):
+            child.run(sys.exit, {}, 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_without_threads_the_children_follow_one_another(monkeypatch):
+    def refuse(_thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert child.run_in_parallel(lambda number: number + 1, range(3), 3) == [1, 2, 3]
+
+
 def test_after_the_end_no_child_starts(job, monkeypatch):
     monkeypatch.setattr(
         child.supervision, "is_shutting_down", False

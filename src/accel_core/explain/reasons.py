@@ -470,6 +470,8 @@ def _crashed(verdict: Verdict, why: Why, _plain: bool) -> Words:
     step = "reinstall the vendor's package"
     if why["of_plugin"]:
         step = _report(verdict)
+    elif why["stage"] == "importing torch":
+        step = "find the cause with accel doctor"
     return Words(text, f"{step}, or set ACCEL_BLOCK={verdict.name}")
 
 

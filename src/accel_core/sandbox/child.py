@@ -176,6 +176,7 @@ def run(
     """
     with supervision.concurrency_limit, _temporary_folder() as name:
         folder = Path(name)
+        _prepare(folder)
         request = {
             "module": function.__module__,
             "function": function.__qualname__,
@@ -204,8 +205,40 @@ def run(
 
 
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a new temporary folder; raises `OSError` with the reason if there can be none."""
     # On Windows, a process that outlives the child may keep a file open.
-    return tempfile.TemporaryDirectory(prefix="accel-", ignore_cleanup_errors=True)
+    try:
+        return tempfile.TemporaryDirectory(prefix="accel-", ignore_cleanup_errors=True)
+    except FileNotFoundError as error:
+        reasons = _why_not_written()
+        if not reasons:
+            raise
+        raise OSError(f"no temporary file can be written ({reasons})") from error
+
+
+def _why_not_written() -> str:
+    """Return why each temporary folder cannot be written: `tempfile` does not report it."""
+    variables = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
+    reasons = []
+    for folder in dict.fromkeys([*filter(None, variables), "/tmp", "/var/tmp"]):
+        file = Path(folder, f"accel-{os.getpid()}")
+        try:
+            file.write_bytes(b"1")
+        except OSError as error:
+            reasons.append(f"{folder}: {error.strerror}")
+        finally:
+            with contextlib.suppress(OSError):
+                file.unlink()
+    return ", ".join(reasons)
+
+
+def _prepare(folder: Path) -> None:
+    """Create the files, so that the umask of this process and of the child does not matter."""
+    folder.chmod(0o700)
+    for name in ("request.json", "log", "answer.json", "output"):
+        file = folder / name
+        file.touch()
+        file.chmod(0o600)
 
 
 def _start(
@@ -309,12 +342,20 @@ def run_in_parallel(
     """Call `function`, which runs a child, for each item, with up to `workers` calls in
     parallel.
 
+    If no thread can be started, the calls run one after another.
+
     Ctrl-C does not reach the children, because each has a separate session. Therefore
     an interrupt terminates them here.
     """
+    each = list(items)
     with ThreadPoolExecutor(max_workers=workers) as pool:
         try:
-            return list(pool.map(function, items))
+            futures = [pool.submit(function, item) for item in each]
+        except RuntimeError:  # no thread can be started
+            pool.shutdown(cancel_futures=True)
+            return [function(item) for item in each]
+        try:
+            return [future.result() for future in futures]
         except BaseException:
             end_all()
             raise

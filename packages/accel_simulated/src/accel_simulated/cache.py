@@ -65,19 +65,27 @@ def build(fit: Fit, command: list[str], what: str, next_step: str) -> Path:
             )
             lock.acquire()
     except OSError as error:
-        raise BuildError(
-            f"{folder} cannot be written: {error.strerror or error}. {_NEXT_STEP}"
-        ) from error
+        raise _not_written(folder, error) from error
     try:
         return find(fit) or _compile(fit, command, folder, what, next_step)
+    except OSError as error:
+        raise _not_written(folder, error) from error
     finally:
         lock.release()
+
+
+def _not_written(folder: Path, error: OSError) -> BuildError:
+    reason = error.strerror or str(error)
+    return BuildError(f"{folder} cannot be written: {reason}. {_NEXT_STEP}")
 
 
 def _compile(
     fit: Fit, command: list[str], folder: Path, what: str, next_step: str
 ) -> Path:
-    """Compile a library into the cache. Raises `BuildError` if the compilation fails."""
+    """Compile a library into the cache.
+
+    Raises `BuildError` if the compilation fails, and `OSError` if the cache cannot be written.
+    """
     sys.stderr.write(f"accel-simulated: compiling {what} once (up to a minute)\n")
     log = folder / f"{fit.folder}.log"
     with tempfile.TemporaryDirectory(dir=folder) as work:

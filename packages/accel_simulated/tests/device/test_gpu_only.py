@@ -280,3 +280,17 @@ def test_each_file_of_torch_that_asks_for_cuda_is_known():
         if not name.startswith(beyond) and "cuda.is_available()" in text:
             asking.add(name)
     assert sorted(listed) == sorted(asking)
+
+
+# ---------------------------------------------------------------------------- Triton
+
+NATIVE = """
+import json, torch
+from torch._native import common_utils
+print(json.dumps(common_utils.check_native_jit_disabled()))
+"""
+
+
+def test_torch_takes_no_kernel_of_triton_which_needs_the_driver(simulated):
+    """Many packages bring triton: torch then has Triton kernels for some shapes of `bmm`."""
+    assert simulated("cuda", NATIVE).answer is True

@@ -299,6 +299,19 @@ def test_a_cache_that_cannot_be_written_is_named_with_the_next_step(
         build("HPU")
 
 
+def test_a_cache_that_is_full_is_named_with_the_next_step(cache, compiler):
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(
+            BuildError, match=r"cannot be written: .*Set ACCEL_CACHE to"
+        ):
+            build("HPU")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 def test_a_torch_that_is_too_old_is_said_before_compiling(cache, compiler, monkeypatch):
     monkeypatch.setattr(building, "_torch_version", lambda: "2.11.0+cpu")
     with pytest.raises(

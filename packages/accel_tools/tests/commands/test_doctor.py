@@ -311,6 +311,25 @@ def test_without_torch_nothing_can_be_chosen(accel):
     assert "     accel setup\n" in done.stdout
 
 
+def test_a_torch_that_the_system_refuses_is_to_be_upgraded(accel):
+    """Case 31: glibc 2.41 refuses libraries that need an executable stack."""
+    error = "libtorch_cpu.so: cannot enable executable stack as shared object requires"
+    layouts._write(
+        accel.world.site, {"torch/__init__.py": f"raise ImportError({error!r})\n"}
+    )
+    finding = findings(accel.json(*ONE, status=1))[""]
+    assert finding["step"].startswith("pip install --upgrade torch: this system ")
+
+
+def test_a_torch_that_ends_its_process_is_one_finding(accel):
+    """The probe of each backend ends with it: the vendor's package is not to be installed again."""
+    layouts._write(accel.world.site, {"torch/__init__.py": "import os\nos._exit(3)\n"})
+    accel.install("npu")
+    page = accel(*ONE).stdout
+    assert page.count("✗") == 2  # the topic and its one finding
+    assert "reinstall the vendor's package" not in page
+
+
 def test_of_a_torch_that_takes_too_long_nothing_is_known(accel):
     layouts._write(
         accel.world.site, {"torch/__init__.py": "__import__('time').sleep(60)\n"}

@@ -9,7 +9,12 @@ import pytest
 
 from accel_core.settings import Settings
 from accel_tools.doctor.experiments import table, trial
-from accel_tools.doctor.experiments.cases import Goal, find_cases, investigate
+from accel_tools.doctor.experiments.cases import (
+    Goal,
+    find_cases,
+    investigate,
+    not_proven,
+)
 from accel_tools.doctor.experiments.search import Experiment, Search
 from accel_tools.doctor.experiments.trial import (
     Change,
@@ -97,6 +102,63 @@ def test_a_cause_is_found_although_leaving_all_out_breaks_the_program():
     search = Search(run, lambda outcome: outcome.is_well, time.monotonic() + 60)
     result = search.find_causes(rows, FAILED)
     assert [cause.name for cause in result.causes] == ["CAUSE"]
+
+
+def test_a_cause_behind_another_is_found_by_the_second_error():
+    """A folder on PYTHONPATH and a limit of memory; leaving all out removes torch too."""
+
+    def run(change):
+        if "NEEDED" in change.removed:
+            return Outcome(error="the device is gone")
+        if "FIRST" not in change.removed:
+            return Outcome(error="the first error")
+        return WELL if "SECOND" in change.removed else Outcome(error="another error")
+
+    first = row("FIRST", is_likely=lambda o: "first" in o.error, may_be_needed=True)
+    second = row("SECOND", is_likely=lambda o: "another" in o.error)
+    needed = row("NEEDED", may_be_needed=True)
+    search = Search(run, lambda outcome: outcome.is_well, time.monotonic() + 60)
+    result = search.find_causes([needed, second, first], run(Change()))
+    assert {cause.name for cause in result.causes} == {"FIRST", "SECOND"}
+
+
+def test_a_cause_that_only_follows_another_error_is_proven_alone():
+    def run(change):
+        if "CAUSE" in change.removed:
+            return WELL
+        return Outcome(error="another" if "OTHER" in change.removed else "the first")
+
+    other = row("OTHER", is_likely=lambda o: "first" in o.error)
+    cause = row("CAUSE", is_likely=lambda o: "another" in o.error)
+    search = Search(run, lambda outcome: outcome.is_well, time.monotonic() + 60)
+    result = search.find_causes([other, cause], run(Change()))
+    assert [each.name for each in result.causes] == ["CAUSE"]
+
+
+def test_without_time_to_find_the_cause_the_changes_among_which_it_is_are_given():
+    def run(change):
+        if change.removed:
+            search.end = 0  # the time is over
+        return WELL if "V3" in change.removed else FAILED
+
+    search = Search(run, lambda outcome: outcome.is_well, time.monotonic() + 60)
+    result = search.find_causes(ROWS[:4], FAILED)
+    assert [each.name for each in result.suspects] == ["V0", "V1", "V2", "V3"]
+    text, step = not_proven(result)
+    assert text.startswith("With all of these changes it works; the cause is among")
+    assert "--experiment-seconds" in step
+
+
+def test_a_program_that_hangs_is_repeated_only_once():
+    runs = []
+
+    def run(change):
+        runs.append(change)
+        return Outcome(error="no response", is_late=True)
+
+    search = Search(run, lambda outcome: outcome.is_well, time.monotonic() + 60)
+    search.find_causes(ROWS, run(Change()))
+    assert len(runs) == 1 + 1 + 1  # the outcome itself, once again, and all changes
 
 
 def test_what_is_not_tried_in_time_is_told():
@@ -215,6 +277,27 @@ def test_a_file_that_runs_at_python_s_start_is_named(program, tmp_path):
     assert found.step == f"remove {file}, which runs when Python starts"
 
 
+def test_a_start_file_of_no_distribution_is_tried_before_the_variables(program):
+    [file] = [
+        each
+        for each in table.experiments(
+            replace(
+                program(""), start_files=(StartFile("/x/sitecustomize.py", ("1",)),)
+            )
+        )
+        if "sitecustomize" in each.name
+    ]
+    assert file.is_likely(Outcome(error="TypeError"))
+
+
+def test_a_current_folder_that_was_removed_is_named(program, tmp_path):
+    lost = program("import os\nos.getcwd()")
+    (tmp_path / "folder").rmdir()
+    found = proof(lost)
+    assert found.text.startswith("Proven: started in another folder than the current")
+    assert found.step.startswith("cd to a folder that exists")
+
+
 def test_a_low_soft_limit_is_proven_with_its_command(program):
     resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -255,7 +338,7 @@ def test_a_death_is_a_failure_like_any_other(program):
 
 def test_a_cause_outside_of_what_can_be_changed_is_not_invented(program):
     found = proof(program("raise RuntimeError('firmware is too old')", OTHER="1"))
-    assert found.text.startswith("Not the cause (tried ")
+    assert found.text.startswith("Not the cause by itself (tried ")
     assert found.step == ""
 
 
@@ -295,16 +378,30 @@ def with_extension(program, tmp_path, monkeypatch):
 def test_of_an_extension_that_fails_by_itself_the_package_is_named(with_extension):
     found = proof(with_extension("raise RuntimeError('firmware is too old')"))
     assert found.text == (
-        "Proven: `import torch_acme` of torch-acme 1.2, which torch's autoload runs, "
+        "Proven: torch_acme:autoload of torch-acme 1.2, which torch's autoload runs, "
         "fails by itself: RuntimeError: firmware is too old"
     )
     assert found.step.startswith("repair torch-acme, or pip uninstall torch-acme")
 
 
+def test_an_extension_whose_function_fails_is_named_by_it(with_extension):
+    failing = with_extension("def autoload(): raise OSError('libfast.so.3')")
+    source = Path(failing.environ["PYTHONPATH"], "stub.py")
+    loading = LOADS_EXTENSIONS.replace(
+        "torch_acme", "torch_acme; torch_acme.autoload()"
+    )
+    source.write_text(loading)
+    found = proof(failing)
+    assert found.text.startswith("Proven: torch_acme:autoload of torch-acme 1.2, ")
+
+
 def test_of_an_extension_that_fails_only_within_torchs_import_autoload_is_named(
     with_extension,
 ):
-    source = "import sys\nsys.modules['stub'].__spec__._initializing and 1 / 0"
+    source = (
+        "import sys\nsys.modules['stub'].__spec__._initializing and 1 / 0\n"
+        "def autoload(): pass"
+    )
     found = proof(with_extension(source))
     assert found.text.startswith("Proven: without torch's autoload of ")
     assert "torch-acme" in found.text

@@ -9,7 +9,11 @@ from accel_core.backend import Hardware, Visibility
 from accel_core.hardware import bus
 from accel_core.settings import read
 from accel_tools.doctor.records import DiagnosticContext, Level
-from accel_tools.doctor.topics.visible_devices import TOPIC, origin_of_variable
+from accel_tools.doctor.topics.visible_devices import (
+    TOPIC,
+    may_hide_devices,
+    origin_of_variable,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 
@@ -78,6 +82,23 @@ def test_what_is_found(
     assert finding.step == step
     if code in FACTS:
         assert list(finding.facts.items()) == list(FACTS[code].items())
+
+
+def test_a_variable_that_hides_a_part_of_the_devices_is_told_from_one_that_shows_all(
+    said, torch_world
+):
+    torch_world.backend("npu", **NPU)
+    [part] = said(4, NPU_VISIBLE_DEVICES="1,3")
+    [every] = said(2, NPU_VISIBLE_DEVICES="0,1")
+    assert (may_hide_devices(part), may_hide_devices(every)) == (True, False)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
+def test_a_variable_that_a_start_file_has_set_is_told(said, torch_world):
+    """This process sets it after its start, as a start-up file of Python does."""
+    torch_world.backend("npu", **NPU)
+    [finding] = said(4, NPU_VISIBLE_DEVICES="1,3")
+    assert "NPU_VISIBLE_DEVICES was set after Python had started" in finding.what
 
 
 def test_who_brought_a_variable_that_hides_devices(torch_world):

@@ -42,10 +42,18 @@ def add_proofs(
     for case in cases:
         # Equal failures of the same backend have the same cause, so only the first is investigated.
         key = f"{case.about} {case.goal} {case.outcome.failure}"
+        if _is_explained(case, topics):
+            continue
         if key not in proofs:
             proofs[key] = investigate(case, end, show)
         topics = _add_proof(case, proofs[key], topics)
     return topics
+
+
+def _is_explained(case: Case, topics: _Results) -> bool:
+    """Return whether the files of a package explain the case already."""
+    findings = [finding for topic in topics for finding in topic.findings]
+    return any(_reports(finding, case) and finding.proof for finding in findings)
 
 
 def _add_proof(case: Case, proof: Proof, topics: _Results) -> _Results:

@@ -72,7 +72,8 @@ class Finding(NamedTuple):
     about: str = ""
     #: The observed facts by name, in the order of the report.
     facts: Mapping[str, str] = {}
-    #: The result of experiments on the cause, such as `"Proven: without …"`; empty if no experiment ran.
+    #: The result of experiments on the cause, such as `"Proven: without …"`, or a fault of files; empty
+    #: if no experiment ran.
     proof: str = ""
 
     def to_dict(self) -> dict[str, object]:

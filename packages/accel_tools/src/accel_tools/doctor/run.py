@@ -11,6 +11,7 @@ from accel_core import hardware
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause
 from accel_core.sandbox import child
 from accel_tools.doctor.causes import merge_by_cause
+from accel_tools.doctor.damage import with_mounts
 from accel_tools.doctor.proofs import add_proofs
 from accel_tools.doctor.records import (
     DiagnosticContext,
@@ -64,6 +65,7 @@ def run_diagnostics(
         results = merge_by_cause(
             add_proofs(context.cases, results, experiment_seconds, on_experiment)
         )
+    results = with_mounts(results)
     if ranks is not None:
         results += run_topics(
             context, [ranks], on_wait=on_wait, max_children=_MAX_RANKS

@@ -9,6 +9,7 @@ from accel_core.verdict import How
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, TopicResult
 from accel_tools.doctor.topics.candidates import KNOWN_DIFFERENCES
 from accel_tools.doctor.topics.compute import COMPUTED
+from accel_tools.doctor.topics.visible_devices import may_hide_devices
 
 __all__ = ["summarize"]
 
@@ -20,16 +21,27 @@ def summarize(context: DiagnosticContext, topics: Sequence[TopicResult]) -> str:
     """Return a summary of the report, which ends in a full stop.
 
     The first sentence has the chosen backend, the requested backends and the problems. Another
-    sentence follows for each known numerical difference, and if devices are simulated.
+    sentence follows for each known numerical difference, for a variable that hides devices, and if
+    devices are simulated.
     """
     sentences = [_first_sentence(context, topics)]
     for finding in _findings(topics):
         if finding.code == KNOWN_DIFFERENCES:
             sentences.append(f"Known difference: {finding.what}.")
+        if _hides_devices(finding, context):
+            sentences.append(f"{finding.what}.")
     simulated = context.environ.get("ACCEL_SIMULATE", "")
     if simulated:
         sentences.append(f"Devices are simulated: ACCEL_SIMULATE={simulated!r}.")
     return " ".join(sentences)
+
+
+def _hides_devices(finding: Finding, context: DiagnosticContext) -> bool:
+    """Return whether variables may hide a part of the chosen backend's devices."""
+    survey = context.finished_survey
+    selection = survey.selection if survey is not None else None
+    is_chosen = selection is not None and finding.about == selection.name
+    return is_chosen and may_hide_devices(finding)
 
 
 def _first_sentence(context: DiagnosticContext, topics: Sequence[TopicResult]) -> str:

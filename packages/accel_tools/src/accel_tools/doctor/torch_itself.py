@@ -10,7 +10,8 @@ from accel_core import torch_build
 from accel_core.exceptions import PLUGIN_ERRORS, root_cause, root_place
 from accel_core.sandbox import child
 from accel_core.text import one_line
-from accel_tools.doctor.installed_package import vendor_package
+from accel_tools.doctor.damage import damage_of
+from accel_tools.doctor.installed_package import VendorPackage, vendor_package
 from accel_tools.doctor.records import Finding, Level
 from accel_tools.doctor.vendor_package import missing_libraries, unmet_libraries
 
@@ -32,30 +33,49 @@ def torch_finding(
     """
     build = torch_build()
     if build is None:
+        damage = damage_of("torch")
+        if damage is not None:
+            return Finding(Level.ERROR, _CODE, damage.what, damage.step)
         return Finding(Level.ERROR, _CODE, "torch is not installed", "accel setup")
     version = build.version
     package = vendor_package("torch")
     facts = {"torch": f"{version} in {package.folder}" if package else version}
     trial = _Trial() if proven else _try_import(timeout)
+    if trial.failure and not trial.timed_out and not trial.is_unstarted:
+        return _failure_finding(version, trial, package, facts, environ)
+    level, what, step = Level.OK, f"torch {version} can be imported", ""
     if trial.timed_out:
         # On a slow or busy disk, a timeout is not necessarily a problem.
+        level = Level.WARNING
         what = f"could not determine whether torch {version} can be imported: {trial.failure}"
         step = "allow more time: --timeout 300"
-        return Finding(Level.WARNING, _CODE, what, step, facts=facts)
-    if not trial.failure:
-        what = f"torch {version} can be imported"
-        return Finding(Level.OK, _CODE, what, facts=facts)
-    facts |= {"root cause": trial.failure, "raised by": trial.place}
+    elif trial.is_unstarted:
+        level = Level.ERROR
+        facts["root cause"] = trial.failure
+        what = f"torch {version} was not tried, because no process could be started: {trial.failure}"
+        step = _step_without_process(trial.failure)
+    return Finding(level, _CODE, what, step, facts=facts)
+
+
+def _failure_finding(
+    version: str,
+    trial: _Trial,
+    package: VendorPackage | None,
+    known: Mapping[str, str],
+    environ: Mapping[str, str],
+) -> Finding:
+    """Return the finding on a torch that cannot be imported."""
+    facts = {**known, "root cause": trial.failure, "raised by": trial.place}
     if package is not None:
         unmet = unmet_libraries(package, environ)
         facts["missing libraries"] = missing_libraries(unmet)
-    return Finding(
-        Level.ERROR,
-        _CODE,
-        f"torch {version} cannot be imported: {trial.failure}",
-        _step(trial.failure, version),
-        facts={name: value for name, value in facts.items() if value},
-    )
+    facts = {name: value for name, value in facts.items() if value}
+    what = f"torch {version} cannot be imported: {trial.failure}"
+    damage = damage_of("torch")
+    if damage is not None:
+        step, proof = damage.step, damage.what
+        return Finding(Level.ERROR, _CODE, what, step, facts=facts, proof=proof)
+    return Finding(Level.ERROR, _CODE, what, _step(trial.failure), facts=facts)
 
 
 #: Patterns of errors whose cause no experiment can prove, and the next step for each.
@@ -69,17 +89,27 @@ _STEPS = {
         "limit it"
     ),
 }
-#: A pattern of errors about a missing or damaged file of torch.
-_TORCH_FILE = r"No module named 'torch\.|lib(torch|c10|shm)\w*\.so"
 
 
-def _step(failure: str, version: str) -> str:
+def _step(failure: str) -> str:
     """Return the next step after an error; empty if no next step is known."""
     for pattern, step in _STEPS.items():
         if re.search(pattern, failure):
             return step
-    if re.search(_TORCH_FILE, failure):
-        return f"pip install --force-reinstall 'torch=={version}'"
+    return ""
+
+
+def _step_without_process(failure: str) -> str:
+    """Return the next step if no child process can be started; empty if none is known."""
+    if "File too large" in failure:
+        return "ulimit -f unlimited, where the limit is set"
+    if "no temporary file" in failure:
+        return "export TMPDIR=FOLDER, a folder that you may write to, with free space"
+    if "temporarily unavailable" in failure:  # EAGAIN of fork(2)
+        return (
+            "raise the limit of processes: `ulimit -u` of this user, or `pids.max` of "
+            "the container's control group"
+        )
     return ""
 
 
@@ -91,6 +121,8 @@ class _Trial(NamedTuple):
     #: The file and line that raised the error; empty if unknown.
     place: str = ""
     timed_out: bool = False
+    #: Whether no process could be started; `failure` is the reason.
+    is_unstarted: bool = False
 
 
 def _try_import(timeout: float) -> _Trial:
@@ -98,7 +130,7 @@ def _try_import(timeout: float) -> _Trial:
     try:
         report = child.run(import_in_child, {}, timeout)
     except OSError as error:
-        return _Trial(f"no process could be started to try the import: {error}")
+        return _Trial(one_line(str(error)), is_unstarted=True)
     if report.answer is not None:
         cause, place = report.answer["cause"], report.answer["where"]
         return _Trial(one_line(str(cause)), one_line(str(place)))

@@ -142,18 +142,18 @@ def _failing_extension(
 ) -> Proof | None:
     """Return the proof that a package fails which torch's autoload imports, or `None`.
 
-    Each such package is imported alone, without torch's autoload.
+    Each package's entry point is called alone, without torch's autoload.
     """
-    for module, distribution in table.extensions():
+    for entry, distribution in table.extensions():
         if time.monotonic() >= end:
             return None
-        show(f"{module} by itself")
-        alone = replace(program, modules=(*program.modules[:1], module))
+        show(f"{entry} by itself")
+        alone = replace(program, modules=(*program.modules[:1], entry))
         outcome = trial.run(alone, table.WITHOUT_AUTOLOAD)
-        if failed_module(alone, outcome) == module:
+        if failed_module(alone, outcome) == entry:
             text = (
-                f"Proven: `import {module}` of {distribution}, which torch's autoload "
-                f"runs, fails by itself: {outcome.error}"
+                f"Proven: {entry} of {distribution}, which torch's autoload runs, "
+                f"fails by itself: {outcome.error}"
             )
             name, _, _ = distribution.partition(" ")
             step = (
@@ -193,11 +193,16 @@ def not_proven(result: Result) -> Iterator[str]:
     if result.is_unstarted:
         yield "No experiment ran: a process could not be started"
         return
+    if result.suspects:
+        names = ", ".join(map(str, result.suspects))
+        yield f"With all of these changes it works; the cause is among them: {names}"
+        yield "No time was left to find which: --experiment-seconds 300"
+        return
     if result.altering:
         names = _named(result.altering)
         yield f"The error changes {names}: this may be one of several causes"
     if result.tried:
-        yield f"Not the cause (tried {len(result.tried)}): {_named(result.tried)}"
+        yield f"Not the cause by itself (tried {len(result.tried)}): {_named(result.tried)}"
     if result.untried:
         yield f"No time was left for {len(result.untried)} more"
     if not (result.altering or result.tried or result.untried):

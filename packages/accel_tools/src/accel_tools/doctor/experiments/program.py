@@ -22,7 +22,8 @@ def main(folder: str, job: "dict[str, Any]") -> None:
     - `path`: the folders that replace Python's path; empty to keep Python's path.
     - `start`: the lines of start-up files to run.
     - `without_folder`: whether to remove the script's folder from the path.
-    - `modules`: the modules to import, in this order.
+    - `modules`: the modules to import, in this order; of `"module:function"`, the function is
+      called too.
     - `verdict`, `others`: the backends for the computation; `verdict` is `None` to only import.
     - `counts_only`: whether to only count the devices.
     - `own_path`: the folders with accel's packages.
@@ -49,7 +50,7 @@ def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, An
     for module in job["modules"]:
         stage("import " + module)
         try:
-            __import__(module)
+            _load(module)
         except (Exception, SystemExit) as error:
             return _failure(module, imported, error)
         imported.append(module)
@@ -62,12 +63,24 @@ def _run(job: "dict[str, Any]", stage: "Callable[[str], None]") -> "dict[str, An
     return {**result, **compute(job, stage)}
 
 
+def _load(name: str) -> None:
+    """Import a module; of `"module:function"`, call the function too, as torch's autoload does."""
+    module, _, function = name.partition(":")
+    __import__(module)
+    if function:
+        target: Any = sys.modules[module]
+        for attribute in function.split("."):
+            target = getattr(target, attribute)
+        target()
+
+
 def _failure(
     module: str, imported: list[str], error: BaseException
 ) -> "dict[str, Any]":
     """Return the root cause of an error, the files in its tracebacks, and all loaded files."""
     chain = _chain(error)
     text = type(chain[-1]).__name__ + ": " + str(chain[-1])
+    raised = str(chain[0]) if len(chain) > 1 else ""
     places = []
     for link in chain:
         trace = link.__traceback__
@@ -78,6 +91,7 @@ def _failure(
         "imported": imported,
         "module": module,
         "error": text.rstrip(": "),
+        "raised": raised,
         "places": places,
         "loaded": _loaded(),
     }

@@ -17,6 +17,8 @@ from accel_tools.doctor.experiments.trial import NOTHING, Change, Outcome
 
 #: How often the unchanged program must fail again before a change is tried.
 _REPEATS = 2
+#: How many failures may hide one another.
+_MAX_HIDDEN = 3
 
 
 def _ignore(_description: str) -> None:
@@ -63,6 +65,8 @@ class Result:
     altering: tuple[Experiment, ...] = ()
     #: The experiments that did not run because of the time limit.
     untried: tuple[Experiment, ...] = ()
+    #: The experiments that improve the outcome together, if the time limit ended the search among them.
+    suspects: tuple[Experiment, ...] = ()
     #: Whether the unchanged program fails only sometimes.
     is_flaky: bool = False
     #: Whether a process could not be started, so that the experiments prove nothing.
@@ -97,6 +101,9 @@ class Search:
     show: Callable[[str], None] = _ignore
     _tried: dict[str, Experiment] = field(default_factory=dict)
     _altering: dict[str, Experiment] = field(default_factory=dict)
+    _suspects: list[Experiment] = field(default_factory=list)
+    #: The different failures that experiments led to, by the experiments' names.
+    _other_failures: dict[str, Outcome] = field(default_factory=dict)
     #: Whether the program fails differently with all changes, which remove something that it needs.
     _is_needed: bool = False
 
@@ -109,16 +116,21 @@ class Search:
 
     def find_causes(self, experiments: Sequence[Experiment], failed: Outcome) -> Result:
         """Return the experiments that improve `failed`, the outcome of the unchanged program."""
-        return self._guarded(experiments, lambda: self._causes(experiments, failed))
+        # Each run of a program that hangs takes its whole time limit.
+        repeats = 1 if failed.is_late else _REPEATS
+        return self._guarded(
+            experiments, lambda: self._causes(experiments, failed), repeats
+        )
 
     def _guarded(
         self,
         experiments: Sequence[Experiment],
         search: Callable[[], list[Experiment]],
+        repeats: int = _REPEATS,
     ) -> Result:
-        """Return the confirmed result of `search`, if the unchanged program always fails."""
+        """Return the confirmed result of `search`, if the unchanged program fails `repeats` times more."""
         try:
-            self._require_failures(_REPEATS)
+            self._require_failures(repeats)
             causes = search()
             if causes:
                 return self._confirm(causes)
@@ -127,6 +139,8 @@ class Search:
         except _FlakyError:
             return Result(tried=tuple(self._tried.values()), is_flaky=True)
         except _OutOfTimeError:
+            if self._suspects:
+                return Result(suspects=tuple(self._suspects))
             known = {**self._tried, **self._altering}
             untried = tuple(e for e in experiments if e.name not in known)
             return self._without_cause(tuple(self._tried.values()), untried)
@@ -147,9 +161,15 @@ class Search:
     def _causes(
         self, experiments: Sequence[Experiment], failed: Outcome
     ) -> list[Experiment]:
-        """Try likely experiments alone, then all together, then the rest alone; return the causes."""
+        """Try experiments until one group improves the outcome, and return the causes.
+
+        First likely experiments run alone, then those that a different failure makes
+        likely, then all together, then the rest alone.
+        """
         likely = [e for e in experiments if e.is_likely(failed)]
         causes = self._try_alone(likely, failed)
+        if not causes:
+            causes = self._try_behind(likely, experiments)
         if not causes:
             causes = self._try_together(experiments, failed)
         if not causes and (self._is_needed or len(experiments) == 1):
@@ -186,11 +206,51 @@ class Search:
     ) -> None:
         """Record the experiment in `_altering` if it alters the failure, otherwise in `_tried`."""
         is_same = failed is None or not _differs(outcome, failed)
+        if not is_same:
+            self._other_failures[experiment.name] = outcome
         # Without something that it needs, a program fails otherwise anyway.
         if is_same or experiment.may_be_needed:
             self._tried.setdefault(experiment.name, experiment)
         else:
             self._altering.setdefault(experiment.name, experiment)
+
+    def _try_behind(
+        self, likely: Sequence[Experiment], experiments: Sequence[Experiment]
+    ) -> list[Experiment]:
+        """Return the causes of failures that hide one another; empty if there are none.
+
+        A change that led to another failure stays applied, and the changes that the
+        other failure makes likely are tried in addition.
+        """
+        for experiment in likely:
+            failure = self._other_failures.get(experiment.name)
+            if failure is None:
+                continue
+            causes = self._try_in_addition([experiment], experiments, failure)
+            if causes:
+                return self._fewest(causes)
+        return []
+
+    def _try_in_addition(
+        self,
+        applied: list[Experiment],
+        experiments: Sequence[Experiment],
+        failed: Outcome,
+    ) -> list[Experiment]:
+        """Return the changes that improve the outcome with `applied`, which leads to `failed`."""
+        for experiment in experiments:
+            if experiment in applied or not experiment.is_likely(failed):
+                continue
+            self.show(f"{experiment} too")
+            changes = [*applied, experiment]
+            outcome = self._run_one(changes)
+            if self.is_better(outcome):
+                return changes
+            if _differs(outcome, failed) and len(changes) < _MAX_HIDDEN:
+                causes = self._try_in_addition(changes, experiments, outcome)
+                if causes:
+                    return causes
+        return []
 
     def _try_together(
         self, experiments: Sequence[Experiment], failed: Outcome
@@ -219,15 +279,23 @@ class Search:
         while len(experiments) > 1:
             middle = len(experiments) // 2
             first, second = experiments[:middle], experiments[middle:]
+            self._suspects = experiments
             self.show(f"which of {len(experiments)} changes")
-            outcomes = self._run_each([_sum(first), _sum(second)])
-            if self.is_better(outcomes[0]):
-                experiments = first
-            elif self.is_better(outcomes[1]):
-                experiments = second
-            else:
+            better = self._find_better([first, second])
+            if better is None:
                 return self._causes_in_both(first, second)
+            experiments = better
         return experiments
+
+    def _find_better(self, groups: list[list[Experiment]]) -> list[Experiment] | None:
+        """Return the first group that improves the outcome, else `None`."""
+        for first in range(0, len(groups), self.at_once):
+            batch = groups[first : first + self.at_once]
+            outcomes = self._run_each([_sum(group) for group in batch])
+            for group, outcome in zip(batch, outcomes, strict=True):
+                if self.is_better(outcome):
+                    return group
+        return None
 
     def _causes_in_both(
         self, first: list[Experiment], second: list[Experiment]

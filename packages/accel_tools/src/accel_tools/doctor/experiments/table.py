@@ -110,9 +110,14 @@ def _start_files(program: Program) -> Iterator[Experiment]:
             Change(without_start_files=frozenset({file.path})),
             f"the start-up file {file.path}",
             _always(step),
-            functools.partial(_goes_through, file.path),
+            functools.partial(_may_be_spoiled_by, file.path, owner),
             may_be_needed=True,
         )
+
+
+def _may_be_spoiled_by(path: str, owner: str, outcome: Outcome) -> bool:
+    """Return whether the error went through the start-up file, or a person wrote that file."""
+    return not owner or _goes_through(path, outcome)
 
 
 def _script_folder(_program: Program) -> Iterator[Experiment]:
@@ -193,8 +198,9 @@ def _autoloaded() -> list[Provenance]:
 
 
 def extensions() -> list[tuple[str, str]]:
-    """Return the module and the distribution of each package that torch's autoload imports."""
-    return [(entry.module, str(entry)) for entry in _autoloaded()]
+    """Return what torch's autoload calls, as `"module:function"`, with the distribution of each."""
+    autoloaded = _autoloaded()
+    return [(entry.value.replace(" ", ""), str(entry)) for entry in autoloaded]
 
 
 def _autoload(program: Program) -> Iterator[Experiment]:
@@ -206,6 +212,7 @@ def _autoload(program: Program) -> Iterator[Experiment]:
         WITHOUT_AUTOLOAD,
         f"torch's autoload of {names}",
         _always(f"export {AUTOLOAD}=0, or uninstall {names}"),
+        lambda outcome: "backend extension" in outcome.raised,
         # It stops the package that fails, whatever the cause of that failure.
         may_be_needed=True,
     )
@@ -216,7 +223,10 @@ def _autoload(program: Program) -> Iterator[Experiment]:
 
 def _loader_variables(program: Program) -> Iterator[Experiment]:
     for name in program.environ:
-        if name.startswith("LD_"):
+        if name in ("LD_PRELOAD", "LD_AUDIT"):
+            # Their libraries replace functions of every program.
+            yield _variable(name, program, lambda _outcome: True)
+        elif name.startswith("LD_"):
             yield _variable(name, program, _names_a_library)
     for name in program.environ:
         if name.startswith("PYTHON"):
@@ -449,7 +459,7 @@ def _folders(program: Program) -> Iterator[Experiment]:
             )
     yield Experiment(
         Change(folder=empty),
-        str(_current_folder()),
+        str(_current_folder() or "the current one, which does not exist"),
         _step_for_current_folder,
         lambda _: not os.access(".", os.W_OK),
         preposition="started in another folder than",
@@ -483,7 +493,9 @@ def _step_for_folder(name: str, value: str, outcome: Outcome) -> str:
 
 
 def _step_for_current_folder(outcome: Outcome) -> str:
-    folder = str(_current_folder())
+    folder = str(_current_folder() or "")
+    if not folder:
+        return "cd to a folder that exists: the current one was removed or replaced"
     if not os.access(folder, os.W_OK):
         return f"start the program in a folder that you may write to, not in {folder}"
     for name in re.findall(r"[\w.-]+", outcome.failure):

@@ -123,6 +123,8 @@ class Outcome:
     imported: tuple[str, ...] = ()
     #: The error of a failed import, or of a process that crashed or hung; otherwise empty.
     error: str = ""
+    #: The error that the import raised, if it differs: torch's, after a package's.
+    raised: str = ""
     #: The files in the error's tracebacks.
     places: tuple[str, ...] = ()
     #: The files of all loaded modules, by the module's name.
@@ -252,6 +254,7 @@ def _outcome(program: Program, report: child.ChildReport) -> Outcome:
     return Outcome(
         imported=tuple(answer["imported"]),
         error=answer["error"],
+        raised=answer.get("raised", ""),
         places=tuple(answer["places"]),
         loaded=dict(answer["loaded"]),
         count=answer.get("count"),

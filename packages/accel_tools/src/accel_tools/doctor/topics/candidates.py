@@ -17,6 +17,7 @@ from accel_core.plugins import installed_names
 from accel_core.survey import Survey
 from accel_core.text import did_you_mean
 from accel_core.verdict import How
+from accel_tools.doctor.damage import Damage, damage_of
 from accel_tools.doctor.evidence import (
     find_libraries,
     hardware_facts,
@@ -42,11 +43,14 @@ def _examine(context: DiagnosticContext) -> Iterator[Finding]:
     survey = context.survey()
     examiner = _Examiner(context)
     findings: list[Finding] = []
-    for verdict in survey.verdicts:
-        if context.is_requested(verdict.name, verdict.distribution):
-            findings += examiner.findings(verdict)
     timeout = context.settings.probe_timeout
     torch = torch_finding(context.environ, timeout, proven=_has_working_device(survey))
+    for verdict in survey.verdicts:
+        if context.is_requested(verdict.name, verdict.distribution):
+            of_verdict = examiner.findings(verdict)
+            if _is_crash_of_torch(verdict):
+                of_verdict = (_with_cause_of(torch, each) for each in of_verdict)
+            findings += of_verdict
     # If torch fails, its finding comes first, because it explains the failures of backends.
     findings.insert(len(findings) if torch.level is Level.OK else 0, torch)
     yield from findings
@@ -62,6 +66,19 @@ def _has_working_device(survey: Survey) -> bool:
         verdict.usable and not verdict.builtin and verdict.ms
         for verdict in survey.verdicts
     )
+
+
+def _is_crash_of_torch(verdict: Verdict) -> bool:
+    """Return whether the probe's process ended while it imported torch."""
+    return verdict.why is not None and verdict.why.get("stage") == "importing torch"
+
+
+def _with_cause_of(torch: Finding, finding: Finding) -> Finding:
+    """Return the finding; if torch fails, with torch's root cause, so that the two are merged."""
+    cause = torch.facts.get("root cause", "")
+    if torch.level is Level.OK or not cause:
+        return finding
+    return finding._replace(facts={**finding.facts, "root cause": cause})
 
 
 def _unknown_names(survey: Survey, context: DiagnosticContext) -> Iterator[Finding]:
@@ -112,7 +129,7 @@ class _Examiner:
                 unmet += self._unmet_needs(package)
         facts = dict(self._facts(verdict, packages, unmet))
         level = _level(verdict, self._context)
-        yield Finding(
+        finding = Finding(
             level,
             f"candidates.{verdict.status.value.replace('_', '-')}",
             _description(verdict, unmet),
@@ -120,6 +137,10 @@ class _Examiner:
             verdict.name,
             {name: value for name, value in facts.items() if value},
         )
+        damage = _damage(verdict, packages)
+        if damage is not None:
+            finding = finding._replace(step=damage.step, proof=damage.what)
+        yield finding
         # The verdict `incompatible` already reports the misfit.
         if verdict.status is not Status.INCOMPATIBLE:
             yield from self._misfits(verdict, packages)
@@ -180,6 +201,19 @@ class _Examiner:
                     step = f"accel setup {verdict.name}"
                 code = "candidates.misfit"
                 yield Finding(Level.WARNING, code, what, step, verdict.name)
+
+
+def _damage(verdict: Verdict, packages: Sequence[VendorPackage]) -> Damage | None:
+    """Return which files of a failing backend's packages are damaged; `None` if none is known."""
+    if not _is_failure(verdict):
+        return None
+    for package in packages:
+        # torch has a finding of its own.
+        if package.distribution not in ("", "torch"):
+            damage = damage_of(package.distribution)
+            if damage is not None:
+                return damage
+    return None
 
 
 # --- The level -----------------------------------------------------------------------

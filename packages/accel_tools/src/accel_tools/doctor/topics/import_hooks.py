@@ -220,11 +220,7 @@ def _start_file_hook(file: StartFile) -> _Hook:
 
 def _try_all(hooks: Sequence[_Hook], timeout: float) -> Iterator[Finding]:
     """Try the hooks and torch's autoload, and yield one finding per reason of failure."""
-    # Both run in parallel, because both import torch in child processes.
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        autoload = pool.submit(_autoload_conflicts, timeout)
-        failures = _failures(hooks, timeout)
-        conflicts = autoload.result()
+    failures, conflicts = _failures_and_conflicts(hooks, timeout)
     by_reason: dict[tuple[str, str, str], list[_Failure]] = {}
     for failure in failures:
         if not _is_reported(failure, conflicts):
@@ -241,6 +237,24 @@ def _autoload_conflicts(timeout: float) -> tuple[AutoloadConflict, ...]:
     if not is_installed("torch") or not autoload_is_on():
         return ()
     return autoload_conflicts(None, timeout)
+
+
+def _failures_and_conflicts(
+    hooks: Sequence[_Hook], timeout: float
+) -> tuple[list[_Failure], Sequence[AutoloadConflict]]:
+    """Return the failures of the hooks and of torch's autoload; none if no process can be started."""
+    try:
+        # In parallel, because both import torch in child processes.
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            try:
+                autoload = pool.submit(_autoload_conflicts, timeout)
+            except RuntimeError:  # no thread can be started
+                pool.shutdown(cancel_futures=True)
+                return _failures(hooks, timeout), _autoload_conflicts(timeout)
+            failures = _failures(hooks, timeout)
+            return failures, autoload.result()
+    except OSError:  # the topic `candidates` reports it
+        return [], ()
 
 
 def _is_reported(failure: _Failure, conflicts: Sequence[AutoloadConflict]) -> bool:

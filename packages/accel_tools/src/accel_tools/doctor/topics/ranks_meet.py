@@ -23,6 +23,12 @@ def topic(count: int, seconds: float) -> Topic:
 def _examine(
     count: int, seconds: float, context: DiagnosticContext
 ) -> Iterator[Finding]:
+    why = meeting.why_no_loopback()
+    if why:
+        what = f"this host cannot connect to itself at 127.0.0.1: {why}"
+        step = "ip link set lo up, as root"
+        yield Finding(Level.ERROR, "ranks.no-loopback", what, step)
+        return
     timeout = context.settings.probe_timeout
     job = meeting.Job(count, meeting.environment_without_rank(), timeout)
     outcome = meeting.run(job)

@@ -15,7 +15,12 @@ from accel_core.current import late_changes
 from accel_core.hardware import bus, visible_devices
 from accel_tools.doctor.records import DiagnosticContext, Finding, Level, Topic
 
-__all__ = ["TOPIC", "origin_of_variable"]
+__all__ = ["TOPIC", "may_hide_devices", "origin_of_variable"]
+
+#: The code of the finding on valid variables, and facts on devices that they show and hide.
+_MAPPED = "visible-devices.mapped"
+_PHYSICAL = "physical"
+_NOT_VISIBLE = "not visible"
 
 #: The maximum number of ancestors to examine, which ends the loop if /proc is inconsistent.
 _MAX_ANCESTORS = 64
@@ -101,9 +106,9 @@ def _mapping(
     facts = {effect.variable: repr(effect.value) for effect in masks.effects}
     if masks.devices is not None:
         for index in range(count or 0):
-            facts[f"physical {index}"] = "not visible"
+            facts[f"{_PHYSICAL} {index}"] = _NOT_VISIBLE
         for index, device in enumerate(masks.devices):
-            facts[f"physical {device}"] = f"{backend.device_type}:{index}"
+            facts[f"{_PHYSICAL} {device}"] = f"{backend.device_type}:{index}"
     if verdict is not None and verdict.devices is not None:
         facts["devices that the vendor counts"] = str(verdict.devices)
     return facts
@@ -130,10 +135,33 @@ def _mapped(
     shown = "every device"
     if masks.devices is not None:
         of = f" of {count}" if count else ""
-        shown = f"{len(masks.devices)}{of} devices"
+        plural = "" if (count or len(masks.devices)) == 1 else "s"
+        shown = f"{len(masks.devices)}{of} device{plural}"
     what = f"{' with '.join(settings)} shows {shown}"
-    code = "visible-devices.mapped"
-    return Finding(Level.OK, code, what, about=candidate.name, facts=facts)
+    for effect in masks.effects:
+        if _is_set_since_start(effect.variable, effect.value):
+            what += (
+                f"; {effect.variable} was set after Python had started, as start-up "
+                "files do: accel doctor --all --topic import-hooks lists them"
+            )
+    return Finding(Level.OK, _MAPPED, what, about=candidate.name, facts=facts)
+
+
+def may_hide_devices(finding: Finding) -> bool:
+    """Return whether the finding is about variables that hide devices, or may: the number is unknown."""
+    if finding.code != _MAPPED:
+        return False
+    is_list = any(name.startswith(_PHYSICAL) for name in finding.facts)
+    is_hidden = _NOT_VISIBLE in finding.facts.values()
+    return is_hidden or (is_list and " of " not in finding.what)
+
+
+def _is_set_since_start(name: str, value: str, root: str = "/") -> bool:
+    """Return whether this process has set the variable itself, by /proc; False if unknown."""
+    if os.environ.get(name) != value:
+        return False
+    environ = hardware.read_text("/proc/self/environ", root)
+    return bool(environ) and f"{name}={value}" not in environ.split("\0")
 
 
 def _faults(

@@ -1,0 +1,106 @@
+"""Files of an installed package that are missing, incomplete or unreadable, and mounts without `exec`."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from accel_tools.doctor.damage import damage_of, without_exec
+
+TEXT = "value = 1\n"
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A distribution `torch` of two modules; returns the folder of its package."""
+    folder = tmp_path / "torch"
+    folder.mkdir()
+    metadata = tmp_path / "torch-2.9.0+cpu.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: torch\nVersion: 2.9.0+cpu\n"
+    )
+    rows = ["torch-2.9.0+cpu.dist-info/RECORD,,"]
+    for name in ("__init__.py", "library.so"):
+        (folder / name).write_text(TEXT)
+        rows.append(f"torch/{name},sha256=x,{len(TEXT)}")
+    (metadata / "RECORD").write_text("\n".join(rows))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return folder
+
+
+def test_a_whole_package_has_no_damage(installed):
+    assert damage_of("torch") is None
+
+
+def test_a_missing_file_is_named(installed):
+    (installed / "__init__.py").unlink()
+    found = damage_of("torch")
+    assert found.what == "torch 2.9.0+cpu is damaged: torch/__init__.py is missing"
+
+
+def test_an_incomplete_file_is_named_with_the_command_for_this_build(installed):
+    (installed / "library.so").write_text("v")
+    found = damage_of("torch")
+    assert found.what.endswith("torch/library.so has 1 bytes instead of 10")
+    assert found.step == (
+        "pip install --force-reinstall --no-deps torch==2.9.0+cpu "
+        "--index-url https://download.pytorch.org/whl/cpu"
+    )
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read every file"
+)
+def test_a_file_that_this_user_may_not_read_is_named(installed):
+    (installed / "library.so").chmod(0)
+    found = damage_of("torch")
+    assert found.what == "this user may not read torch/library.so"
+    assert found.step == f"as the owner of the files: chmod -R a+rX {installed}"
+
+
+def test_of_a_package_that_is_not_installed_nothing_is_known():
+    assert damage_of("no-such-distribution") is None
+
+
+#: In a mount namespace of its own: a folder that is mounted with noexec.
+MOUNTS = """
+import subprocess, sys
+from accel_tools.doctor.damage import with_mounts
+from accel_tools.doctor.records import Finding, Level, TopicResult
+folder = sys.argv[1]
+subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "none", folder], check=True)
+open(folder + "/library.so", "w").close()
+error = f"OSError: {folder}/library.so: failed to map segment from shared object"
+finding = Finding(Level.ERROR, "candidates.broken", error)
+[topic] = with_mounts([TopicResult("candidates", "Backends", (finding,), 0.0, "")])
+[found] = topic.findings
+print(found.proof, found.step, sep="\\n")
+"""
+UNSHARE = ["unshare", "--mount", "--map-root-user"]
+
+
+def can_mount():
+    if shutil.which("unshare") is None:
+        return False
+    command = [*UNSHARE, "mount", "-t", "tmpfs", "none", "/mnt"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs a mount namespace of its own")
+def test_a_library_on_a_mount_without_exec_has_the_mount_as_its_cause(tmp_path):
+    command = [*UNSHARE, sys.executable, "-c", MOUNTS, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    proof, step = done.stdout.splitlines()
+    assert proof == (
+        f"Proven: library.so is below {tmp_path}, which is mounted with noexec"
+    )
+    assert step.startswith(f"mount -o remount,exec {tmp_path}, as root")
+
+
+def test_a_library_that_may_be_executed_has_another_cause(tmp_path):
+    library = tmp_path / "library.so"
+    library.touch()
+    assert without_exec(f"{library}: failed to map segment from shared object") is None
